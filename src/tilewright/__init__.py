@@ -1,0 +1,1 @@
+"""Tilewright: a tensor-kernel compiler and runtime."""

@@ -1,0 +1,4 @@
+"""Benchmarks: what to measure.
+
+- `catalog`: the sets of problems that ship (``sets/``).
+"""

@@ -1,0 +1,123 @@
+"""Every setting, and the environment variable that gives it; no other module reads the environment.
+
+| variable               | meaning                                              | default                |
+| ---------------------- | ---------------------------------------------------- | ---------------------- |
+| `TILEWRIGHT_DEBUG`      | 0 to 5: how much is printed while compiling          | 0                      |
+| `TILEWRIGHT_CACHE`      | 0 keeps compiled kernels in memory only              | 1                      |
+| `TILEWRIGHT_CACHE_DIR`  | where compiled kernels are stored                    | the user's cache folder |
+| `TILEWRIGHT_CACHE_SIZE` | bytes they may take there; K, M, G stand for 2^10..  | 512M                   |
+| `TILEWRIGHT_THREADS`    | threads that run one kernel, the caller's included   | the process's cores    |
+| `TILEWRIGHT_SPIN_US`    | microseconds an idle worker spins before it sleeps   | 1000                   |
+
+A variable that is set to the empty string counts as not set.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import platformdirs
+
+from tilewright.errors import SettingError
+
+MAX_THREADS = 256
+
+_VARIABLES = (
+    "TILEWRIGHT_DEBUG",
+    "TILEWRIGHT_CACHE",
+    "TILEWRIGHT_CACHE_DIR",
+    "TILEWRIGHT_CACHE_SIZE",
+    "TILEWRIGHT_THREADS",
+    "TILEWRIGHT_SPIN_US",
+)
+_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says, checked. ``cache_size`` is in bytes."""
+
+    debug: int
+    cache_enabled: bool
+    cache_dir: Path
+    cache_size: int
+    threads: int
+    spin_us: int
+
+
+def settings() -> Settings:
+    """The settings as the environment has them now.
+
+    Raises `SettingError` for a wrong value. Values that were seen before are not parsed again.
+    """
+    return _parse(tuple(os.environ.get(name, "") for name in _VARIABLES), _process_cores())
+
+
+@lru_cache(maxsize=64)
+def _parse(values: tuple[str, ...], cores: int) -> Settings:
+    given = dict(zip(_VARIABLES, values, strict=True))
+    return Settings(
+        debug=_integer(given, "TILEWRIGHT_DEBUG", 0, 0, 5),
+        cache_enabled=bool(_integer(given, "TILEWRIGHT_CACHE", 1, 0, 1)),
+        cache_dir=_directory(given, "TILEWRIGHT_CACHE_DIR"),
+        cache_size=_size(given, "TILEWRIGHT_CACHE_SIZE", 512 * 2**20),
+        threads=_integer(given, "TILEWRIGHT_THREADS", min(cores, MAX_THREADS), 1, MAX_THREADS),
+        spin_us=_integer(given, "TILEWRIGHT_SPIN_US", 1000, 0, 10_000_000),
+    )
+
+
+def _process_cores() -> int:
+    # Fewer than os.cpu_count() under taskset and in containers with a CPU set. macOS lacks it.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _integer(given: dict[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = given[name].strip()
+    if not text:
+        return default
+    # isdecimal alone would admit the digits of other scripts, int() underscores and signs.
+    if not (text.isascii() and text.isdecimal()):
+        raise _wrong(name, text, "it is not a whole number", f"set it to {low} .. {high}")
+    # Longer texts are out of range; int() itself refuses those over 4300 digits.
+    value = int(text) if len(text) <= 20 else high + 1
+    if not low <= value <= high:
+        raise _wrong(name, text, "it is out of range", f"set it to {low} .. {high}")
+    return value
+
+
+def _size(given: dict[str, str], name: str, default: int) -> int:
+    text = given[name].strip()
+    if not text:
+        return default
+    digits, factor = text, 1
+    if text[-1].upper() in _SUFFIXES:
+        digits, factor = text[:-1], _SUFFIXES[text[-1].upper()]
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
+        raise _wrong(
+            name,
+            text,
+            "it is not a number of bytes",
+            "write a whole number, with K, M or G after it if you like, such as 512M",
+        )
+    return int(digits) * factor
+
+
+def _directory(given: dict[str, str], name: str) -> Path:
+    if not given[name]:
+        return Path(platformdirs.user_cache_dir("tilewright", appauthor=False))
+    # Whether it can be used is found out on use: the cache does without when it cannot.
+    return Path(given[name]).expanduser()
+
+
+def _wrong(name: str, text: str, why: str, cure: str) -> SettingError:
+    return SettingError(
+        f"{name} has the wrong value {text!r}",
+        where=f"environment variable {name}",
+        why=why,
+        cure=f"{cure}, or unset it",
+    )

@@ -1,0 +1,269 @@
+"""A content-addressed store of byte strings on disk: compiled kernels by the hash of their input.
+
+An entry is one file, ``<folder>/v1/<first two digits>/<key>``: a header, metadata as JSON, the
+payload. The header has a SHA-256 over everything else, so an entry that is truncated, damaged, of
+another version or another key's is recognized; it is removed and counts as a miss. Entries are
+written to a temporary name and renamed: another process, or a kill at any moment, never leaves half
+an entry under its key. Every failure of the file system means a miss, never an exception.
+
+The bound on the size holds on average. To look at all entries on each write would be slow, and a
+running total would have to be shared by processes. Instead a write looks with a probability in
+proportion to its size, on average once while 1/16 of the limit is written, and then removes the
+entries that were not used for the longest time until 7/8 is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import stat
+import struct
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.config import settings
+
+FORMAT_VERSION = 1
+MAGIC = b"TWCACHE\n"
+
+# Magic, format version, bytes of metadata, bytes of payload; then key and checksum, 32 bytes each.
+_SIZES = struct.Struct("<8sIIQ")
+HEADER_BYTES = _SIZES.size + 64
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_TEMPORARY = ".writing-"
+_TEMPORARY_SECONDS = 600  # older ones were left by a process that was killed
+_TOUCH_SECONDS = 60  # "used" is not noted more often than this
+_SCANS_PER_LIMIT = 16
+
+
+def content_key(*parts: bytes) -> str:
+    """The key for what ``parts`` determine; ("ab", "c") and ("a", "bc") have different ones."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was put under ``key``. ``meta`` is what JSON makes of the metadata."""
+
+    key: str
+    payload: bytes
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """``entries`` and ``size`` (bytes) are of the folder; the others of this `DiskCache`."""
+
+    folder: Path
+    usable: bool
+    entries: int
+    size: int
+    limit: int
+    hits: int
+    misses: int
+    damaged: int
+    writes: int
+
+
+class DiskCache:
+    """The store in ``folder``, for at most about ``limit`` bytes.
+
+    Safe from several threads and processes. ``enabled=False`` gives one that is always empty.
+    """
+
+    def __init__(self, folder: Path, limit: int, enabled: bool = True) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._root = folder / f"v{FORMAT_VERSION}"
+        self._usable = enabled and self._prepare()
+        self._hits = self._misses = self._damaged = self._writes = 0
+
+    def get(self, key: str) -> Entry | None:
+        """The entry for ``key``, or None. Marks it as used."""
+        if not self._usable:
+            return None
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                age = time.time() - os.fstat(file.fileno()).st_mtime
+                data = file.read()
+        except OSError:
+            self._misses += 1
+            return None
+        entry = decode(key, data)
+        if entry is None:
+            self._misses += 1
+            self._damaged += 1
+            _debug(f"removed a damaged entry, {path}")
+            with suppress(OSError):
+                path.unlink()
+            return None
+        self._hits += 1
+        if age > _TOUCH_SECONDS:
+            with suppress(OSError):
+                os.utime(path)
+        return entry
+
+    def put(self, key: str, payload: bytes, meta: dict[str, Any]) -> None:
+        """Store ``payload`` and ``meta`` (JSON values) under ``key``, in place of what is there."""
+        if not self._usable:
+            return
+        path = self._path(key)
+        data = encode(key, payload, meta)
+        if len(data) > self.limit:
+            return
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._write(path, data)
+        except OSError as error:
+            # A full disk, say. The next entry may fit.
+            _debug(f"cannot write {path}: {error}")
+            return
+        self._writes += 1
+        if random.random() * self.limit < len(data) * _SCANS_PER_LIMIT:
+            self._evict()
+
+    def stats(self) -> CacheStats:
+        """Counts; looks at every entry."""
+        entries = self._entries() if self._usable else []
+        return CacheStats(
+            folder=self.folder,
+            usable=self._usable,
+            entries=len(entries),
+            size=sum(size for _, size, _ in entries),
+            limit=self.limit,
+            hits=self._hits,
+            misses=self._misses,
+            damaged=self._damaged,
+            writes=self._writes,
+        )
+
+    def clear(self) -> int:
+        """Remove every entry; returns how many there were."""
+        entries = self._entries() if self._usable else []
+        for _, _, path in entries:
+            with suppress(OSError):
+                os.unlink(path)
+        return len(entries)
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"a key is 64 hexadecimal digits, not {key!r}")
+        return self._root / key[:2] / key
+
+    def _prepare(self) -> bool:
+        """Make the folder; whether it may be used."""
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self._root.stat()
+        except OSError as error:
+            _debug(f"no disk cache: {error}")
+            return False
+        # Entries are code that runs in this process: nobody else may be able to plant them.
+        if found.st_uid not in (os.geteuid(), 0) or stat.S_IMODE(found.st_mode) & 0o022:
+            _debug(f"no disk cache: others may write to {self._root}")
+            return False
+        return True
+
+    def _write(self, path: Path, data: bytes) -> None:
+        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            # No fsync: what a power failure leaves does not pass the checksum.
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _evict(self) -> None:
+        entries = self._entries()
+        total = sum(size for _, size, _ in entries)
+        if total <= self.limit:
+            return
+        entries.sort()
+        for _, size, path in entries:
+            if total <= self.limit * 7 // 8:
+                break
+            # Gone already means that another process evicts as well.
+            with suppress(OSError):
+                os.unlink(path)
+            total -= size
+
+    def _entries(self) -> list[tuple[float, int, str]]:
+        """Last use, bytes and path of each entry. Removes temporary files that were left over."""
+        found = []
+        for shard in _listing(self._root):
+            for item in _listing(shard.path):
+                try:
+                    status = item.stat(follow_symlinks=False)
+                    age = time.time() - status.st_mtime
+                    if _KEY.fullmatch(item.name):
+                        found.append((status.st_mtime, status.st_size, item.path))
+                    elif item.name.startswith(_TEMPORARY) and age > _TEMPORARY_SECONDS:
+                        os.unlink(item.path)
+                except OSError:
+                    continue  # another process was faster
+        return found
+
+
+def open_disk_cache() -> DiskCache:
+    """The disk cache that the settings ask for."""
+    current = settings()
+    return DiskCache(current.cache_dir, current.cache_size, current.cache_enabled)
+
+
+def encode(key: str, payload: bytes, meta: dict[str, Any]) -> bytes:
+    """The file for an entry."""
+    text = json.dumps(meta, separators=(",", ":")).encode()
+    start = _SIZES.pack(MAGIC, FORMAT_VERSION, len(text), len(payload)) + bytes.fromhex(key)
+    checksum = hashlib.sha256(b"".join((start, text, payload))).digest()
+    return b"".join((start, checksum, text, payload))
+
+
+def decode(key: str, data: bytes) -> Entry | None:
+    """The entry for ``key`` in a file's contents; None if it is anything else."""
+    if len(data) < HEADER_BYTES:
+        return None
+    magic, version, meta_bytes, payload_bytes = _SIZES.unpack_from(data)
+    start = data[: HEADER_BYTES - 32]
+    checksum = data[HEADER_BYTES - 32 : HEADER_BYTES]
+    if (
+        magic != MAGIC
+        or version != FORMAT_VERSION
+        or len(data) != HEADER_BYTES + meta_bytes + payload_bytes
+        or start[_SIZES.size :] != bytes.fromhex(key)
+    ):
+        return None
+    body = data[HEADER_BYTES:]
+    if hashlib.sha256(start + body).digest() != checksum:
+        return None
+    meta: dict[str, Any] = json.loads(body[:meta_bytes])
+    return Entry(key, body[meta_bytes:], meta)
+
+
+def _listing(folder: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as items:
+            return list(items)
+    except OSError:
+        return []
+
+
+def _debug(message: str) -> None:
+    if settings().debug >= 1:
+        print(f"tilewright: disk cache: {message}", file=sys.stderr)

@@ -1,0 +1,119 @@
+"""Every error that Tilewright raises, as one tree.
+
+    TilewrightError
+    ├── ProblemError        a descriptor or a problem that makes no sense
+    ├── LayoutError         an unknown tag, strides that overlap
+    ├── UnsupportedError    well-formed, but not available for this type, machine or build
+    ├── ArgumentError       an array that does not fit the kernel's parameter
+    ├── ScheduleError       an illegal config or a transform that refused
+    ├── VerificationError   ill-formed IR
+    ├── ParseError          IR text that does not parse
+    ├── CompilationError    LLVM refused what we generated (our defect; the IR is kept)
+    ├── InterpreterFault    the kernel did something illegal when run in the interpreter
+    ├── DeviceError         a device that is not there, or that failed
+    └── SettingError        an environment variable or setting with a wrong value
+
+Each says *what* is wrong, *where* (a place in a text or in the IR), *why*, and the *cure*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a text: characters ``start`` to ``end`` (exclusive) of ``text``."""
+
+    text: str
+    start: int
+    end: int
+
+    def caret(self) -> str:
+        """The line that holds the place, and carets under it."""
+        line_start = self.text.rfind("\n", 0, self.start) + 1
+        line_end = self.text.find("\n", self.start)
+        line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]
+        width = max(1, min(self.end, line_start + len(line)) - self.start)
+        return f"{line}\n{' ' * (self.start - line_start)}{'^' * width}"
+
+
+class TilewrightError(Exception):
+    """Base of all errors of this project.
+
+    ``what`` is one sentence; ``where`` a `Span` or a name; ``why`` and ``cure`` are optional
+    sentences. ``str(error)`` puts them together.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Span | str | None = None,
+        why: str | None = None,
+        cure: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.why = why
+        self.cure = cure
+        super().__init__(self._format())
+
+    def _format(self) -> str:
+        lines = [self.what]
+        if isinstance(self.where, Span):
+            lines += [f"  {line}" for line in self.where.caret().splitlines()]
+            lines[1:1] = [f"  at position {self.where.start}:"]
+        elif self.where is not None:
+            lines.append(f"  where: {self.where}")
+        if self.why is not None:
+            lines.append(f"  why: {self.why}")
+        if self.cure is not None:
+            lines.append(f"  cure: {self.cure}")
+        return "\n".join(lines)
+
+
+class ProblemError(TilewrightError):
+    """A descriptor or a problem that makes no sense."""
+
+
+class LayoutError(TilewrightError):
+    """An unknown tag, or strides that overlap."""
+
+
+class UnsupportedError(TilewrightError):
+    """Well-formed, but not available for this type, machine or build."""
+
+
+class ArgumentError(TilewrightError):
+    """An array that does not fit the kernel's parameter."""
+
+
+class ScheduleError(TilewrightError):
+    """An illegal config, or a transform that refused."""
+
+
+class VerificationError(TilewrightError):
+    """Ill-formed IR."""
+
+
+class ParseError(TilewrightError):
+    """IR text that does not parse."""
+
+
+class CompilationError(TilewrightError):
+    """LLVM refused what we generated."""
+
+
+class InterpreterFault(TilewrightError):
+    """The kernel did something illegal when run in the interpreter: it accessed memory out of
+    bounds, read what nothing wrote, wrote to an input, or raced with itself.
+    """
+
+
+class DeviceError(TilewrightError):
+    """A device that is not there, or that failed."""
+
+
+class SettingError(TilewrightError):
+    """An environment variable or setting with a wrong value."""

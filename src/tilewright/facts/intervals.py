@@ -1,0 +1,160 @@
+"""Arithmetic on integer intervals. An `Interval` is (least, greatest); None stands for no bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Interval = tuple[int | None, int | None]
+
+EVERYTHING: Interval = (None, None)
+
+
+def intersection(a: Interval, b: Interval) -> Interval:
+    """What lies in both."""
+    lo = a[0] if b[0] is None or (a[0] is not None and a[0] > b[0]) else b[0]
+    hi = a[1] if b[1] is None or (a[1] is not None and a[1] < b[1]) else b[1]
+    return (lo, hi)
+
+
+def union(a: Interval, b: Interval) -> Interval:
+    """The least interval that holds both."""
+    lo = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    hi = None if a[1] is None or b[1] is None else max(a[1], b[1])
+    return (lo, hi)
+
+
+def is_empty(a: Interval) -> bool:
+    return a[0] is not None and a[1] is not None and a[0] > a[1]
+
+
+def add(a: Interval, b: Interval) -> Interval:
+    lo = None if a[0] is None or b[0] is None else a[0] + b[0]
+    hi = None if a[1] is None or b[1] is None else a[1] + b[1]
+    return (lo, hi)
+
+
+def negate(a: Interval) -> Interval:
+    return (None if a[1] is None else -a[1], None if a[0] is None else -a[0])
+
+
+def subtract(a: Interval, b: Interval) -> Interval:
+    return add(a, negate(b))
+
+
+def scale(a: Interval, factor: int) -> Interval:
+    if factor == 0:
+        return (0, 0)
+    lo, hi = a if factor > 0 else (a[1], a[0])
+    return (None if lo is None else lo * factor, None if hi is None else hi * factor)
+
+
+def multiply(a: Interval, b: Interval) -> Interval:
+    if a == (0, 0) or b == (0, 0):
+        return (0, 0)
+    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
+        return _multiply_unbounded(a, b)
+    products = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return (min(products), max(products))
+
+
+def _multiply_unbounded(a: Interval, b: Interval) -> Interval:
+    """Only the products of two intervals that each have one sign are bounded, on one side."""
+    if is_empty(a) or is_empty(b):
+        return EVERYTHING
+    if _nonpositive(a):
+        return negate(multiply(negate(a), b))
+    if _nonpositive(b):
+        return negate(multiply(a, negate(b)))
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        return (a[0] * b[0], None)
+    return EVERYTHING
+
+
+def _nonpositive(a: Interval) -> bool:
+    return a[1] is not None and a[1] <= 0 and a != (0, 0)
+
+
+def floordiv(a: Interval, b: Interval) -> Interval:
+    """Floor division, where division by zero gives 0."""
+    result: Interval | None = None
+    for sign in (1, -1):
+        divisor = intersection(b if sign > 0 else negate(b), (1, None))
+        if is_empty(divisor):
+            continue
+        # x // -y == -x // y
+        part = _floordiv_positive(a if sign > 0 else negate(a), divisor)
+        result = part if result is None else union(result, part)
+    if result is None:
+        return (0, 0)
+    return union(result, (0, 0)) if contains(b, 0) else result
+
+
+def _floordiv_positive(a: Interval, b: Interval) -> Interval:
+    """``b`` is at least 1: the quotient grows with ``a`` and goes towards 0 (or -1) with ``b``."""
+    least, greatest = b
+    assert least is not None
+
+    def quotient(value: int, away: bool) -> int:
+        divisor = least if away else greatest
+        if divisor is None:
+            return 0 if value >= 0 else -1
+        return value // divisor
+
+    lo = None if a[0] is None else quotient(a[0], away=a[0] < 0)
+    hi = None if a[1] is None else quotient(a[1], away=a[1] >= 0)
+    return (lo, hi)
+
+
+def modulo(a: Interval, b: Interval) -> Interval:
+    """Floor modulo: 0 or of the sign of the divisor; modulo zero gives 0."""
+    if b[0] is not None and b[0] == b[1] and b[0] > 0 and a[0] is not None and a[1] is not None:
+        divisor = b[0]
+        if a[0] // divisor == a[1] // divisor:
+            return (a[0] % divisor, a[1] % divisor)
+    lo = None if b[0] is None else min(0, b[0] + 1)
+    hi = None if b[1] is None else max(0, b[1] - 1)
+    # With a divisor that is not negative, the result of x >= 0 is at most x.
+    if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0 and a[1] is not None:
+        hi = a[1] if hi is None else min(hi, a[1])
+    return (lo, hi)
+
+
+def minimum(a: Interval, b: Interval) -> Interval:
+    lo = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    hi = b[1] if a[1] is None else a[1] if b[1] is None else min(a[1], b[1])
+    return (lo, hi)
+
+
+def maximum(a: Interval, b: Interval) -> Interval:
+    return negate(minimum(negate(a), negate(b)))
+
+
+def absolute(a: Interval) -> Interval:
+    if a[0] is not None and a[0] >= 0:
+        return a
+    if a[1] is not None and a[1] <= 0:
+        return negate(a)
+    return (0, None if a[0] is None or a[1] is None else max(-a[0], a[1]))
+
+
+def contains(a: Interval, value: int) -> bool:
+    return (a[0] is None or a[0] <= value) and (a[1] is None or value <= a[1])
+
+
+def is_within(a: Interval, b: Interval) -> bool:
+    """Whether all of ``a`` lies in ``b``."""
+    return (b[0] is None or (a[0] is not None and a[0] >= b[0])) and (
+        b[1] is None or (a[1] is not None and a[1] <= b[1])
+    )
+
+
+BINARY: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "floordiv": floordiv,
+    "mod": modulo,
+    "min": minimum,
+    "max": maximum,
+}
+UNARY: dict[str, Callable[[Interval], Interval]] = {"neg": negate, "abs": absolute}

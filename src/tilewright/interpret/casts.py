@@ -1,0 +1,88 @@
+"""Conversion between scalar types on numpy arrays, as `ir.expr.Cast` specifies it.
+
+numpy and ml_dtypes narrow f64 to bf16 and fp8 through f32, which rounds twice; here every
+conversion rounds once, to nearest even. The trick is rounding to odd in between: an inexact f32 has
+its last bit set, so the second rounding sees that something was cut off (Boldo and Melquiond,
+"Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType, f16, f32, f64, tf32
+
+# Mantissa bits of f32 that tf32 does not have.
+_TF32_CUT = 13
+
+
+def convert(values: Any, source: DType, target: DType) -> Any:
+    """``values`` (an array or a scalar of ``source``) as ``target``.
+
+    Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; anything to
+    float rounds to nearest even; anything to bool asks whether it is not zero.
+    """
+    if source is target:
+        return values
+    array = np.asarray(values)
+    with np.errstate(all="ignore"):
+        if target.kind == "bool":
+            return (array.astype(np.float64) if source.is_float else array) != 0
+        if target.is_integer:
+            if source.is_float:
+                return _truncate(array.astype(np.float64), target)
+            return array.astype(target.numpy)
+        if source.is_float:
+            return _round(array, target)
+        return _from_integer(array, target)
+
+
+def _truncate(array: Any, target: DType) -> Any:
+    whole = np.trunc(np.where(np.isnan(array), 0.0, array))
+    # 2**63 - 1 is not a float64: compare with the power of two above the greatest value.
+    too_big = whole >= float(int(target.highest) + 1)
+    too_small = whole < float(target.lowest)
+    inside = np.where(too_big | too_small, 0.0, whole).astype(target.numpy)
+    highest = target.numpy.type(target.highest)
+    lowest = target.numpy.type(target.lowest)
+    return np.where(too_big, highest, np.where(too_small, lowest, inside))
+
+
+def _from_integer(array: Any, target: DType) -> Any:
+    if target.numpy in (np.float32, np.float64) and target is not tf32:
+        return array.astype(target.numpy)
+    if array.dtype != np.int64:
+        return _round(array.astype(np.float64), target)
+    # Beyond 2**53 a float64 is inexact: round to odd, so that the narrowing rounds once.
+    sticky = np.where(array & 0x7FF != 0, (array | 0x800) & ~0x7FF, array)
+    exact = (array >= -(2**53)) & (array <= 2**53)
+    return _round(np.where(exact, array, sticky).astype(np.float64), target)
+
+
+def _round(array: Any, target: DType) -> Any:
+    if target in (f64, f32, f16):
+        return array.astype(target.numpy)
+    single = _to_odd(array) if array.dtype == np.float64 else array.astype(np.float32)
+    return _to_tf32(single) if target is tf32 else single.astype(target.numpy)
+
+
+def _to_odd(array: Any) -> Any:
+    """f64 to f32, inexact results rounded to the neighbour whose last bit is set."""
+    single = np.asarray(array.astype(np.float32))
+    bits = single.view(np.uint32)
+    back = single.astype(np.float64)
+    even_and_inexact = (back != array) & ~np.isnan(array) & (bits & 1 == 0)
+    away = np.abs(back) > np.abs(array)
+    moved = np.where(away, bits - np.uint32(1), bits + np.uint32(1))
+    return np.where(even_and_inexact, moved, bits).astype(np.uint32).view(np.float32)
+
+
+def _to_tf32(single: Any) -> Any:
+    """f32 with a mantissa of 10 bits, rounded to nearest even."""
+    bits = np.asarray(single).view(np.uint32)
+    last = (bits >> np.uint32(_TF32_CUT)) & np.uint32(1)
+    half = np.uint32((1 << (_TF32_CUT - 1)) - 1)
+    rounded = (bits + half + last) & ~np.uint32((1 << _TF32_CUT) - 1)
+    return np.where(np.isfinite(single), rounded.view(np.float32), single)

@@ -1,0 +1,120 @@
+"""Lanes: iterations that run in lockstep, with a numpy axis per loop.
+
+A `Frame` gives every variable a value per lane. Statements run once for all lanes of a frame; lanes
+that an `If` left out are masked. A serial program has a frame without axes. Loops of a hierarchy
+(workgroups, subgroups, lanes) fit in as axes, which is why barriers can come later: in a frame, all
+lanes are at the same statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.errors import InterpreterFault
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Compute, Stmt
+
+# No temporary has more points than this.
+POINT_LIMIT = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Values of the variables for all lanes.
+
+    A value is a scalar, or an array with one axis per entry of ``shape`` (of that size, or of 1).
+    Values of buffers are where each lane's own copy of the buffer begins. ``mask`` (None: all)
+    tells which lanes run.
+    """
+
+    values: dict[Var | Buffer, Any]
+    shape: tuple[int, ...] = ()
+    mask: Any = None
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are, masked ones included."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    def scope(self) -> Frame:
+        """A frame whose variables can be set without changing this one's."""
+        return Frame(dict(self.values), self.shape, self.mask)
+
+    def extend(self, var: Var, values: Any) -> Frame:
+        """One more, innermost axis, along which ``var`` takes ``values`` (1-D)."""
+        values_ = {v: _deeper(value) for v, value in self.values.items()}
+        values_[var] = values.reshape((1,) * len(self.shape) + values.shape)
+        return Frame(values_, (*self.shape, len(values)), _deeper(self.mask))
+
+    def restrict(self, condition: Any) -> Frame:
+        """The lanes of this frame for which ``condition`` holds."""
+        mask = condition if self.mask is None else self.mask & condition
+        return Frame(dict(self.values), self.shape, mask)
+
+    def narrow(self, box: Sequence[slice]) -> Frame:
+        """The lanes within ``box``, one slice per axis."""
+        if all(s.stop - s.start == size for s, size in zip(box, self.shape, strict=True)):
+            return self
+        shape = tuple(s.stop - s.start for s in box)
+        values = {v: _cut(value, box) for v, value in self.values.items()}
+        return Frame(values, shape, _cut(self.mask, box))
+
+
+def _deeper(value: Any) -> Any:
+    return value[..., None] if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def _cut(value: Any, box: Sequence[slice]) -> Any:
+    if not isinstance(value, np.ndarray) or value.ndim == 0:
+        return value
+    whole = slice(None)
+    return value[tuple(s if n > 1 else whole for s, n in zip(box, value.shape, strict=True))]
+
+
+def both(a: Any, b: Any) -> Any:
+    """The conjunction of two masks, where None holds everywhere."""
+    if a is None:
+        return b
+    return a if b is None else a & b
+
+
+class Site(NamedTuple):
+    """Who accesses memory: the statement, and the lanes that run it."""
+
+    stmt: Stmt
+    frame: Frame
+
+
+def first_lane(bad: Any) -> tuple[int, ...]:
+    """The position of the first lane for which ``bad`` holds (of rank 0 if it is a scalar)."""
+    array = np.asarray(bad)
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(array)), array.shape))
+
+
+def at_lane(value: Any, lane: tuple[int, ...]) -> Any:
+    """The value that an array (or a scalar) has for one lane."""
+    if not isinstance(value, np.ndarray) or value.ndim == 0:
+        return value
+    if len(lane) < value.ndim:
+        lane = (0,) * value.ndim
+    return value[tuple(i if n > 1 else 0 for i, n in zip(lane, value.shape, strict=True))]
+
+
+def fault(what: str, site: Site, lane: tuple[int, ...], *, why: str, cure: str) -> InterpreterFault:
+    """The error for what the statement of ``site`` does in one of its lanes."""
+    stmt = site.stmt
+    text = to_text(stmt) if isinstance(stmt, Compute) else headline(stmt)
+    values = [
+        f"{v.name}={at_lane(x, lane)}" for v, x in site.frame.values.items() if isinstance(v, Var)
+    ]
+    where = f"{text}\n  with {', '.join(values)}" if values else text
+    return InterpreterFault(what, where=where, why=why, cure=cure)

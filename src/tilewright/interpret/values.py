@@ -1,0 +1,229 @@
+"""Values of expressions, for all lanes of a frame at once.
+
+Every operation rounds to its type: narrow floats compute in f32, functions such as ``exp`` in f64,
+so that the interpreter and constant folding agree. Indices (s64) of a serial program stay Python
+ints, which is several times faster than numpy's scalars.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean, f32, f64, s64
+from tilewright.interpret.casts import convert
+from tilewright.interpret.lanes import Frame, Site, fault
+from tilewright.interpret.memory import Memory
+from tilewright.ir.expr import (
+    BINARY,
+    UNARY,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+)
+from tilewright.ir.stmt import Stmt
+from tilewright.ir.visit import children
+
+
+def _erf(values: Any) -> Any:
+    array = np.asarray(values)
+    return np.fromiter(map(math.erf, array.ravel()), np.float64, array.size).reshape(array.shape)
+
+
+_TAKES_A: dict[str, Callable[[Any, Any], Any]] = {"min": np.less, "max": np.greater}
+_NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,  # gives 0 for a zero divisor, as the IR has it
+    "mod": np.remainder,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+_NUMPY_FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+}
+
+
+def binary_values(op: str, type: DType, a: Any, b: Any) -> Any:
+    """``a op b``, both of ``type``, rounded to the type of the result."""
+    if isinstance(a, int) and isinstance(b, int):
+        return _python_value(BINARY[op](a, b), type)
+    if op in _TAKES_A:
+        wide_a = _widen(a, type)
+        takes_a = _TAKES_A[op](wide_a, _widen(b, type))
+        # A NaN in a stays; one in b compares false and is taken.
+        return np.where(takes_a | (wide_a != wide_a) if type.is_float else takes_a, a, b)
+    if op == "pow":
+        power = np.power(convert(a, type, f64), convert(b, type, f64))
+        return convert(power, f64, type)
+    result = _NUMPY_BINARY[op](_widen(a, type), _widen(b, type))
+    return result if result.dtype == np.bool_ else _narrow(result, type)
+
+
+def unary_values(op: str, type: DType, a: Any) -> Any:
+    """``op(a)``, rounded to ``type``."""
+    if isinstance(a, int):
+        return _python_value(UNARY[op](a), type)
+    if op == "not":
+        return np.logical_not(a)
+    if op in ("neg", "abs"):
+        if type is boolean:
+            return a
+        return np.negative(a) if op == "neg" else np.abs(a)
+    return convert(_NUMPY_FLOAT_UNARY[op](convert(a, type, f64)), f64, type)
+
+
+def _widen(a: Any, type: DType) -> Any:
+    """What to compute on: f32 for narrower floats, integers for bools."""
+    if type is boolean:
+        return np.asarray(a, np.int8)
+    if type.is_float and type is not f64 and type is not f32:
+        return np.asarray(a).astype(np.float32)
+    return a
+
+
+def _narrow(result: Any, type: DType) -> Any:
+    if type is boolean:
+        return result != 0
+    if type.is_float and type is not f64:
+        return convert(result, f32, type)
+    return result
+
+
+def _python_value(value: Any, type: DType) -> Any:
+    """A Python int wrapped to s64, or a bool."""
+    if isinstance(value, bool) or type is boolean:
+        return bool(value)
+    if -(2**63) <= value < 2**63:
+        return value
+    return (value + 2**63) % 2**64 - 2**63
+
+
+class _Step(NamedTuple):
+    """One node of an expression: where its arguments are, and which slots end with it."""
+
+    node: Expr
+    args: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+def _steps(expr: Expr) -> list[_Step]:
+    """``expr`` in an order in which every node follows its arguments, each once."""
+    slot: dict[Expr, int] = {}
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in slot:
+            continue
+        parts = children(node)
+        if parts and not ready:
+            stack.append((node, True))
+            stack.extend((part, False) for part in reversed(parts))
+            continue
+        slot[node] = len(order)
+        order.append(node)
+    last_use: dict[int, int] = {}
+    for position, node in enumerate(order):
+        for part in children(node):
+            last_use[slot[part]] = position
+    dead: dict[int, list[int]] = {}
+    for used, position in last_use.items():
+        dead.setdefault(position, []).append(used)
+    return [
+        _Step(node, tuple(slot[p] for p in children(node)), tuple(dead.get(position, ())))
+        for position, node in enumerate(order)
+    ]
+
+
+class Evaluator:
+    """Evaluates expressions; remembers the order of evaluation per expression."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._programs: dict[Expr, list[_Step]] = {}
+        self._constants: dict[Expr, Any] = {}
+
+    def evaluate(self, expr: Expr, frame: Frame, stmt: Stmt) -> Any:
+        """The value of ``expr`` per lane: a scalar, or an array as `Frame` describes it."""
+        if type(expr) is Var:
+            return self._variable(expr, frame, stmt)
+        if type(expr) is Const:
+            return self._constant(expr)
+        steps = self._programs.get(expr)
+        if steps is None:
+            steps = self._programs[expr] = _steps(expr)
+        slots: list[Any] = [None] * len(steps)
+        for position, (node, args, dead) in enumerate(steps):
+            slots[position] = self._node(node, [slots[i] for i in args], frame, stmt)
+            for slot in dead:
+                slots[slot] = None
+        return slots[-1]
+
+    def _node(self, node: Expr, args: list[Any], frame: Frame, stmt: Stmt) -> Any:
+        match node:
+            case Var():
+                return self._variable(node, frame, stmt)
+            case Const():
+                return self._constant(node)
+            case Binary():
+                return binary_values(node.op, node.a.type, args[0], args[1])
+            case Unary():
+                return unary_values(node.op, node.type, args[0])
+            case Select():
+                return np.where(*args) if np.ndim(args[0]) else args[1 if args[0] else 2]
+            case Cast():
+                return convert(args[0], node.a.type, node.type)
+            case Load():
+                rank = len(node.index)
+                mask = args[rank] if node.mask is not None else None
+                return self._memory.load(node.buffer, args[:rank], mask, Site(stmt, frame))
+            case _:
+                raise TypeError(f"no evaluation for {type(node).__name__}")
+
+    def _variable(self, var: Var, frame: Frame, stmt: Stmt) -> Any:
+        value = frame.values.get(var)
+        if value is None:
+            raise fault(
+                f"the variable {var.name!r} ({var.type}) has no value here",
+                Site(stmt, frame),
+                (),
+                why="no loop, let or operand around the statement defines it",
+                cure="define it in a block around the statement",
+            )
+        return value
+
+    def _constant(self, node: Const) -> Any:
+        if node.type is s64 or node.type is boolean:
+            return node.value
+        found = self._constants.get(node)
+        if found is None:
+            source = f64 if node.type.is_float else s64
+            found = self._constants[node] = convert(node.value, source, node.type)[()]
+        return found

@@ -1,0 +1,133 @@
+"""The intermediate representation.
+
+In reading order: `expr` (expressions), `buffer` (memory and layouts), `stmt` (statements, views,
+structured ops, kernels), `functions` (what calls do), `visit` (walking and rewriting), `compare`
+(structural equality), `printer` and `parser` with `expression_parser` (the text form; `syntax` is
+what they share), `verify` with `verify_layout` (what well-formed means), `scope` (names, as they
+come and go).
+
+This is the face for those who use the IR. Those who work on it import the modules: `Block`, for
+one, is a statement here, and a part of a layout in `buffer`.
+"""
+
+from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
+from tilewright.ir.compare import difference, same
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    ExprLike,
+    Load,
+    Select,
+    Unary,
+    Var,
+    all_of,
+    binary,
+    cast,
+    conjuncts,
+    const,
+    load,
+    maximum,
+    minimum,
+    select,
+    unary,
+    var,
+)
+from tilewright.ir.functions import FUNCTIONS, Function, Parameter
+from tilewright.ir.parser import parse_expr, parse_kernel, parse_stmt
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Param,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.verify import verify
+from tilewright.ir.visit import (
+    block,
+    map_kernel,
+    rewrite,
+    rewrite_exprs,
+    rewrite_stmts,
+    substitute,
+    substitute_stmt,
+    variables,
+    walk,
+    walk_stmts,
+)
+
+__all__ = [
+    "FUNCTIONS",
+    "Allocate",
+    "Binary",
+    "Block",
+    "Buffer",
+    "Call",
+    "Cast",
+    "Compute",
+    "Const",
+    "Dim",
+    "Expr",
+    "ExprLike",
+    "For",
+    "Function",
+    "If",
+    "Kernel",
+    "Layout",
+    "Let",
+    "Load",
+    "LoopKind",
+    "Operand",
+    "Param",
+    "Parameter",
+    "Select",
+    "Space",
+    "Stmt",
+    "Store",
+    "Unary",
+    "Var",
+    "View",
+    "all_of",
+    "binary",
+    "block",
+    "buffer",
+    "cast",
+    "conjuncts",
+    "const",
+    "difference",
+    "headline",
+    "load",
+    "map_kernel",
+    "maximum",
+    "minimum",
+    "parse_expr",
+    "parse_kernel",
+    "parse_stmt",
+    "rewrite",
+    "rewrite_exprs",
+    "rewrite_stmts",
+    "row_major",
+    "same",
+    "select",
+    "substitute",
+    "substitute_stmt",
+    "to_text",
+    "unary",
+    "var",
+    "variables",
+    "verify",
+    "walk",
+    "walk_stmts",
+]

@@ -1,0 +1,116 @@
+"""Buffers: named memory with an element type, a logical shape, a layout and a space.
+
+A `Layout` maps a tensor index to an element offset through ordered *blocks*: each block takes a
+part of one dim. ``aBcd16b`` on (N, C, H, W) has the blocks (0, N), (1, C/16), (2, H), (3, W),
+(1, 16): the innermost block of a dim holds ``index % size``, the next ``index // size % size2``,
+and the outermost the rest. What is done *with* layouts (tags, strides, queries) is in
+`tilewright.layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from tilewright.dtypes import DType
+from tilewright.ir.expr import Expr, const
+
+
+class Space(Enum):
+    """Where a buffer lives."""
+
+    GLOBAL = "global"
+    WORKGROUP = "workgroup"  # shared by the work-items of a group; on a CPU, a thread's scratch
+    PRIVATE = "private"  # registers, as far as they go
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``size`` consecutive steps of tensor dim ``dim``, ``stride`` elements apart."""
+
+    dim: int
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ordered blocks, outermost first, and the offset of element 0 (in elements)."""
+
+    blocks: tuple[Block, ...]
+    offset: int = 0
+
+    @cached_property
+    def extent(self) -> int:
+        """Elements from the start of the buffer to the end of the last one."""
+        return self.offset + 1 + sum((b.size - 1) * b.stride for b in self.blocks if b.size > 0)
+
+    def padded_shape(self, rank: int) -> tuple[int, ...]:
+        """The shape that the blocks hold: at least the logical one."""
+        shape = [1] * rank
+        for block in self.blocks:
+            shape[block.dim] *= block.size
+        return tuple(shape)
+
+    def offset_of(self, index: tuple[Expr, ...]) -> Expr:
+        """The element offset of ``index``, as an expression (not simplified)."""
+        inner = [1] * len(index)
+        outermost: dict[int, Block] = {}
+        for block in self.blocks:
+            outermost.setdefault(block.dim, block)
+        result: Expr = const(self.offset)
+        for block in reversed(self.blocks):
+            part = index[block.dim]
+            if inner[block.dim] > 1:
+                part = part // inner[block.dim]
+            if block is not outermost[block.dim]:
+                part = part % block.size
+            if block.stride != 0:
+                result = result + part * block.stride
+            inner[block.dim] *= block.size
+        return result
+
+
+def row_major(shape: tuple[int, ...]) -> Layout:
+    """The dense layout with the last dim innermost."""
+    blocks: list[Block] = []
+    stride = 1
+    for dim in reversed(range(len(shape))):
+        blocks.append(Block(dim, shape[dim], stride))
+        stride *= shape[dim]
+    return Layout(tuple(reversed(blocks)))
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Named memory. Two buffers are the same exactly when they are the same object.
+
+    ``shape`` is the logical shape; ``layout`` may hold more (padding of blocks).
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout
+    space: Space = Space.GLOBAL
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the layout spans."""
+        return self.layout.extent * self.dtype.bytes
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+def buffer(
+    name: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    layout: Layout | None = None,
+    space: Space = Space.GLOBAL,
+) -> Buffer:
+    """A new buffer; row-major unless a layout is given."""
+    return Buffer(name, dtype, shape, layout if layout is not None else row_major(shape), space)

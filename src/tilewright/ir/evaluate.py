@@ -1,0 +1,83 @@
+"""Scalar reference evaluation: what an expression is worth, in Python numbers.
+
+Slow and plain on purpose: the simplifier is tested against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import (
+    BINARY,
+    UNARY,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+)
+from tilewright.ir.visit import children
+
+# Gives the element of a buffer at an index.
+Loads = Callable[[Buffer, tuple[int, ...]], Any]
+
+
+def evaluate(expr: Expr, values: Mapping[Var, Any], loads: Loads | None = None) -> Any:
+    """The value of ``expr``, as a bool, int or float that its type represents.
+
+    ``values`` has a value for each variable. Raises `KeyError` for one that is missing, and
+    `LookupError` for a load without ``loads``.
+    """
+    done: dict[int, Any] = {}
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        if id(node) in done:
+            stack.pop()
+            continue
+        missing = [part for part in children(node) if id(part) not in done]
+        if missing:
+            stack += missing
+            continue
+        done[id(node)] = _value(node, [done[id(part)] for part in children(node)], values, loads)
+    return done[id(expr)]
+
+
+def _value(
+    node: Expr, parts: list[Any], values: Mapping[Var, Any], loads: Loads | None
+) -> bool | int | float:
+    match node:
+        case Const():
+            result = node.value
+        case Var():
+            result = values[node]
+        case Binary():
+            result = BINARY[node.op](*parts)
+        case Unary():
+            result = UNARY[node.op](*parts)
+        case Select():
+            result = parts[1] if parts[0] else parts[2]
+        case Cast():
+            result = parts[0]
+        case Load():
+            result = _loaded(node, parts, loads)
+        case _:
+            raise TypeError(f"unknown expression {type(node).__name__}")
+    # Constants are rounded and wrapped to their type, and so is each value here.
+    value: bool | int | float = const(result, node.type).value
+    return value
+
+
+def _loaded(node: Load, parts: list[Any], loads: Loads | None) -> Any:
+    rank = len(node.index)
+    if node.mask is not None and not parts[rank]:
+        return 0
+    if loads is None:
+        raise LookupError(f"a load of {node.buffer.name}, and nothing that gives its elements")
+    return loads(node.buffer, tuple(parts[:rank]))

@@ -1,0 +1,468 @@
+"""Expressions: immutable, typed, and interned, so that equality is ``is`` and hashing is O(1).
+
+The constructors (`const`, `binary`, `unary`, `select`, `cast`, and the operators) fold constants
+and nothing else; simplification is a pass. Integer division and modulo are floor, as in Python.
+
+``==`` and ``!=`` build expressions. Their truth value is identity, which is what makes expressions
+usable as keys of dicts and members of sets.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean, f32, s64
+
+if TYPE_CHECKING:
+    from tilewright.ir.buffer import Buffer
+
+ExprLike = Union["Expr", int, float, bool]
+
+
+class _Reference(weakref.ref["Expr"]):
+    """A weak reference that knows its key, so that a dead node leaves the table."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Reference] = {}
+# Held to change the table. Reentrant: freeing memory under it may call `_forget`.
+_interning = threading.RLock()
+
+
+def _forget(reference: weakref.ref[Expr]) -> None:
+    assert isinstance(reference, _Reference)
+    with _interning:
+        if _interned.get(reference.key) is reference:
+            del _interned[reference.key]
+
+
+class Printed:
+    """Base of what prints as IR text: its ``repr`` is what `print_with` was given."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return _to_text(self)
+
+
+_to_text: Callable[[Any], str] = object.__repr__
+
+
+def print_with(function: Callable[[Any], str]) -> None:
+    """Sets the ``repr`` of expressions and statements.
+
+    `ir.printer` registers itself here: it knows every node, so the nodes cannot import it.
+    """
+    global _to_text
+    _to_text = function
+
+
+class Expr(Printed):
+    """Base of all expressions. ``type`` is the scalar type of the value."""
+
+    __slots__ = ("__weakref__", "type")
+    type: DType
+
+    @classmethod
+    def _intern(cls, key: tuple[Any, ...], type_: DType, **fields: Any) -> Any:
+        """The node with this key. Keys name children by ``id``: a live node keeps them alive."""
+        found = _interned.get(key)
+        if found is not None:
+            node = found()
+            if node is not None:
+                return node
+        node = object.__new__(cls)
+        node.type = type_
+        for name, value in fields.items():
+            setattr(node, name, value)
+        reference = _Reference(node, _forget)
+        reference.key = key
+        # Two threads may get here with one key: the first to enter the table wins.
+        with _interning:
+            found = _interned.get(key)
+            other = found() if found is not None else None
+            if other is not None:
+                return other
+            _interned[key] = reference
+        return node
+
+    def __reduce__(self) -> Any:
+        raise TypeError("expressions are interned; print and parse them instead of pickling")
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the expression {type(self).__name__} has no truth value before it runs")
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return binary("mod", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return binary("mod", other, self)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return binary("lt", other, self)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return binary("le", other, self)
+
+    def __eq__(self, other: object) -> Any:
+        return binary("eq", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Any:
+        return binary("ne", self, other)  # type: ignore[arg-type]
+
+    def __and__(self, other: ExprLike) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: ExprLike) -> Expr:
+        return binary("or", self, other)
+
+    def __invert__(self) -> Expr:
+        return unary("not", self)
+
+
+class Const(Expr):
+    """A value known now."""
+
+    __slots__ = ("value",)
+    value: Any
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return int(self.value)
+
+
+class Var(Expr):
+    """A name: a loop index, a let, or an operand's element inside a structured op's body.
+
+    Two variables of one name and type are the same variable; transforms make fresh names.
+    """
+
+    __slots__ = ("name",)
+    name: str
+
+
+class Binary(Expr):
+    """``op`` is a key of `BINARY`; ``a`` and ``b`` have one type."""
+
+    __slots__ = ("a", "b", "op")
+    op: str
+    a: Expr
+    b: Expr
+
+    def __bool__(self) -> bool:
+        if self.op == "eq":
+            return self.a is self.b
+        if self.op == "ne":
+            return self.a is not self.b
+        return super().__bool__()
+
+
+class Unary(Expr):
+    """``op`` is a key of `UNARY`."""
+
+    __slots__ = ("a", "op")
+    op: str
+    a: Expr
+
+
+class Select(Expr):
+    """``a`` where ``condition`` holds, else ``b``. Both are evaluated."""
+
+    __slots__ = ("a", "b", "condition")
+    condition: Expr
+    a: Expr
+    b: Expr
+
+
+class Cast(Expr):
+    """``a`` as another type. Float to integer truncates towards zero and saturates; NaN gives 0.
+
+    Float to a narrower float rounds to nearest even. Integer to integer wraps.
+    """
+
+    __slots__ = ("a",)
+    a: Expr
+
+
+class Load(Expr):
+    """The element of ``buffer`` at ``index`` (one expression per tensor dim).
+
+    Where ``mask`` is given and does not hold, memory is not touched and the value is 0.
+    """
+
+    __slots__ = ("buffer", "index", "mask")
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    mask: Expr | None
+
+
+def const(value: Any, type: DType | None = None) -> Const:
+    """A constant. Without a type: bool, int and float (or numpy's) give bool, s64 and f32."""
+    if type is None:
+        if isinstance(value, bool | np.bool_):
+            type = boolean
+        elif isinstance(value, int | np.integer):
+            type = s64
+        else:
+            type = f32
+    value = _as_type(value, type)
+    # -0.0 == 0.0 and nan != nan, so floats are told apart by their bits.
+    key_value = value.hex() if isinstance(value, float) else value
+    result: Const = Const._intern((Const, type.name, key_value), type, value=value)
+    return result
+
+
+def _as_type(value: Any, type: DType) -> Any:
+    """``value`` as a Python bool, int or float that ``type`` represents exactly."""
+    if type.kind == "bool":
+        return bool(value)
+    if type.is_integer:
+        if isinstance(value, float | np.floating):
+            if math.isnan(value):
+                return 0
+            value = min(max(value, float(type.lowest)), float(type.highest))
+            return min(max(int(value), int(type.lowest)), int(type.highest))
+        wrapped = int(value) & (2**type.bits - 1)
+        signed = type.kind == "int" and wrapped >= 2 ** (type.bits - 1)
+        return wrapped - 2**type.bits if signed else wrapped
+    if type.bits == 64:
+        return float(value)
+    with np.errstate(all="ignore"):
+        return float(np.asarray(float(value)).astype(type.numpy))
+
+
+def var(name: str, type: DType = s64) -> Var:
+    """The variable called ``name``; an index (s64) unless told otherwise."""
+    result: Var = Var._intern((Var, name, type.name), type, name=name)
+    return result
+
+
+def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
+    """``value`` as an expression; a Python number takes the type of ``like``."""
+    if isinstance(value, Expr):
+        return value
+    return const(value, like.type if like is not None else None)
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def _true_div(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(a) / np.float64(b))
+
+
+def _power(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.power(np.float64(a), np.float64(b)))
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return a if a < b or a != a else b
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return a if a > b or a != a else b
+
+
+# What each operator computes on Python numbers. Division by zero of integers gives 0, so that
+# every expression has a value and the interpreter, the simplifier and the targets agree.
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": _true_div,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "min": _minimum,
+    "max": _maximum,
+    "pow": _power,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+}
+COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
+LOGICAL = frozenset({"and", "or"})
+INTEGER_ONLY = frozenset({"floordiv", "mod"})
+FLOAT_ONLY = frozenset({"div", "pow"})
+
+
+def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float], float]:
+    def evaluate(a: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(np.float64(a)))
+
+    return evaluate
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": lambda a: -a,
+    "not": lambda a: not a,
+    "abs": abs,
+    "exp": _numpy_unary(np.exp),
+    "exp2": _numpy_unary(np.exp2),
+    "log": _numpy_unary(np.log),
+    "log1p": _numpy_unary(np.log1p),
+    "sqrt": _numpy_unary(np.sqrt),
+    "rsqrt": _numpy_unary(lambda a: 1.0 / np.sqrt(a)),
+    "sin": _numpy_unary(np.sin),
+    "cos": _numpy_unary(np.cos),
+    "tanh": _numpy_unary(np.tanh),
+    "erf": lambda a: math.erf(a),
+    "floor": _numpy_unary(np.floor),
+    "ceil": _numpy_unary(np.ceil),
+    "round": _numpy_unary(np.rint),  # to nearest, ties to even
+}
+FLOAT_ONLY_UNARY = frozenset(UNARY) - {"neg", "not", "abs"}
+
+
+def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """``a op b``. Both have one type; comparisons and logic give bool. Folds two constants."""
+    a = as_expr(a, b if isinstance(b, Expr) else None)
+    b = as_expr(b, a)
+    if a.type is not b.type:
+        raise TypeError(f"{op}: operands of types {a.type} and {b.type}; cast one of them")
+    type_ = a.type
+    if op in LOGICAL and type_ is not boolean:
+        raise TypeError(f"{op}: needs bool operands, got {type_}")
+    if (op in INTEGER_ONLY and type_.is_float) or (op in FLOAT_ONLY and not type_.is_float):
+        raise TypeError(f"{op}: not defined on {type_}")
+    result_type = boolean if op in COMPARISONS else type_
+    if isinstance(a, Const) and isinstance(b, Const):
+        return const(BINARY[op](a.value, b.value), result_type)
+    result: Expr = Binary._intern((Binary, op, id(a), id(b)), result_type, op=op, a=a, b=b)
+    return result
+
+
+def unary(op: str, a: ExprLike) -> Expr:
+    """``op(a)``, of the type of ``a``. Folds a constant."""
+    a = as_expr(a)
+    if (op == "not") != (a.type is boolean) or (op in FLOAT_ONLY_UNARY and not a.type.is_float):
+        raise TypeError(f"{op}: not defined on {a.type}")
+    if isinstance(a, Const):
+        return const(UNARY[op](a.value), a.type)
+    result: Expr = Unary._intern((Unary, op, id(a)), a.type, op=op, a=a)
+    return result
+
+
+def select(condition: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
+    """``a`` where ``condition`` (bool) holds, else ``b``; one type. Folds a constant condition."""
+    condition = as_expr(condition)
+    a = as_expr(a, b if isinstance(b, Expr) else None)
+    b = as_expr(b, a)
+    if condition.type is not boolean or a.type is not b.type:
+        raise TypeError(
+            f"select: bool and two of one type, got {condition.type}, {a.type}, {b.type}"
+        )
+    if isinstance(condition, Const):
+        return a if condition.value else b
+    key = (Select, id(condition), id(a), id(b))
+    result: Expr = Select._intern(key, a.type, condition=condition, a=a, b=b)
+    return result
+
+
+def cast(type: DType, a: ExprLike) -> Expr:
+    """``a`` as ``type`` (see `Cast`); ``a`` itself when it has that type. Folds a constant."""
+    a = as_expr(a)
+    if a.type is type:
+        return a
+    if isinstance(a, Const):
+        return const(a.value, type)
+    result: Expr = Cast._intern((Cast, type.name, id(a)), type, a=a)
+    return result
+
+
+def load(buffer: Buffer, index: tuple[ExprLike, ...], mask: Expr | None = None) -> Load:
+    """The element of ``buffer`` at ``index``; 0 where ``mask`` is given and false."""
+    exprs = tuple(as_expr(i) for i in index)
+    key = (Load, id(buffer), *map(id, exprs), id(mask) if mask is not None else 0)
+    result: Load = Load._intern(key, buffer.dtype, buffer=buffer, index=exprs, mask=mask)
+    return result
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """The lesser of two."""
+    return binary("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """The greater of two."""
+    return binary("max", a, b)
+
+
+def all_of(conditions: Any) -> Expr | None:
+    """The conjunction of conditions, leaving out those that are constantly true; None if empty."""
+    result: Expr | None = None
+    for condition in conditions:
+        if isinstance(condition, Const) and condition.value:
+            continue
+        result = condition if result is None else result & condition
+    return result
+
+
+def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
+    """The conditions that ``and`` joins, in order; empty for None."""
+    if condition is None:
+        return ()
+    if isinstance(condition, Binary) and condition.op == "and":
+        return conjuncts(condition.a) + conjuncts(condition.b)
+    return (condition,)

@@ -1,0 +1,408 @@
+"""Reads what `printer` writes: kernels, statements, expressions.
+
+Every refusal is a `ParseError` that marks the place. Statements carry the `Span` they came from
+(for a loop or a structured op: its first line). What the text cannot say wrongly is checked here:
+names, types, and the number of indices; the rest is `verify`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tilewright.dtypes import DType, boolean, s64
+from tilewright.errors import ParseError
+from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.expression_parser import TYPES, ExpressionParser
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Param,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.syntax import KEYWORDS
+
+_KINDS = {kind.value: kind for kind in LoopKind}
+_SPACES = {space.value: space for space in Space}
+_ACCESSES = ("in", "out", "inout")
+T = TypeVar("T")
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that ``text`` spells. Raises `ParseError`."""
+    return _read(_StatementParser.kernel, text, None, None)
+
+
+def parse_stmt(
+    text: str,
+    variables: Mapping[str, DType] | None = None,
+    buffers: Mapping[str, Buffer] | None = None,
+) -> Stmt:
+    """The statements of ``text`` as one; the names that are free in it are given."""
+    return _read(_StatementParser.statements, text, variables, buffers)
+
+
+def parse_expr(
+    text: str,
+    variables: Mapping[str, DType] | None = None,
+    buffers: Mapping[str, Buffer] | None = None,
+) -> Expr:
+    """The expression that ``text`` spells; the names that are free in it are given."""
+    return _read(_StatementParser.expression_line, text, variables, buffers)
+
+
+def _read(
+    what: Callable[[_StatementParser], T],
+    text: str,
+    variables: Mapping[str, DType] | None,
+    buffers: Mapping[str, Buffer] | None,
+) -> T:
+    parser = _StatementParser(text, variables or {}, buffers or {})
+    try:
+        result = what(parser)
+    except RecursionError:
+        raise ParseError(
+            "this nests too deeply",
+            where=parser.span(parser.token.start, parser.token.end),
+            cure="name the parts of the expression on lines before it: `x = ...`",
+        ) from None
+    parser.end()
+    return result
+
+
+class _StatementParser(ExpressionParser):
+    """Statements, declarations and kernels."""
+
+    def end(self) -> None:
+        if self.token.kind != "end":
+            raise self.unexpected(
+                "the end of the text", "remove what follows, or fix its indentation"
+            )
+
+    def expression_line(self) -> Expr:
+        """An expression on a line of its own."""
+        result = self.expression()
+        self.accept("newline")
+        return result
+
+    def kernel(self) -> Kernel:
+        """A kernel: its name, parameters and body."""
+        if self.token.text != "kernel":
+            raise self.unexpected(
+                "`kernel`", "begin with `kernel name(in a: f32[8], out b: f32[8]):`"
+            )
+        self.take()
+        name = self.expect("name", "for the kernel").text
+        self.expect("(", "before the parameters")
+        params: list[Param] = []
+        while self.token.kind != ")":
+            params.append(self._param())
+            if not self.accept(","):
+                break
+        self.expect(")", "behind the parameters")
+        for param in params:
+            self.buffers.define(param.name, param.buffer)
+        return Kernel(name, tuple(params), self._indented("body of the kernel"))
+
+    def _param(self) -> Param:
+        if self.token.text not in _ACCESSES:
+            raise self.unexpected("a parameter", "say how it is used: `in`, `out` or `inout`")
+        access = self.take().text
+        return Param(self._buffer(), access)
+
+    # Blocks.
+
+    def statements(self) -> Stmt:
+        """Statements up to the end of their block, as one."""
+        body = self._sequence()
+        # A lone `block:` stays inside another block: its text would lose it otherwise.
+        if len(body) == 1 and not (isinstance(body[0], Block) and body[0].body):
+            return body[0]
+        return Block(body)
+
+    def _sequence(self) -> tuple[Stmt, ...]:
+        body: list[Stmt] = []
+        with self.variables.nested(), self.buffers.nested():
+            while self.token.kind not in ("dedent", "end"):
+                body.append(self._statement())
+        if not body:
+            raise self.unexpected("a statement", "write `pass` where nothing is to be done")
+        return tuple(body)
+
+    def _indented(self, what: str) -> Stmt:
+        self._open(what)
+        body = self.statements()
+        self._close()
+        return body
+
+    def _open(self, what: str) -> None:
+        self.expect(":", f"before the {what}")
+        self.line_end()
+        if not self.accept("indent"):
+            raise self.unexpected(f"the {what}", "indent it below, or write `pass` there")
+
+    def _close(self) -> None:
+        if not self.accept("dedent"):
+            raise self.unexpected(
+                "the end of the block", "indent it like the block that it belongs to"
+            )
+
+    def line_end(self) -> None:
+        """The end of a line."""
+        if not self.accept("newline"):
+            raise self.unexpected("the end of the line", "write one statement per line")
+
+    # Statements.
+
+    def _statement(self) -> Stmt:
+        token, following = self.token, self.ahead(1)
+        match token.kind, following.kind:
+            case "for", _:
+                return self._for()
+            case "if", _:
+                return self._if()
+            case "pass", _:
+                self.take()
+                self.line_end()
+                return Block((), self.span(token.start, token.end))
+            case "name", "for":
+                return self._for()
+            case "name", "name" if token.text == "alloc":
+                return self._alloc()
+            case "name", "name" if token.text == "compute":
+                return self._compute()
+            case "name", ":" if token.text == "block" and self.ahead(2).kind == "newline":
+                return self._block()
+            case "name", "[":
+                return self._store()
+            case "name", "(":
+                return self._function()
+            case "name", "=" | ":":
+                return self._let()
+        raise self.unexpected(
+            "a statement",
+            "write a loop, `if`, `alloc`, `compute`, `name = value`, `buffer[...] = value`, "
+            "a call or `pass`",
+        )
+
+    def _block(self) -> Block:
+        token = self.take()
+        self._open("block")
+        body = self._sequence()
+        self._close()
+        return Block(body, self.span(token.start, token.end))
+
+    def _for(self) -> For:
+        start = self.token.start
+        kind = LoopKind.SERIAL
+        if self.token.kind == "name":
+            word = self.take()
+            if word.text not in _KINDS:
+                choice = "write one of " + ", ".join(_KINDS)
+                raise self.refusal(f"unknown kind of loop {word.text}", start, cure=choice)
+            kind = _KINDS[word.text]
+        self.expect("for", "to begin the loop")
+        variable = self._index()
+        self.expect("in", "before the extent")
+        extent = self.typed_expression(s64, "the extent of a loop")
+        span = self.span(start)
+        with self.variables.nested():
+            self.variables.define(variable.name, variable.type)
+            body = self._indented("body of the loop")
+        return For(variable, extent, body, kind, span)
+
+    def _if(self) -> If:
+        start = self.take().start
+        condition = self.typed_expression(boolean, "a condition", "compare it: `x != 0`")
+        span = self.span(start)
+        then = self._indented("body of the if")
+        orelse = self._indented("body of the else") if self.accept("else") else None
+        return If(condition, then, orelse, span)
+
+    def _let(self) -> Let:
+        start = self.token.start
+        variable = self._index()
+        self.expect("=", "and the value")
+        value_start = self.token.start
+        value = self.expression()
+        if value.type is not variable.type:
+            raise self.refusal(
+                f"{variable.name} is {variable.type}, its value is {value.type}",
+                value_start,
+                cure=f"write `{variable.name}: {value.type} = ...`, or convert the value",
+            )
+        span = self.span(start)
+        self.line_end()
+        self.variables.define(variable.name, variable.type)
+        return Let(variable, value, span)
+
+    def _alloc(self) -> Allocate:
+        start = self.take().start
+        buffer = self._buffer()
+        span = self.span(start)
+        self.line_end()
+        self.buffers.define(buffer.name, buffer)
+        return Allocate(buffer, span)
+
+    def _store(self) -> Store:
+        start = self.token.start
+        view = self.view()
+        if view.mask is not None:
+            raise self.refusal("a store has no mask", start, cure="put it in an `if`")
+        self.expect("=", "and the value to store")
+        value = self.typed_expression(view.buffer.dtype, f"what {view.buffer.name} holds")
+        span = self.span(start)
+        self.line_end()
+        return Store(view.buffer, view.index, value, span)
+
+    def _function(self) -> Call:
+        name = self.take()
+        self.take()
+        args: list[View | Expr] = []
+        while self.token.kind != ")":
+            args.append(self.view() if self.accept("&") else self.expression())
+            if not self.accept(","):
+                break
+        self.expect(")", "to close the arguments")
+        span = self.span(name.start)
+        self.line_end()
+        return Call(name.text, tuple(args), span)
+
+    # Structured ops.
+
+    def _compute(self) -> Compute:
+        start = self.take().start
+        name = self.take().text
+        instruction = None
+        if self.accept("<"):
+            instruction = self.expect("name", "of the instruction").text
+            self.expect(">", "behind the instruction")
+        dims = self._dims()
+        span = self.span(start)
+        with self.variables.nested():
+            for dim in dims:
+                self.variables.define(dim.var.name, dim.var.type)
+            self._open("views and the body of the op")
+            operands: list[Operand] = []
+            while self.token.kind == "name" and self.ahead(1).kind in (":", "="):
+                operands.append(self._operand())
+            # Operands are known in the body only, not in each other's indices.
+            for operand in operands:
+                self.variables.define(operand.var.name, operand.var.type)
+            out, combiner, body = self._output()
+            self._close()
+        return Compute(name, dims, out, tuple(operands), body, combiner, instruction, span)
+
+    def _dims(self) -> tuple[Dim, ...]:
+        self.expect("(", "before the dims")
+        dims: list[Dim] = []
+        while self.token.kind != ")":
+            variable = self._index()
+            self.expect("in", "before the extent")
+            dims.append(Dim(variable, self.typed_expression(s64, "the extent of a dim")))
+            if not self.accept(","):
+                break
+        self.expect(")", "behind the dims")
+        return tuple(dims)
+
+    def _operand(self) -> Operand:
+        name, type_ = self._declared()
+        self.expect("=", "before the view")
+        view = self.view()
+        self.line_end()
+        return Operand(var(name, type_ or view.buffer.dtype), view)
+
+    def _output(self) -> tuple[View, str | None, Expr]:
+        if self.token.kind != "name":
+            raise self.unexpected(
+                "the output", "write `buffer[...] = value` or `buffer[...] add= value`"
+            )
+        out = self.view()
+        named = self.token.kind == "name" or self.token.kind in KEYWORDS
+        combiner = self.take().text if named else None
+        self.expect("=", "and the value of the op")
+        body = self.typed_expression(out.buffer.dtype, f"what {out.buffer.name} holds")
+        self.line_end()
+        return out, combiner, body
+
+    # Declarations.
+
+    def _index(self) -> Var:
+        """A new variable, s64 unless it says otherwise."""
+        name, type_ = self._declared()
+        return var(name, type_ or s64)
+
+    def _declared(self) -> tuple[str, DType | None]:
+        name = self.expect("name", "for the variable").text
+        return name, self._type() if self.accept(":") else None
+
+    def _type(self) -> DType:
+        word = self.expect("name", "of an element type")
+        if word.text not in TYPES:
+            choice = "write one of " + ", ".join(TYPES)
+            raise self.refusal(f"unknown element type {word.text}", word.start, cure=choice)
+        return TYPES[word.text]
+
+    def _buffer(self) -> Buffer:
+        name = self.expect("name", "for the buffer").text
+        self.expect(":", "and the element type")
+        dtype = self._type()
+        self.expect("[", "and the shape")
+        shape: list[int] = []
+        while self.token.kind != "]":
+            shape.append(self._integer("as the size of a dim"))
+            if not self.accept(","):
+                break
+        self.expect("]", "behind the shape")
+        layout = self._layout(len(shape)) if self.token.kind == "{" else row_major(tuple(shape))
+        space = Space.GLOBAL
+        if self.token.kind == "name":
+            word = self.take()
+            if word.text not in _SPACES:
+                choice = "write one of " + ", ".join(_SPACES)
+                raise self.refusal(f"unknown memory space {word.text}", word.start, cure=choice)
+            space = _SPACES[word.text]
+        return Buffer(name, dtype, tuple(shape), layout, space)
+
+    def _layout(self, rank: int) -> Layout:
+        """``{dim:size:stride ... +offset}``."""
+        self.take()
+        blocks: list[LayoutBlock] = []
+        while self.token.kind not in ("+", "}"):
+            start = self.token.start
+            dim = self._integer("as the dim of a block")
+            if not 0 <= dim < rank:
+                raise self.refusal(
+                    f"a block of dim {dim}, but the shape has {rank} dims",
+                    start,
+                    cure="number the dims from 0",
+                )
+            self.expect(":", "and the size of the block")
+            size = self._integer("as the size of the block")
+            self.expect(":", "and the stride of the block")
+            blocks.append(LayoutBlock(dim, size, self._integer("as the stride of the block")))
+        offset = self._integer("as the offset") if self.accept("+") else 0
+        self.expect("}", "to close the layout")
+        return Layout(tuple(blocks), offset)
+
+    def _integer(self, purpose: str) -> int:
+        sign = -1 if self.accept("-") else 1
+        token = self.expect("int", purpose)
+        if len(token.text) > 30:
+            raise self.refusal(
+                f"{token.text} is too large", token.start, cure="write a smaller integer"
+            )
+        return sign * int(token.text)

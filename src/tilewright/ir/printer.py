@@ -1,0 +1,278 @@
+"""The text of expressions, statements and kernels: `parser` reads it back exactly.
+
+Plain integers are s64 and plain numbers with a point, an exponent, ``inf`` or ``nan`` are f32;
+other constants name their type, ``s8(3)``. A mask follows the index, ``src[i, j | i < 4]``. A view
+that is an argument of a call is marked, ``prefetch(&src[i, j])``. A layout that is not the dense
+row-major one lists its blocks (dim:size:stride) and its offset, ``f32[4, 30] {1:2:64 0:4:16 1:16:1
++8}``. Left out: the type s64 of variables (for operands: the type of the buffer), the space
+``global``, serial loop kinds, and what is no part of the program (spans, notes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tilewright.dtypes import DType, boolean, f32, s64
+from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.expr import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+    print_with,
+)
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Param,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.syntax import ATOM, INFIX, KEYWORDS, NEGATION, NOT, quoted
+
+_INDENT = "  "
+_WIDTH = 100
+
+# Text, or an expression and the least strength that needs no parentheses there.
+Piece = str | tuple[Expr, int]
+
+
+def to_text(node: Expr | View | Stmt | Kernel | Buffer) -> str:
+    """The text of ``node``, without a newline at its end."""
+    if isinstance(node, Expr):
+        return _expression(node)
+    if isinstance(node, View):
+        return _view(node)
+    if isinstance(node, Buffer):
+        return _declaration(node)
+    lines: list[str] = []
+    if isinstance(node, Kernel):
+        lines += _kernel_header(node)
+        _nested(node.body, 1, lines)
+    elif isinstance(node, Block):
+        _body(node, 0, lines)
+    else:
+        _statement(node, 0, lines)
+    return "\n".join(lines)
+
+
+def headline(stmt: Stmt) -> str:
+    """The first line of ``stmt``: a loop without its body, a structured op without its views."""
+    return _HEADLINES[type(stmt)](stmt)
+
+
+# Expressions. A stack of pieces instead of recursion: sums get thousands of terms long.
+
+
+def _expression(expr: Expr, least: int = 0) -> str:
+    out: list[str] = []
+    stack: list[Piece] = [(expr, least)]
+    while stack:
+        piece = stack.pop()
+        if isinstance(piece, str):
+            out.append(piece)
+        else:
+            stack.extend(reversed(_PIECES[type(piece[0])](*piece)))
+    return "".join(out)
+
+
+def _const(expr: Const, least: int) -> list[Piece]:
+    type_ = expr.type
+    if type_ is boolean:
+        return [str(expr.value)]
+    text = str(expr.value) if type_.is_integer else _float_text(expr)
+    return [text if type_ is s64 or type_ is f32 else f"{type_}({text})"]
+
+
+def _float_text(expr: Const) -> str:
+    """A decimal that the type rounds to this value: the shortest for f32, else Python's."""
+    value = expr.value
+    if expr.type is f32:
+        for digits in range(1, 10):
+            value = float(f"{expr.value:.{digits}g}")
+            if const(value) is expr:
+                break
+    return repr(value)
+
+
+def _binary(expr: Binary, least: int) -> list[Piece]:
+    if expr.op not in INFIX:
+        return [f"{expr.op}(", (expr.a, 0), ", ", (expr.b, 0), ")"]
+    symbol, strength = INFIX[expr.op]
+    # Comparisons don't chain, so both sides of one need parentheses around another.
+    left = strength + 1 if expr.op in COMPARISONS else strength
+    pieces: list[Piece] = [(expr.a, left), f" {symbol} ", (expr.b, strength + 1)]
+    return _wrapped(pieces, strength, least)
+
+
+def _unary(expr: Unary, least: int) -> list[Piece]:
+    if expr.op == "neg":
+        return _wrapped(["-", (expr.a, ATOM)], NEGATION, least)
+    if expr.op == "not":
+        return _wrapped(["not ", (expr.a, NOT)], NOT, least)
+    return [f"{expr.op}(", (expr.a, 0), ")"]
+
+
+def _wrapped(pieces: list[Piece], strength: int, least: int) -> list[Piece]:
+    return pieces if strength >= least else ["(", *pieces, ")"]
+
+
+def _select(expr: Select, least: int) -> list[Piece]:
+    return ["select(", (expr.condition, 0), ", ", (expr.a, 0), ", ", (expr.b, 0), ")"]
+
+
+def _access(buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None = None) -> list[Piece]:
+    pieces: list[Piece] = [f"{quoted(buffer.name)}["]
+    for position, part in enumerate(index):
+        pieces += [", " if position else "", (part, 0)]
+    if mask is not None:
+        pieces += [" | ", (mask, 0)]
+    return [*pieces, "]"]
+
+
+_PIECES: dict[type[Expr], Callable[[Any, int], list[Piece]]] = {
+    Const: _const,
+    Var: lambda expr, least: [quoted(expr.name)],
+    Binary: _binary,
+    Unary: _unary,
+    Select: _select,
+    Cast: lambda expr, least: [f"{expr.type}(", (expr.a, 0), ")"],
+    Load: lambda expr, least: _access(expr.buffer, expr.index, expr.mask),
+}
+
+
+def _joined(pieces: Iterable[Piece]) -> str:
+    return "".join(p if isinstance(p, str) else _expression(*p) for p in pieces)
+
+
+def _view(view: View) -> str:
+    return _joined(_access(view.buffer, view.index, view.mask))
+
+
+# Declarations.
+
+
+def _declaration(buffer: Buffer) -> str:
+    text = f"{quoted(buffer.name)}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    if buffer.layout != row_major(buffer.shape):
+        text += f" {_layout(buffer.layout)}"
+    return text if buffer.space is Space.GLOBAL else f"{text} {buffer.space.value}"
+
+
+def _layout(layout: Layout) -> str:
+    parts = [f"{b.dim}:{b.size}:{b.stride}" for b in layout.blocks]
+    if layout.offset:
+        parts.append(f"+{layout.offset}")
+    return "{" + " ".join(parts) + "}"
+
+
+def _typed(variable: Var, usual: DType = s64) -> str:
+    name = quoted(variable.name)
+    return name if variable.type is usual else f"{name}: {variable.type}"
+
+
+def _kernel_header(kernel: Kernel) -> list[str]:
+    start = f"kernel {quoted(kernel.name)}("
+    params = [_param(p) for p in kernel.params]
+    line = f"{start}{', '.join(params)}):"
+    if len(line) <= _WIDTH:
+        return [line]
+    return [start, *(f"{_INDENT * 2}{p}," for p in params), "):"]
+
+
+def _param(param: Param) -> str:
+    return f"{param.access} {_declaration(param.buffer)}"
+
+
+# Statements. Recursion is as deep as loops nest.
+
+
+def _body(block: Block, depth: int, lines: list[str]) -> None:
+    for stmt in block.body:
+        if isinstance(stmt, Block) and stmt.body:
+            lines.append(_INDENT * depth + "block:")
+            _body(stmt, depth + 1, lines)
+        else:
+            _statement(stmt, depth, lines)
+    if not block.body:
+        lines.append(_INDENT * depth + "pass")
+
+
+def _nested(stmt: Stmt, depth: int, lines: list[str]) -> None:
+    if isinstance(stmt, Block):
+        _body(stmt, depth, lines)
+    else:
+        _statement(stmt, depth, lines)
+
+
+def _statement(stmt: Stmt, depth: int, lines: list[str]) -> None:
+    lines.append(_INDENT * depth + headline(stmt))
+    match stmt:
+        case For():
+            _nested(stmt.body, depth + 1, lines)
+        case If():
+            _nested(stmt.then, depth + 1, lines)
+            if stmt.orelse is not None:
+                lines.append(_INDENT * depth + "else:")
+                _nested(stmt.orelse, depth + 1, lines)
+        case Compute():
+            lines.extend(_INDENT * (depth + 1) + line for line in _compute_lines(stmt))
+        case _:
+            pass
+
+
+def _for(stmt: For) -> str:
+    kind = "" if stmt.kind is LoopKind.SERIAL else f"{stmt.kind.value} "
+    return f"{kind}for {_typed(stmt.var)} in {_expression(stmt.extent)}:"
+
+
+def _store(stmt: Store) -> str:
+    return f"{_joined(_access(stmt.buffer, stmt.index))} = {_expression(stmt.value)}"
+
+
+def _call(stmt: Call) -> str:
+    args = [f"&{_view(a)}" if isinstance(a, View) else _expression(a) for a in stmt.args]
+    return f"{quoted(stmt.function)}({', '.join(args)})"
+
+
+def _compute(stmt: Compute) -> str:
+    instruction = "" if stmt.instruction is None else f"<{quoted(stmt.instruction)}>"
+    dims = ", ".join(f"{_typed(d.var)} in {_expression(d.extent)}" for d in stmt.dims)
+    return f"compute {quoted(stmt.name)}{instruction}({dims}):"
+
+
+def _compute_lines(stmt: Compute) -> list[str]:
+    lines = [f"{_typed(o.var, o.view.buffer.dtype)} = {_view(o.view)}" for o in stmt.operands]
+    combiner = stmt.combiner or ""
+    if combiner and combiner not in KEYWORDS:  # `and=` cannot be taken for anything else
+        combiner = quoted(combiner)
+    return [*lines, f"{_view(stmt.out)} {combiner}= {_expression(stmt.body)}"]
+
+
+_HEADLINES: dict[type[Stmt], Callable[[Any], str]] = {
+    Block: lambda stmt: "block:" if stmt.body else "pass",
+    For: _for,
+    If: lambda stmt: f"if {_expression(stmt.condition)}:",
+    Let: lambda stmt: f"{_typed(stmt.var)} = {_expression(stmt.value)}",
+    Allocate: lambda stmt: f"alloc {_declaration(stmt.buffer)}",
+    Store: _store,
+    Call: _call,
+    Compute: _compute,
+}
+
+print_with(to_text)

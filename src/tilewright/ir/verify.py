@@ -1,0 +1,317 @@
+"""What well-formed means. `verify` refuses everything else, with the place and the cure.
+
+Every name is defined once on the path to where it is used; types agree; indices fit their buffer;
+what is written may be written; loops nest in an order that a machine can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.dtypes import DType, boolean, s64
+from tilewright.errors import VerificationError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const, Expr, Load, Var
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.scope import Scope
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.verify_layout import layout_defect
+from tilewright.ir.visit import variables, walk
+
+# Combiners: reduced dims run in any order, so only what commutes and associates will do.
+COMBINERS = ("add", "mul", "min", "max", "and", "or")
+ACCESSES = ("in", "out", "inout")
+
+# Loops that start threads or work-items cannot run inside one instruction of another loop.
+_LAUNCHES = frozenset({LoopKind.PARALLEL, LoopKind.GRID, LoopKind.CLUSTER})
+_INSIDE_VECTOR = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR})
+
+
+def verify(kernel: Kernel) -> None:
+    """Raises `VerificationError` for the first thing that is wrong with ``kernel``."""
+    _Verifier(kernel).kernel(kernel)
+
+
+def may_nest(inner: LoopKind, outer: LoopKind) -> bool:
+    """Whether a loop of kind ``inner`` may stand inside one of kind ``outer``."""
+    if outer is LoopKind.VECTOR:
+        return inner in _INSIDE_VECTOR
+    return outer is not LoopKind.UNROLLED or inner not in _LAUNCHES
+
+
+class _Verifier:
+    def __init__(self, kernel: Kernel) -> None:
+        self.variables: Scope[DType] = Scope()
+        self.buffers: Scope[Buffer] = Scope()
+        self.read_only = {id(p.buffer) for p in kernel.params if p.access == "in"}
+        # Where we are: the enclosing statements and the present one.
+        self.path: list[Stmt] = []
+        self.kernel_name = kernel.name
+
+    def refuse(self, what: str, cure: str, why: str | None = None) -> VerificationError:
+        """The error about the present statement."""
+        lines = [f"`{headline(stmt)}`" for stmt in self.path if not isinstance(stmt, Block)]
+        place = " in ".join(reversed(lines)) or "the parameters"
+        return VerificationError(
+            what, where=f"{place} in kernel {self.kernel_name}", why=why, cure=cure
+        )
+
+    # Kernels and declarations.
+
+    def kernel(self, kernel: Kernel) -> None:
+        self.name(kernel.name)
+        for param in kernel.params:
+            name = param.name
+            if param.access not in ACCESSES:
+                cure = "use one of " + ", ".join(ACCESSES)
+                raise self.refuse(f"the parameter {name} has the access {param.access!r}", cure)
+            if param.buffer.space not in (Space.GLOBAL, Space.CONSTANT):
+                space = param.buffer.space.value
+                cure = "pass global or constant memory, and copy it inside"
+                raise self.refuse(f"the parameter {name} is in {space} memory", cure)
+            self.declare(param.buffer, written=param.access != "in")
+        self.stmt(kernel.body)
+
+    def declare(self, buffer: Buffer, written: bool) -> None:
+        """A parameter or an allocation."""
+        self.name(buffer.name)
+        if self.buffers.get(buffer.name) is not None:
+            cure = "give it a name of its own"
+            raise self.refuse(f"a buffer called {buffer.name} is in scope already", cure)
+        if written and buffer.space is Space.CONSTANT:
+            cure = "make it global, or pass it as `in`"
+            raise self.refuse(f"{buffer.name} is written, but constant memory cannot be", cure)
+        defect = layout_defect(buffer, written)
+        if defect is not None:
+            raise self.refuse(f"the layout of {buffer.name} {defect[0]}", defect[1])
+        self.buffers.define(buffer.name, buffer)
+
+    def define(self, variable: Var) -> None:
+        """A variable that is new here."""
+        self.name(variable.name)
+        if self.variables.get(variable.name) is not None:
+            cure = "rename one of them: a name means one thing on the way to its use"
+            raise self.refuse(f"{variable.name} is defined twice", cure)
+        self.variables.define(variable.name, variable.type)
+
+    def name(self, name: str) -> None:
+        if not name or "`" in name or not name.isprintable():
+            cure = "choose printable characters, without backquotes"
+            raise self.refuse(f"{name!r} is no name", cure)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        with self.variables.nested(), self.buffers.nested():
+            yield
+
+    # Expressions.
+
+    def expr(self, expr: Expr, type_: DType | None, what: str) -> None:
+        """``expr`` uses what is in scope, and has that type."""
+        for node in walk(expr):
+            if isinstance(node, Var):
+                self.use(node)
+            elif isinstance(node, Load):
+                self.access(node.buffer, node.index, node.mask)
+        if type_ is not None and expr.type is not type_:
+            cure = f"convert it: `{type_}(...)`"
+            raise self.refuse(f"{what} must be {type_}, `{to_text(expr)}` is {expr.type}", cure)
+
+    def use(self, variable: Var) -> None:
+        type_ = self.variables.get(variable.name)
+        if type_ is None:
+            cure = "define it by a loop or a let around, or before it in its block"
+            raise self.refuse(f"{variable.name} is used where it is not defined", cure)
+        if type_ is not variable.type:
+            raise self.refuse(
+                f"{variable.name} is defined as {type_} and used as {variable.type}",
+                "use one variable, and convert its value",
+            )
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None) -> None:
+        """The place in a buffer; the names in ``index`` and ``mask`` are checked by `expr`."""
+        if self.buffers.get(buffer.name) is not buffer:
+            known = self.buffers.get(buffer.name) is not None
+            raise self.refuse(
+                f"{buffer.name} is another buffer than the one of that name in scope"
+                if known
+                else f"the buffer {buffer.name} is not in scope",
+                "make it a parameter, or allocate it before its use in the block or around it",
+            )
+        if len(index) != len(buffer.shape):
+            raise self.refuse(
+                f"{buffer.name} has {len(buffer.shape)} dims, but {len(index)} indices are given",
+                f"give one index per dim of {buffer}",
+            )
+        for part in index:
+            if part.type is not s64:
+                what = f"an index must be s64, `{to_text(part)}` is {part.type}"
+                raise self.refuse(what, "convert it: `s64(...)`")
+        if mask is not None and mask.type is not boolean:
+            what = f"a mask must be bool, `{to_text(mask)}` is {mask.type}"
+            raise self.refuse(what, "compare it: `x != 0`")
+
+    def view(self, view: View) -> None:
+        self.access(view.buffer, view.index, view.mask)
+        for part in (*view.index, *(() if view.mask is None else (view.mask,))):
+            self.expr(part, None, "")
+
+    def written(self, buffer: Buffer) -> None:
+        if id(buffer) in self.read_only:
+            cure = "make the parameter `out` or `inout`"
+            raise self.refuse(f"{buffer.name} is an `in` parameter, but is written", cure)
+
+    # Statements.
+
+    def stmt(self, stmt: Stmt) -> None:
+        self.path.append(stmt)
+        _CHECKS[type(stmt)](self, stmt)
+        self.path.pop()
+
+    def nested(self, *stmts: Stmt) -> None:
+        """Statements with a scope of their own each."""
+        for stmt in stmts:
+            with self.scope():
+                self.stmt(stmt)
+
+    def block(self, stmt: Block) -> None:
+        with self.scope():
+            for part in stmt.body:
+                self.stmt(part)
+
+    def loop(self, stmt: For) -> None:
+        if stmt.var.type is not s64:
+            cure = "count in s64, and convert the index where it is used"
+            raise self.refuse(f"the loop variable {stmt.var.name} is {stmt.var.type}", cure)
+        self.expr(stmt.extent, s64, "an extent")
+        self.loop_kind(stmt)
+        with self.scope():
+            self.define(stmt.var)
+            self.stmt(stmt.body)
+
+    def loop_kind(self, stmt: For) -> None:
+        if stmt.kind is LoopKind.VECTOR and not isinstance(stmt.extent, Const):
+            cure = "split the loop by a constant, and make the inner one a vector loop"
+            raise self.refuse(f"a vector loop's extent is `{to_text(stmt.extent)}`", cure)
+        for outer in self.path[:-1]:
+            if isinstance(outer, For) and not may_nest(stmt.kind, outer.kind):
+                raise self.refuse(
+                    f"a {stmt.kind.value} loop cannot run inside a loop that is {outer.kind.value}",
+                    "exchange the two loops, or make one of them serial",
+                )
+
+    def condition(self, stmt: If) -> None:
+        self.expr(stmt.condition, boolean, "a condition")
+        self.nested(stmt.then, *(() if stmt.orelse is None else (stmt.orelse,)))
+
+    def let(self, stmt: Let) -> None:
+        self.expr(stmt.value, stmt.var.type, f"the value of {stmt.var.name}")
+        self.define(stmt.var)
+
+    def allocate(self, stmt: Allocate) -> None:
+        self.declare(stmt.buffer, written=True)
+
+    def store(self, stmt: Store) -> None:
+        self.view(View(stmt.buffer, stmt.index))
+        self.written(stmt.buffer)
+        self.expr(stmt.value, stmt.buffer.dtype, f"what {stmt.buffer.name} holds")
+
+    def call(self, stmt: Call) -> None:
+        function = FUNCTIONS.get(stmt.function)
+        if function is None:
+            cure = "call one of " + ", ".join(FUNCTIONS)
+            raise self.refuse(f"there is no function {stmt.function}", cure)
+        if len(stmt.args) != len(function.parameters):
+            names = ", ".join(p.name for p in function.parameters)
+            count = len(function.parameters)
+            what = f"{function.name} takes {count} arguments, not {len(stmt.args)}"
+            raise self.refuse(what, f"write `{function.name}({names})`")
+        for arg, parameter in zip(stmt.args, function.parameters, strict=True):
+            if isinstance(arg, View) != (parameter.access != "value"):
+                kind = "a value" if parameter.access == "value" else "a view"
+                what = f"the argument {parameter.name} of {function.name} must be {kind}"
+                raise self.refuse(
+                    what, "write `&buffer[...]` for a view, an expression for a value"
+                )
+            if isinstance(arg, View):
+                self.view(arg)
+                if parameter.access in ("out", "inout"):
+                    self.written(arg.buffer)
+            else:
+                self.expr(arg, None, "")
+
+    def compute(self, stmt: Compute) -> None:
+        self.name(stmt.name)
+        for dim in stmt.dims:
+            self.expr(dim.extent, s64, f"the extent of {dim.var.name}")
+            if dim.var.type is not s64:
+                cure = "count in s64, and convert the index where it is used"
+                raise self.refuse(f"the dim {dim.var.name} is {dim.var.type}", cure)
+        with self.scope():
+            for dim in stmt.dims:
+                self.define(dim.var)
+            for operand in stmt.operands:
+                self.view(operand.view)
+            self.view(stmt.out)
+            self.written(stmt.out.buffer)
+            for operand in stmt.operands:
+                self.operand(operand.var, operand.view.buffer)
+            self.expr(stmt.body, stmt.out.buffer.dtype, f"what {stmt.out.buffer.name} holds")
+        self.combiner(stmt)
+
+    def operand(self, variable: Var, buffer: Buffer) -> None:
+        if variable.type is not buffer.dtype:
+            what = f"{variable.name} is {variable.type}, but {buffer.name} holds {buffer.dtype}"
+            raise self.refuse(what, f"make it {buffer.dtype}, and convert it in the body")
+        self.define(variable)
+
+    def combiner(self, stmt: Compute) -> None:
+        dtype = stmt.out.buffer.dtype
+        if stmt.combiner is None:
+            self.single_assignment(stmt)
+        elif stmt.combiner not in COMBINERS:
+            why = "the order in which reduced dims run is free"
+            cure = "use one of " + ", ".join(COMBINERS)
+            raise self.refuse(f"{stmt.combiner!r} cannot combine values", cure, why)
+        elif stmt.combiner in ("and", "or") and dtype is not boolean:
+            cure = "combine bool values, or use min or max"
+            raise self.refuse(f"{stmt.combiner} cannot combine values of type {dtype}", cure)
+
+    def single_assignment(self, stmt: Compute) -> None:
+        """Without a combiner, each point of the domain has an element of the output to itself."""
+        used = frozenset[Var]().union(*map(variables, stmt.out.index))
+        for dim in stmt.dims:
+            single = isinstance(dim.extent, Const) and dim.extent.value <= 1
+            if dim.var not in used and not single:
+                raise self.refuse(
+                    f"the dim {dim.var.name} is reduced, but there is no combiner",
+                    "name one (`add=`), or use the dim in the output's index",
+                )
+
+
+_CHECKS: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
+    Block: _Verifier.block,
+    For: _Verifier.loop,
+    If: _Verifier.condition,
+    Let: _Verifier.let,
+    Allocate: _Verifier.allocate,
+    Store: _Verifier.store,
+    Call: _Verifier.call,
+    Compute: _Verifier.compute,
+}

@@ -1,0 +1,307 @@
+"""Walking and rewriting. A rewrite that changes nothing returns the same object.
+
+Expressions are DAGs (interned), so their walks remember what they have seen. Blocks are flat, so
+recursion is as deep as the nesting of loops, not as long as the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    binary,
+    cast,
+    load,
+    select,
+    unary,
+)
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions."""
+    match expr:
+        case Binary():
+            return (expr.a, expr.b)
+        case Unary() | Cast():
+            return (expr.a,)
+        case Select():
+            return (expr.condition, expr.a, expr.b)
+        case Load():
+            return expr.index if expr.mask is None else (*expr.index, expr.mask)
+        case _:
+            return ()
+
+
+def rebuild(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
+    """``expr`` with other sub-expressions (as `children` orders them); folds constants."""
+    match expr:
+        case Binary():
+            return binary(expr.op, *parts)
+        case Unary():
+            return unary(expr.op, *parts)
+        case Cast():
+            return cast(expr.type, *parts)
+        case Select():
+            return select(*parts)
+        case Load():
+            rank = len(expr.index)
+            return load(expr.buffer, parts[:rank], parts[rank] if len(parts) > rank else None)
+        case _:
+            return expr
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every distinct sub-expression, ``expr`` included; parents before children."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def variables(expr: Expr) -> frozenset[Var]:
+    """The variables that occur."""
+    return frozenset(node for node in walk(expr) if isinstance(node, Var))
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Bottom-up: ``change`` is applied to every node whose children are already rewritten."""
+    done: dict[int, Expr] = {}
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        parts = children(node)
+        if not ready and parts:
+            stack.append((node, True))
+            stack.extend((part, False) for part in parts)
+            continue
+        new_parts = tuple(done[id(part)] for part in parts)
+        same = all(a is b for a, b in zip(new_parts, parts, strict=True))
+        done[id(node)] = change(node if same else rebuild(node, new_parts))
+    return done[id(expr)]
+
+
+def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """``expr`` with variables replaced. The values are not themselves substituted into."""
+    if not values:
+        return expr
+    return rewrite(expr, lambda node: values.get(node, node) if isinstance(node, Var) else node)
+
+
+ExprChange = Callable[[Expr], Expr]
+
+
+def map_view(view: View, change: ExprChange) -> View:
+    """``view`` with ``change`` applied to its index and mask. A mask that became true goes."""
+    index = tuple(change(i) for i in view.index)
+    mask = change(view.mask) if view.mask is not None else None
+    if mask is view.mask and all(a is b for a, b in zip(index, view.index, strict=True)):
+        return view
+    if isinstance(mask, Const) and mask.value:
+        mask = None
+    return View(view.buffer, index, mask)
+
+
+def map_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
+    """``stmt`` with ``change`` applied to each expression directly in it (not in nested ones)."""
+    match stmt:
+        case For():
+            extent = change(stmt.extent)
+            return stmt if extent is stmt.extent else replace(stmt, extent=extent)
+        case If():
+            condition = change(stmt.condition)
+            return stmt if condition is stmt.condition else replace(stmt, condition=condition)
+        case Let():
+            value = change(stmt.value)
+            return stmt if value is stmt.value else replace(stmt, value=value)
+        case Store():
+            index = tuple(change(i) for i in stmt.index)
+            value = change(stmt.value)
+            if value is stmt.value and all(a is b for a, b in zip(index, stmt.index, strict=True)):
+                return stmt
+            return replace(stmt, index=index, value=value)
+        case Call():
+            args = tuple(
+                map_view(a, change) if isinstance(a, View) else change(a) for a in stmt.args
+            )
+            same = all(a is b for a, b in zip(args, stmt.args, strict=True))
+            return stmt if same else replace(stmt, args=args)
+        case Compute():
+            return _map_compute(stmt, change)
+        case _:
+            return stmt
+
+
+def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
+    dims = tuple(_map_dim(d, change) for d in stmt.dims)
+    out = map_view(stmt.out, change)
+    operands = tuple(_map_operand(o, change) for o in stmt.operands)
+    body = change(stmt.body)
+    if (
+        body is stmt.body
+        and out is stmt.out
+        and all(a is b for a, b in zip(dims, stmt.dims, strict=True))
+        and all(a is b for a, b in zip(operands, stmt.operands, strict=True))
+    ):
+        return stmt
+    return replace(stmt, dims=dims, out=out, operands=operands, body=body)
+
+
+def _map_dim(dim: Dim, change: ExprChange) -> Dim:
+    extent = change(dim.extent)
+    return dim if extent is dim.extent else Dim(dim.var, extent)
+
+
+def _map_operand(operand: Operand, change: ExprChange) -> Operand:
+    view = map_view(operand.view, change)
+    return operand if view is operand.view else Operand(operand.var, view)
+
+
+def nested(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside."""
+    match stmt:
+        case Block():
+            return stmt.body
+        case For():
+            return (stmt.body,)
+        case If():
+            return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+        case _:
+            return ()
+
+
+def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
+    """``stmt`` around other nested statements (as `nested` orders them)."""
+    if all(a is b for a, b in zip(parts, nested(stmt), strict=True)):
+        return stmt
+    match stmt:
+        case Block():
+            return block(*parts)
+        case For():
+            return replace(stmt, body=parts[0])
+        case If():
+            return replace(stmt, then=parts[0], orelse=parts[1] if len(parts) > 1 else None)
+        case _:
+            return stmt
+
+
+def block(*stmts: Stmt) -> Stmt:
+    """One statement for several: nested blocks without scope of their own are flattened."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        # A block that declares something keeps its own scope, unless it is the last.
+        if isinstance(stmt, Block) and (stmt is stmts[-1] or not _declares(stmt)):
+            flat.extend(stmt.body)
+        else:
+            flat.append(stmt)
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+def _declares(stmt: Block) -> bool:
+    return any(isinstance(s, Let | Allocate) for s in stmt.body)
+
+
+def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
+    """Every statement, outer before inner, in program order."""
+    stack = [stmt]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(nested(node)))
+
+
+def rewrite_stmts(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """Bottom-up: ``change`` is applied to every statement whose nested ones are rewritten."""
+    parts = tuple(rewrite_stmts(part, change) for part in nested(stmt))
+    return change(with_nested(stmt, parts))
+
+
+def rewrite_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
+    """``change`` is applied to each whole expression in ``stmt``, nested statements included."""
+    return rewrite_stmts(stmt, lambda node: map_exprs(node, change))
+
+
+def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    """``stmt`` with free variables replaced everywhere."""
+    return rewrite_exprs(stmt, lambda expr: substitute(expr, values)) if values else stmt
+
+
+def replace_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    """``stmt`` with every access to ``old`` going to ``new`` at the same index."""
+
+    def in_expr(node: Expr) -> Expr:
+        if isinstance(node, Load) and node.buffer is old:
+            return load(new, node.index, node.mask)
+        return node
+
+    def in_view(view: View) -> View:
+        return View(new, view.index, view.mask) if view.buffer is old else view
+
+    def in_stmt(node: Stmt) -> Stmt:
+        node = map_exprs(node, lambda expr: rewrite(expr, in_expr))
+        match node:
+            case Store() if node.buffer is old:
+                return replace(node, buffer=new)
+            case Allocate() if node.buffer is old:
+                return replace(node, buffer=new)
+            case _:
+                return _map_views(node, in_view)
+
+    return rewrite_stmts(stmt, in_stmt)
+
+
+def _map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
+    """``stmt`` with ``change`` applied to the views of a `Call` or a `Compute`."""
+    match stmt:
+        case Call():
+            args = tuple(change(a) if isinstance(a, View) else a for a in stmt.args)
+            same = all(a is b for a, b in zip(args, stmt.args, strict=True))
+            return stmt if same else replace(stmt, args=args)
+        case Compute():
+            out = change(stmt.out)
+            views = tuple(change(o.view) for o in stmt.operands)
+            kept = zip((out, *views), (stmt.out, *(o.view for o in stmt.operands)), strict=True)
+            if all(a is b for a, b in kept):
+                return stmt
+            pairs = zip(stmt.operands, views, strict=True)
+            operands = tuple(Operand(o.var, v) for o, v in pairs)
+            return replace(stmt, out=out, operands=operands)
+        case _:
+            return stmt
+
+
+def map_kernel(kernel: Kernel, change: Callable[[Stmt], Stmt]) -> Kernel:
+    """``kernel`` with ``change`` applied to its body; the same object when that changed nothing."""
+    body = change(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)

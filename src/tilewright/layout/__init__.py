@@ -1,0 +1,6 @@
+"""Layouts and views: what a tag means, and what can be asked of a layout.
+
+In reading order: `tags` (oneDNN's format tags to a layout and back), `strides` (layouts from
+explicit strides; overlap, density), `queries` (contiguity, alignment, padding), `roles` (which dims
+of an op are batch, M, N and K).
+"""

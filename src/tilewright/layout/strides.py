@@ -1,0 +1,104 @@
+"""Layouts from explicit strides: overlap, density."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.errors import LayoutError
+from tilewright.ir.buffer import Block, Layout
+
+# Above this many elements an overlap that the quick test cannot exclude is taken for one.
+_COUNTED = 2**20
+
+
+def from_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], *, offset: int = 0, written: bool = False
+) -> Layout:
+    """The layout of ``shape`` whose dim i advances by ``strides[i]`` elements.
+
+    A stride of 0 broadcasts. Raises `LayoutError` for a wrong number of strides, for negative ones,
+    and, where the tensor is ``written``, when two elements share memory.
+    """
+    if len(shape) != len(strides):
+        raise LayoutError(
+            f"{len(strides)} strides are given for {len(shape)} dims",
+            where=f"strides {strides}, shape {shape}",
+            cure="give one stride in elements for each dim",
+        )
+    if min((*strides, offset)) < 0:
+        raise LayoutError(
+            "strides and offset must not be negative",
+            where=f"strides {strides}, offset {offset}",
+            why="a kernel gets the address of the first element in memory",
+            cure="copy the array to flip it",
+        )
+    # Outermost first; a dim of size 1 says nothing by its stride and keeps its place.
+    order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
+    layout = Layout(tuple(Block(dim, shape[dim], strides[dim]) for dim in order), offset)
+    if written and overlaps(layout):
+        raise LayoutError(
+            "elements of a result overlap in memory",
+            where=f"strides {strides}, shape {shape}",
+            why="two indices have the same offset",
+            cure="give a result strides under which every element has its own place",
+        )
+    return layout
+
+
+def overlaps(layout: Layout) -> bool:
+    """Whether two indices have the same offset.
+
+    Exact up to 2^20 elements; beyond, layouts in which blocks interleave count as overlapping.
+    """
+    blocks = sorted((b for b in layout.blocks if b.size > 1), key=lambda block: block.stride)
+    reach = 0
+    nested = True
+    for block in blocks:
+        nested = nested and block.stride > reach
+        reach += (block.size - 1) * block.stride
+    if nested:
+        return False
+    count = math.prod(block.size for block in blocks)
+    # More elements than places: no need to look.
+    if count > reach + 1 or count > _COUNTED:
+        return True
+    offsets = np.zeros(1, dtype=np.int64)
+    for block in blocks:
+        steps = np.arange(block.size, dtype=np.int64) * block.stride
+        offsets = (offsets[:, None] + steps).reshape(-1)
+    return bool(np.unique(offsets).size < count)
+
+
+def is_dense(layout: Layout) -> bool:
+    """Whether the blocks fill a range of memory without gaps or overlap, in any order."""
+    stride = 1
+    for block in sorted(layout.blocks, key=lambda each: (each.stride, each.size)):
+        if block.size == 1:
+            continue
+        if block.stride != stride:
+            return False
+        stride *= block.size
+    return True
+
+
+def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
+    """The stride of each dim in elements; None where blocks give a dim no single stride.
+
+    A dim of size 1, or that no block holds, has stride 0.
+    """
+    strides = [0] * rank
+    inner: dict[int, Block] = {}
+    for block in reversed(layout.blocks):
+        if block.size == 1:
+            continue
+        before = inner.get(block.dim)
+        if before is None:
+            strides[block.dim] = block.stride
+        elif block.stride != before.stride * before.size:
+            return None
+        # Seen from outside, the blocks so far are one of their joint size.
+        size = block.size * (before.size if before is not None else 1)
+        inner[block.dim] = Block(block.dim, size, strides[block.dim])
+    return tuple(strides)

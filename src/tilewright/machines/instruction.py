@@ -1,0 +1,89 @@
+"""What a machine instruction computes, as a small structured op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.dtypes import DType
+from tilewright.ir.expr import Expr, Var, cast, var
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of one dim of the instruction: ``size`` elements (None: the rest), ``stride`` apart.
+
+    A ``stride`` of None stands for any: the address of each element is taken.
+    """
+
+    dim: str
+    size: int | None
+    stride: int | None
+
+
+@dataclass(frozen=True)
+class Role:
+    """An operand or the result: its name in the body, its type, and the form in memory.
+
+    The steps are ordered as the blocks of a layout, and a dim without a step does not move the
+    address: the element is the same for all (a broadcast).
+    """
+
+    name: str
+    dtype: DType
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def var(self) -> Var:
+        """What stands in the body for an element."""
+        return var(self.name, self.dtype)
+
+    def steps_of(self, dim: str) -> tuple[Step, ...]:
+        """The steps along one dim, the outermost first."""
+        return tuple(step for step in self.steps if step.dim == dim)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``out combiner= product of operands``, each converted to the output's type, over ``dims``.
+
+    ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how to
+    emit it: an LLVM intrinsic, or a generic operation on vectors.
+    """
+
+    name: str
+    dims: tuple[tuple[str, int], ...]
+    out: Role
+    operands: tuple[Role, ...]
+    feature: str
+    emit: str
+    combiner: str = "add"
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of each dim."""
+        return dict(self.dims)
+
+    @cached_property
+    def reduced(self) -> tuple[str, ...]:
+        """The dims that the output does not have."""
+        kept = {step.dim for step in self.out.steps}
+        return tuple(name for name, _ in self.dims if name not in kept)
+
+    @cached_property
+    def body(self) -> Expr:
+        """The product of the operands, in the output's type."""
+        result: Expr | None = None
+        for role in self.operands:
+            factor = cast(self.out.dtype, role.var)
+            result = factor if result is None else result * factor
+        assert result is not None
+        return result
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions that one execution does."""
+        count = 2
+        for _, size in self.dims:
+            count *= size
+        return count

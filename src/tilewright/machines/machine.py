@@ -1,0 +1,49 @@
+"""What a recipe has to know of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import DType
+from tilewright.errors import UnsupportedError
+from tilewright.machines.instruction import Instruction
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards."""
+
+    name: str
+    features: frozenset[str]
+    vector_bytes: int
+    vector_registers: int
+    caches: tuple[int, ...]
+    cores: int
+    instructions: tuple[Instruction, ...]
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of ``dtype`` in one vector register."""
+        return self.vector_bytes // dtype.bytes
+
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called ``name``. Raises `UnsupportedError` if the machine lacks it."""
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        raise UnsupportedError(
+            f"{self.name} has no instruction '{name}'",
+            cure="choose one of " + ", ".join(i.name for i in self.instructions),
+        )
+
+    def products(self, out: DType, a: DType, b: DType) -> tuple[Instruction, ...]:
+        """The instructions that add products of ``a`` and ``b`` up in ``out``, largest first."""
+        found = [
+            i
+            for i in self.instructions
+            if i.out.dtype is out and tuple(role.dtype for role in i.operands) == (a, b)
+        ]
+        return tuple(sorted(found, key=lambda i: -i.flops))
+
+    def with_cores(self, cores: int) -> Machine:
+        """The same machine with another number of cores."""
+        return replace(self, cores=cores)

@@ -1,0 +1,8 @@
+"""Structured ops: everything a user can ask for, as naive kernels of one kind of statement.
+
+In reading order: `domain` (dims, sliding windows as index expressions), `attributes` and
+`elementwise_functions` (what modifies a result), `epilogue` (the compute that does it), `op` and
+`attribute_arguments` (what all ops share), `contraction` (``C = epilogue(sum of A * B)``); then one
+constructor each: `convolution` (three directions as three views), `matmul`, `pooling`, `reduction`,
+`elementwise`, `reorder`; and `arguments`, the calls that users write.
+"""

@@ -1,0 +1,112 @@
+"""The arguments that attributes add to a kernel: bias, scales, zero points, post-op tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilewright.dtypes import f32
+from tilewright.errors import LayoutError, UnsupportedError
+from tilewright.ir.buffer import row_major
+from tilewright.layout.tags import ANY, layout_of
+from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
+from tilewright.ops.op import Argument
+from tilewright.problems import Binary, Policy, Prelu, Shape, Sum
+
+
+def attribute_arguments(
+    attributes: Attributes,
+    result: Argument,
+    inputs: Mapping[str, Argument],
+    *,
+    driver: str,
+    channel: int = 1,
+    grouped: tuple[str, ...] = (),
+) -> tuple[Argument, ...]:
+    """The arguments in the order bias, zero points, scales, post-op tensors.
+
+    ``result`` is what the epilogue writes, whose dim ``channel`` the bias varies along; ``inputs``
+    are the tensors that scales can be given for; ``grouped`` names those with a dim of groups.
+
+    Raises `UnsupportedError` for a scale of a tensor that is not there, or zero points of floats.
+    """
+    tensors = {**inputs, "dst": result}
+    for post_op in attributes.post_ops:
+        if isinstance(post_op, Sum) and post_op.dtype not in (None, result.dtype):
+            raise UnsupportedError(
+                f"sum reads the result as {post_op.dtype}, and it is {result.dtype}",
+                where=post_op.describe(),
+                cure="leave the type out",
+            )
+    added: list[Argument] = []
+    if attributes.bias is not None:
+        size = (result.shape[channel],)
+        added.append(Argument("bias", size, attributes.bias, row_major(size), "in", "bias"))
+    for point in attributes.zero_points:
+        target = _target(point.tensor, tensors, "zero point", driver)
+        if not target.dtype.is_integer:
+            raise UnsupportedError(
+                f"{point.tensor} is {target.dtype}, which has no zero point",
+                cure="use an integer type, or leave the zero point out",
+            )
+        if point.tensor == "src" and point.policy.name != "common":
+            raise UnsupportedError(
+                "a zero point of src is one for the whole tensor",
+                where=point.describe(),
+                cure="use policy common",
+            )
+        if point.value is None:
+            shape = _flat(point.policy, target, driver, grouped)
+            name = zero_point_name(point.tensor)
+            layout = row_major(shape)
+            added.append(Argument(name, shape, point.dtype, layout, "in", "zero_point"))
+    for scale in attributes.scales:
+        target = _target(scale.tensor, tensors, "scale", driver)
+        if scale.value is None:
+            shape = _flat(scale.policy, target, driver, grouped)
+            name = scale_name(scale.tensor)
+            added.append(Argument(name, shape, scale.dtype, row_major(shape), "in", "scale"))
+    for position, post_op in attributes.tensors:
+        added.append(_post_op(attributes.name_of(position), post_op, result, driver))
+    return tuple(added)
+
+
+def _target(tensor: str, tensors: Mapping[str, Argument], what: str, driver: str) -> Argument:
+    if tensor not in tensors:
+        raise UnsupportedError(
+            f"{driver} takes no {what} for {tensor}",
+            cure="choose one of " + ", ".join(tensors),
+        )
+    return tensors[tensor]
+
+
+def _flat(policy: Policy, target: Argument, driver: str, grouped: tuple[str, ...]) -> Shape:
+    """One dim for all that vary, row-major, so that grouped channels count through."""
+    name = "dst" if target.access != "in" else target.name
+    rank = len(target.shape)
+    chosen = policy.dims(rank, tensor=name, driver=driver, grouped=name in grouped)
+    return (math.prod(target.shape[each] for each in chosen),)
+
+
+def _post_op(name: str, post_op: Binary | Prelu, result: Argument, driver: str) -> Argument:
+    """The tensor of a post-op: as many dims as the result, 1 where it is broadcast.
+
+    Without a tag, one of the result's shape has the result's layout.
+    """
+    chosen = post_op.policy.dims(len(result.shape), tensor="dst", driver=driver)
+    shape = tuple(size if dim in chosen else 1 for dim, size in enumerate(result.shape))
+    tag = post_op.tag if isinstance(post_op, Binary) else ANY
+    type_ = post_op.dtype if isinstance(post_op, Binary) else f32
+    if tag == ANY:
+        layout = result.layout if shape == result.shape else row_major(shape)
+    else:
+        try:
+            layout = layout_of(tag, shape)
+        except LayoutError as error:
+            raise LayoutError(
+                error.what,
+                where=error.where,
+                why=error.why or f"of the operand {name}",
+                cure=error.cure,
+            ) from None
+    return Argument(name, shape, type_, layout, "in", "post_op")

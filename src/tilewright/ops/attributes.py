@@ -1,0 +1,63 @@
+"""What modifies an op beside its problem: bias, scales, zero points, post-ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dtypes import DType
+from tilewright.problems import Binary, PostOp, Prelu, Scale, Sum, ZeroPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Attributes in the order of their effect: zero points, scales, bias, post-ops.
+
+    ``bias`` is the bias's type, None without one. ``names`` gives for each post-op the name of the
+    argument that carries its tensor; empty: ``post_op_0``, by its place in the list.
+    """
+
+    bias: DType | None = None
+    scales: tuple[Scale, ...] = ()
+    zero_points: tuple[ZeroPoint, ...] = ()
+    post_ops: tuple[PostOp, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def scale(self, tensor: str) -> Scale | None:
+        """The scale of ``tensor``, if it has one."""
+        return next((scale for scale in self.scales if scale.tensor == tensor), None)
+
+    def zero_point(self, tensor: str) -> ZeroPoint | None:
+        """The zero point of ``tensor``, if it has one; a constant 0 counts as none."""
+        found = next((point for point in self.zero_points if point.tensor == tensor), None)
+        return None if found is None or found.value == 0 else found
+
+    def name_of(self, position: int) -> str:
+        """The argument that carries the tensor of the post-op at ``position``."""
+        given = self.names[position] if position < len(self.names) else ""
+        return given or f"post_op_{position}"
+
+    @property
+    def reads_dst(self) -> bool:
+        """Whether the old values of the result are read."""
+        return any(isinstance(post_op, Sum) for post_op in self.post_ops)
+
+    @property
+    def result_access(self) -> str:
+        """How the kernel accesses its result: ``"out"``, or ``"inout"`` where it is read too."""
+        return "inout" if self.reads_dst else "out"
+
+    @property
+    def tensors(self) -> tuple[tuple[int, Binary | Prelu], ...]:
+        """The post-ops that take a tensor, with their places."""
+        numbered = enumerate(self.post_ops)
+        return tuple((i, each) for i, each in numbered if isinstance(each, Binary | Prelu))
+
+
+def scale_name(tensor: str) -> str:
+    """The argument that carries the scales of ``tensor``."""
+    return f"{tensor}_scale"
+
+
+def zero_point_name(tensor: str) -> str:
+    """The argument that carries the zero points of ``tensor``."""
+    return f"{tensor}_zero_point"

@@ -1,0 +1,256 @@
+"""The elements of an epilogue as users write them: ``[bias(), add("residual"), relu()]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import DType, f32, s32
+from tilewright.dtypes import dtype as dtype_of
+from tilewright.errors import ProblemError
+from tilewright.ops.attributes import Attributes
+from tilewright.problems import (
+    BINARY_FUNCTIONS,
+    Binary,
+    Policy,
+    PostOp,
+    Prelu,
+    Scale,
+    Sum,
+    Unary,
+    ZeroPoint,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """A vector along the channels (the columns of a matmul), as the argument ``bias``."""
+
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryOperand:
+    """``function(result, tensor)`` with a tensor of its own, the argument ``name``."""
+
+    function: str
+    name: str
+    dtype: DType | None
+    policy: Policy
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreluWeights:
+    """``result if result > 0 else weight * result``; the weights are the f32 argument ``name``."""
+
+    name: str
+    policy: Policy
+
+
+Element = Bias | BinaryOperand | PreluWeights | Unary | Sum | Scale | ZeroPoint
+
+
+def bias(dtype: str | DType | None = None) -> Bias:
+    """A bias; its type is f32 (f64 in an f64 op) unless given."""
+    return Bias(None if dtype is None else dtype_of(dtype))
+
+
+def binary(
+    function: str,
+    name: str,
+    *,
+    dtype: str | DType | None = None,
+    policy: str = "per_tensor",
+    tag: str = "any",
+) -> BinaryOperand:
+    """``function`` (``"add"``, ``"max"``, ...) of the result and the kernel argument ``name``.
+
+    Its shape is the result's where ``policy`` says (everywhere; ``per_oc``: along channels), else
+    1; its type and layout are the result's unless given. Raises `ProblemError`.
+    """
+    if function not in BINARY_FUNCTIONS:
+        raise ProblemError(
+            f"unknown binary function {function!r}",
+            where=f"binary({function!r}, {name!r})",
+            cure="choose one of " + ", ".join(BINARY_FUNCTIONS),
+        )
+    type_ = None if dtype is None else dtype_of(dtype)
+    return BinaryOperand(function, name, type_, Policy(policy), tag)
+
+
+def add(
+    name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
+) -> BinaryOperand:
+    """``result + tensor``; see `binary`."""
+    return binary("add", name, dtype=dtype, policy=policy)
+
+
+def sub(
+    name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
+) -> BinaryOperand:
+    """``result - tensor``; see `binary`."""
+    return binary("sub", name, dtype=dtype, policy=policy)
+
+
+def mul(
+    name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
+) -> BinaryOperand:
+    """``result * tensor``; see `binary`."""
+    return binary("mul", name, dtype=dtype, policy=policy)
+
+
+def div(
+    name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
+) -> BinaryOperand:
+    """``result / tensor``; see `binary`."""
+    return binary("div", name, dtype=dtype, policy=policy)
+
+
+def unary(function: str, alpha: float = 0.0, beta: float = 0.0, scale: float = 1.0) -> Unary:
+    """``scale * function(result)``; `problems.UNARY_FUNCTIONS` lists functions and formulas."""
+    return Unary(function, alpha, beta, scale)
+
+
+def relu(alpha: float = 0.0) -> Unary:
+    """``result if result > 0 else alpha * result``."""
+    return Unary("relu", alpha)
+
+
+def prelu(name: str, policy: str = "per_oc") -> PreluWeights:
+    """``result if result > 0 else weight * result``, the weights being the argument ``name``."""
+    return PreluWeights(name, Policy(policy))
+
+
+def sum(scale: float = 1.0, zero_point: int = 0, dtype: str | DType | None = None) -> Sum:
+    """``result + scale * (old dst - zero_point)``: the result is read before it is written."""
+    return Sum(scale, zero_point, None if dtype is None else dtype_of(dtype))
+
+
+def scale(
+    tensor: str,
+    value: float | None = None,
+    *,
+    policy: str = "common",
+    dtype: str | DType = f32,
+) -> Scale:
+    """A factor of ``src`` or ``weights``, a divisor of ``dst``.
+
+    Without a value it is the kernel argument ``TENSOR_scale``, of one element or as ``policy``
+    says. Raises `ProblemError`.
+    """
+    _check_policy("scale", tensor, value, policy)
+    return Scale(tensor, Policy(policy), value, dtype_of(dtype))
+
+
+def zero_point(
+    tensor: str,
+    value: int | None = None,
+    *,
+    policy: str = "common",
+    dtype: str | DType = s32,
+) -> ZeroPoint:
+    """What is subtracted from ``src`` or ``weights``, and added to ``dst``.
+
+    Without a value it is the kernel argument ``TENSOR_zero_point``; see `scale`.
+    """
+    _check_policy("zero_point", tensor, value, policy)
+    return ZeroPoint(tensor, Policy(policy), value, dtype_of(dtype))
+
+
+def attributes_of(elements: Sequence[Element], *, bias: DType, result: DType) -> Attributes:
+    """The attributes that ``elements`` say, for a result of type ``result``.
+
+    ``bias`` is the type of a bias that names none. Raises `ProblemError` for elements in an order
+    other than that of their effects, and for two of what there can be one of.
+    """
+    last = 0
+    for element in elements:
+        if not isinstance(element, Element):
+            raise ProblemError(
+                f"{element!r} is no element of an epilogue",
+                cure="use bias(), add(name), relu(), unary(function), sum(), scale(tensor), ...",
+            )
+        if _stage(element) < last:
+            raise ProblemError(
+                f"{describe(element)} stands behind what has its effect later",
+                where="epilogue",
+                why="the order is: zero points and scales of inputs, bias, post-ops, scale and "
+                "zero point of dst",
+                cure="write the epilogue in this order; a later bias is add(name, policy='per_oc')",
+            )
+        last = _stage(element)
+    biases = [element for element in elements if isinstance(element, Bias)]
+    _check_single(elements)
+    post_ops: list[PostOp] = []
+    names: list[str] = []
+    for element in elements:
+        match element:
+            case BinaryOperand():
+                type_ = element.dtype or result
+                post_ops.append(Binary(element.function, type_, element.policy, element.tag))
+                names.append(element.name)
+            case PreluWeights():
+                post_ops.append(Prelu(element.policy))
+                names.append(element.name)
+            case Unary() | Sum():
+                post_ops.append(element)
+                names.append("")
+    return Attributes(
+        bias=(biases[0].dtype or bias) if biases else None,
+        scales=tuple(element for element in elements if isinstance(element, Scale)),
+        zero_points=tuple(element for element in elements if isinstance(element, ZeroPoint)),
+        post_ops=tuple(post_ops),
+        names=tuple(names),
+    )
+
+
+def describe(element: Element) -> str:
+    """How an element is named in errors."""
+    match element:
+        case Bias():
+            return "the bias"
+        case BinaryOperand():
+            return f"{element.function}({element.name!r})"
+        case PreluWeights():
+            return f"prelu({element.name!r})"
+        case Scale() | ZeroPoint():
+            kind = "scale" if isinstance(element, Scale) else "zero point"
+            return f"the {kind} of {element.tensor}"
+        case _:
+            return element.describe()
+
+
+def _stage(element: Element) -> int:
+    """When an element has its effect."""
+    match element:
+        case ZeroPoint():
+            return 5 if element.tensor == "dst" else 0
+        case Scale():
+            return 4 if element.tensor == "dst" else 1
+        case Bias():
+            return 2
+        case _:
+            return 3
+
+
+def _check_single(elements: Sequence[Element]) -> None:
+    seen: set[str] = set()
+    for element in elements:
+        if isinstance(element, Bias | Scale | ZeroPoint):
+            text = describe(element)
+            if text in seen:
+                raise ProblemError(
+                    f"{text} is given twice", where="epilogue", cure="keep one of the two"
+                )
+            seen.add(text)
+
+
+def _check_policy(what: str, tensor: str, value: float | None, policy: str) -> None:
+    if value is not None and policy != "common":
+        raise ProblemError(
+            f"policy {policy} takes no value",
+            where=f"{what}({tensor!r}, {value!r}, policy={policy!r})",
+            why="its values are an array, given when the kernel is called",
+            cure="leave the value out, or the policy",
+        )

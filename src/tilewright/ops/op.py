@@ -1,0 +1,213 @@
+"""What all structured ops have in common: what defines them, their arguments, their kernel.
+
+An op's kernel is *naive*: whole-tensor computes in sequence, without a loop. Its computes are
+
+- ``init``: the accumulator is set to the neutral element;
+- ``main``: the reduction into the accumulator;
+- ``epilogue``: what `ops.epilogue` describes, from the accumulator to the result;
+- ``NAME_paddingD``: padding of a blocked result set to 0, one for each padded dim;
+- computes of their own for what is a reduction of its own (bias gradient, compensation).
+
+Ops without a reduction consist of the epilogue alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+from tilewright.dtypes import DType, f32, f64, s32
+from tilewright.errors import ArgumentError, LayoutError, UnsupportedError
+from tilewright.ir.buffer import Buffer, Layout, buffer
+from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ir.visit import block
+from tilewright.layout.strides import from_strides
+from tilewright.layout.tags import ANY, layout_of
+from tilewright.ops.attributes import Attributes
+from tilewright.ops.domain import padding_fills
+from tilewright.problems import Direction, Problem, Shape
+
+# A tag, strides in elements, or a layout.
+LayoutSpec = str | tuple[int, ...] | Layout
+
+# What naive kernels call their temporaries.
+RESERVED = ("acc", "bias_acc", "weight_sums", "compensation")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an op's kernel, as a caller sees it.
+
+    ``shape`` is logical; ``access`` is ``"in"``, ``"out"`` or ``"inout"``; ``role`` says what it
+    is for: ``"src"``, ``"weights"``, ``"bias"``, ``"dst"``, ``"post_op"``, ``"scale"`` or
+    ``"zero_point"``.
+    """
+
+    name: str
+    shape: Shape
+    dtype: DType
+    layout: Layout
+    access: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a problem as an op uses it; ``letters`` name its dims in tags (``"nchw"``)."""
+
+    name: str
+    shape: Shape
+    access: str
+    letters: str | None = None
+
+
+@dataclass(frozen=True)
+class Op(ABC):
+    """A structured op: everything that determines its kernel, and nothing about how it runs.
+
+    ``types`` and ``layouts`` are given by the tensor's name; a tensor without a layout has
+    ``any``, which is row-major here and may be replaced (`with_layouts`) by whoever compiles.
+    ``accumulator`` is the type that sums are kept in.
+    """
+
+    kind: ClassVar[str]
+
+    problem: Problem
+    types: tuple[tuple[str, DType], ...]
+    accumulator: DType
+    layouts: tuple[tuple[str, LayoutSpec], ...] = ()
+    attributes: Attributes = field(default_factory=Attributes)
+    direction: Direction = Direction.FWD_D
+
+    def __post_init__(self) -> None:
+        """Meets every error of layouts, names and attributes now instead of in `kernel`."""
+        self._check_layouts()
+        names = [argument.name for argument in self.arguments]
+        for position, name in enumerate(names):
+            if not name.isidentifier() or name in (*names[:position], *RESERVED):
+                raise ArgumentError(
+                    f"an argument cannot be called {name!r}",
+                    why="the name is taken" if name.isidentifier() else "it is no identifier",
+                    cure="name the operand of the post-op otherwise",
+                )
+        self.kernel()
+
+    def _check_layouts(self) -> None:
+        known = [tensor.name for tensor in self.tensors]
+        for name, _ in self.layouts:
+            if name not in known:
+                raise LayoutError(
+                    f"a layout is given for {name!r}, which {self.kind} does not have",
+                    cure="choose one of " + ", ".join(known),
+                )
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Inputs and results, inputs first, without those that attributes add."""
+
+    @abstractmethod
+    def _attribute_arguments(self) -> tuple[Argument, ...]:
+        """The arguments that attributes add."""
+
+    @abstractmethod
+    def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
+        """The body of the naive kernel on the buffers of the arguments."""
+
+    def dtype_of(self, tensor: str) -> DType:
+        """The element type of a tensor of the problem."""
+        return dict(self.types)[tensor]
+
+    def layout_of(self, tensor: str) -> LayoutSpec:
+        """What was said of a tensor's layout, ``any`` when nothing was."""
+        return dict(self.layouts).get(tensor, ANY)
+
+    def with_layouts(self, **layouts: LayoutSpec) -> Self:
+        """The same op with other layouts for the named tensors."""
+        return replace(self, layouts=tuple((dict(self.layouts) | layouts).items()))
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The kernel's arguments in order: inputs, bias, what attributes add, results."""
+        own = [self._argument(tensor) for tensor in self.tensors]
+        inputs = [argument for argument in own if argument.access == "in"]
+        results = [argument for argument in own if argument.access != "in"]
+        return (*inputs, *self._attribute_arguments(), *results)
+
+    def _argument(self, tensor: Tensor) -> Argument:
+        layout = resolve(self.layout_of(tensor.name), tensor.shape, tensor)
+        name, type_ = tensor.name, self.dtype_of(tensor.name)
+        return Argument(name, tensor.shape, type_, layout, tensor.access, role=name)
+
+    def argument(self, name: str) -> Argument:
+        """The argument called ``name``. Raises `ArgumentError` when there is none."""
+        for argument in self.arguments:
+            if argument.name == name:
+                return argument
+        raise ArgumentError(
+            f"{self.kind} has no argument {name!r}",
+            cure="choose one of " + ", ".join(argument.name for argument in self.arguments),
+        )
+
+    def kernel(self) -> Kernel:
+        """The naive kernel: the meaning of the op, which the interpreter can run."""
+        return self._naive
+
+    @cached_property
+    def _naive(self) -> Kernel:
+        params = tuple(Param(_buffer(argument), argument.access) for argument in self.arguments)
+        buffers = {param.name: param.buffer for param in params}
+        statements = list(self._statements(buffers))
+        for param in params:
+            if param.access != "in":
+                statements += padding_fills(param.buffer)
+        notes = {"problem": self.problem.descriptor(), "direction": self.direction.value}
+        return Kernel(
+            f"{self.kind}_{self.direction.value.lower()}", params, block(*statements), notes
+        )
+
+
+def resolve(spec: LayoutSpec, shape: Shape, tensor: Tensor | None = None) -> Layout:
+    """The layout of a tensor of ``shape`` that a tag, strides or a layout says.
+
+    Raises `LayoutError`; for a result also when two of its elements would share memory.
+    """
+    if isinstance(spec, str):
+        return layout_of(spec, shape, tensor.letters if tensor is not None else None)
+    written = tensor is not None and tensor.access != "in"
+    if isinstance(spec, tuple):
+        return from_strides(shape, spec, written=written)
+    held = spec.padded_shape(len(shape))
+    if any(have < need for have, need in zip(held, shape, strict=True)):
+        raise LayoutError(
+            f"the layout holds {held}, less than the tensor's {shape}",
+            where=tensor.name if tensor is not None else None,
+            cure="make a layout for this shape",
+        )
+    return spec
+
+
+def accumulator_of(*types: DType) -> DType:
+    """The type that products of ``types`` are summed in.
+
+    s32 when all are integers; f64 when one is f64; else f32. That is what oneDNN does.
+    """
+    if all(each.is_integer for each in types):
+        return s32
+    return f64 if f64 in types else f32
+
+
+def check_types(kind: str, types: Mapping[str, DType]) -> None:
+    """Raises `UnsupportedError` for element types that no op computes on."""
+    for tensor, each in types.items():
+        if each.kind == "bool":
+            raise UnsupportedError(
+                f"{kind} does not compute on {each.name}", where=tensor, cure="use u8"
+            )
+
+
+def _buffer(argument: Argument) -> Buffer:
+    return buffer(argument.name, argument.dtype, argument.shape, argument.layout)

@@ -1,0 +1,256 @@
+"""Values of the knobs that modify a problem: direction, types, algorithms, scales, zero points.
+
+The names are benchdnn's. Each ``parse_...`` takes the text behind the ``=`` of a command-line
+option and raises `ProblemError` (types: `UnsupportedError`) with the place in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.dtypes import DType, bf16, dtype, f16, f32, s8, s32, u8
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.policy import COMMON, Policy, parse_policy
+
+# benchdnn's words for tensors, and ours.
+_TENSORS = {"src": "src", "src0": "src", "src1": "src1", "wei": "weights", "dst": "dst"}
+_SCALE_TYPES = (f32, f16, bf16)
+_ZERO_POINT_TYPES = (s32, s8, u8)
+
+
+class Direction(Enum):
+    """What is computed: forward, backward by data or by weights; with or without bias."""
+
+    FWD_D = "FWD_D"
+    FWD_B = "FWD_B"
+    BWD_D = "BWD_D"
+    BWD_W = "BWD_W"
+    BWD_WB = "BWD_WB"
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether ``dst`` is the result."""
+        return self in (Direction.FWD_D, Direction.FWD_B)
+
+    @property
+    def is_backward_weights(self) -> bool:
+        """Whether the gradient of the weights is the result."""
+        return self in (Direction.BWD_W, Direction.BWD_WB)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether a bias is added (forward) or its gradient computed (backward)."""
+        return self in (Direction.FWD_B, Direction.BWD_WB)
+
+
+class PoolAlgorithm(Enum):
+    """What a pooling window yields."""
+
+    MAX = "max"
+    AVERAGE_WITHOUT_PADDING = "avg_np"
+    AVERAGE_WITH_PADDING = "avg_p"
+
+
+class ReduceAlgorithm(Enum):
+    """What a reduction yields."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    MUL = "mul"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Factors of a tensor (``src``, ``src1``, ``weights`` or ``dst``).
+
+    ``value`` is given for policy ``common`` only; other factors are an argument of the kernel.
+    """
+
+    tensor: str
+    policy: Policy = COMMON
+    value: float | None = None
+    dtype: DType = f32
+
+    def describe(self) -> str:
+        """The text that parses to this scale, ``src:common:0.25``."""
+        value = [] if self.value is None else [shortest(self.value)]
+        return _describe(self.tensor, self.policy, value, self.dtype, f32)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPoint:
+    """What is subtracted from a tensor's elements (added to those of ``dst``).
+
+    ``value`` is given for policy ``common`` only; other values are an argument of the kernel.
+    """
+
+    tensor: str
+    policy: Policy = COMMON
+    value: int | None = None
+    dtype: DType = s32
+
+    def describe(self) -> str:
+        """The text that parses to this zero point, ``src:common:3``."""
+        value = [] if self.value is None else [str(self.value)]
+        return _describe(self.tensor, self.policy, value, self.dtype, s32)
+
+
+def parse_direction(text: str) -> Direction:
+    """``FWD_D``, ``FWD_B``, ``BWD_D``, ``BWD_W`` or ``BWD_WB``, in any case.
+
+    ``FWD_I`` (inference) is the same as ``FWD_D``: we keep no workspace for the backward pass.
+    """
+    piece = Piece.whole(text)
+    word = piece.word.upper()
+    if word == "FWD_I":
+        return Direction.FWD_D
+    if word not in Direction.__members__:
+        raise unknown("direction", piece, (*Direction.__members__, "FWD_I"))
+    return Direction(word)
+
+
+def parse_pool_algorithm(text: str) -> PoolAlgorithm:
+    """``max``, ``avg_np`` (padding not counted) or ``avg_p`` (padding counted)."""
+    piece = Piece.whole(text)
+    names = [algorithm.value for algorithm in PoolAlgorithm]
+    if piece.word not in names:
+        raise unknown("pooling algorithm", piece, names)
+    return PoolAlgorithm(piece.word)
+
+
+def parse_reduce_algorithm(text: str) -> ReduceAlgorithm:
+    """``sum``, ``max``, ``min``, ``mul`` or ``mean``."""
+    piece = Piece.whole(text)
+    names = [algorithm.value for algorithm in ReduceAlgorithm]
+    if piece.word not in names:
+        raise unknown("reduction algorithm", piece, names)
+    return ReduceAlgorithm(piece.word)
+
+
+def parse_types(text: str, roles: Sequence[str] = ("src", "wei", "dst")) -> tuple[DType, ...]:
+    """One type for all tensors, ``f32``, or one for each role, ``u8:s8:s32``."""
+    whole = Piece.whole(text)
+    types = [parse_type(piece) for piece in whole.split(":")]
+    if len(types) == 1:
+        return tuple(types * len(roles))
+    if len(types) != len(roles):
+        raise ProblemError(
+            f"{len(types)} types are given for {len(roles)} tensors",
+            where=whole.span,
+            cure=f"write one type, or {':'.join(roles)}",
+        )
+    return tuple(types)
+
+
+def parse_type(piece: Piece, allowed: Sequence[DType] = ()) -> DType:
+    """The type that ``piece`` names, one of ``allowed`` unless that is empty.
+
+    Raises `UnsupportedError`.
+    """
+    try:
+        found = dtype(piece.word)
+    except UnsupportedError as error:
+        cure = "choose one of " + ", ".join(t.name for t in allowed) if allowed else error.cure
+        raise UnsupportedError(error.what, where=piece.span, cure=cure) from None
+    if allowed and found not in allowed:
+        raise UnsupportedError(
+            f"{found.name} cannot be used here",
+            where=piece.span,
+            cure="choose one of " + ", ".join(t.name for t in allowed),
+        )
+    return found
+
+
+def parse_scales(text: str) -> tuple[Scale, ...]:
+    """``--attr-scales``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
+    scales = []
+    for tensor, policy, value, last in _entries(text):
+        number = None
+        if value is not None:
+            number = value.number("a scale")
+            if number == 0 or not math.isfinite(number):
+                raise ProblemError(
+                    "a scale must be finite and not 0", where=value.span, cure="write 1 for none"
+                )
+        kind = f32 if last is None else parse_type(last, _SCALE_TYPES)
+        scales.append(Scale(tensor, policy, number, kind))
+    return tuple(scales)
+
+
+def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
+    """``--attr-zero-points``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
+    points = []
+    for tensor, policy, value, last in _entries(text):
+        number = None if value is None else value.integer("a zero point")
+        kind = s32 if last is None else parse_type(last, _ZERO_POINT_TYPES)
+        points.append(ZeroPoint(tensor, policy, number, kind))
+    return tuple(points)
+
+
+def shortest(value: float) -> str:
+    """The shortest text that reads back as ``value``: ``2``, ``0.25``, ``1e-05``."""
+    return repr(value).removesuffix(".0")
+
+
+def _entries(text: str) -> list[tuple[str, Policy, Piece | None, Piece | None]]:
+    """Tensor, policy, value and type of each entry; the value where the policy has one."""
+    whole = Piece.whole(text)
+    entries: dict[str, tuple[str, Policy, Piece | None, Piece | None]] = {}
+    for entry in whole.split("+") if whole.word else ():
+        tensor_piece, *rest = entry.split(":")
+        if tensor_piece.word not in _TENSORS:
+            raise unknown("tensor", tensor_piece, _TENSORS)
+        tensor = _TENSORS[tensor_piece.word]
+        if tensor in entries:
+            raise ProblemError(
+                f"{tensor_piece.word} is given twice", where=entry.span, cure="keep one of the two"
+            )
+        if not rest:
+            raise ProblemError(
+                f"the policy of {tensor_piece.word} is missing",
+                where=entry.span,
+                cure=f"write {tensor_piece.word}:common:1 or {tensor_piece.word}:per_oc",
+            )
+        policy = parse_policy(rest[0])
+        wanted = 1 if policy.name == "common" else 0
+        _check_values(entry, policy, rest[1:], wanted)
+        value = rest[1] if wanted else None
+        last = rest[1 + wanted] if len(rest) > 1 + wanted else None
+        entries[tensor] = (tensor, policy, value, last)
+    return list(entries.values())
+
+
+def _check_values(entry: Piece, policy: Policy, values: list[Piece], wanted: int) -> None:
+    if len(values) < wanted:
+        raise ProblemError(
+            "the value is missing",
+            where=entry.span,
+            why="policy common takes one value for the whole tensor",
+            cure=f"write {entry.word.rstrip(':')}:1",
+        )
+    if not wanted and values and values[0].word[:1] in set("+-.0123456789"):
+        raise ProblemError(
+            f"policy {policy.name} takes no value",
+            where=values[0].span,
+            why="its values are an array, given when the kernel is called",
+            cure=f"leave :{values[0].word} out, or use policy common",
+        )
+    if len(values) > wanted + 1:
+        raise ProblemError(
+            "there is too much behind the type",
+            where=values[wanted + 1].span,
+            why="groups of scales and zero points are not available",
+            cure="leave it out",
+        )
+
+
+def _describe(tensor: str, policy: Policy, value: list[str], kind: DType, usual: DType) -> str:
+    word = next(word for word, name in _TENSORS.items() if name == tensor)
+    last = [] if kind is usual else [kind.name]
+    return ":".join([word, policy.name, *value, *last])

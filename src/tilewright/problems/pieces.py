@@ -1,0 +1,112 @@
+"""Pieces of a text that remember where they stand, so that an error can point at them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewright.errors import ProblemError, Span
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Characters ``start`` to ``end`` (exclusive) of ``text``."""
+
+    text: str
+    start: int
+    end: int
+
+    @staticmethod
+    def whole(text: str) -> Piece:
+        """All of ``text`` but the blanks around it."""
+        start = len(text) - len(text.lstrip())
+        return Piece(text, start, max(start, len(text.rstrip())))
+
+    @property
+    def word(self) -> str:
+        """The characters themselves."""
+        return self.text[self.start : self.end]
+
+    @property
+    def span(self) -> Span:
+        """The place, for an error."""
+        return Span(self.text, self.start, self.end)
+
+    def split(self, separator: str) -> list[Piece]:
+        """The pieces between separators (one character); an empty one where two meet."""
+        pieces, start = [], self.start
+        for position in range(self.start, self.end):
+            if self.text[position] == separator:
+                pieces.append(Piece(self.text, start, position))
+                start = position + 1
+        return [*pieces, Piece(self.text, start, self.end)]
+
+    def integer(self, meaning: str) -> int:
+        """The whole number that the piece spells. Raises `ProblemError` when it spells none."""
+        if _INTEGER.fullmatch(self.word) is None:
+            raise ProblemError(
+                f"{meaning} must be a whole number, not {self.word!r}",
+                where=self.span,
+                cure="write digits only, such as 1",
+            )
+        return int(self.word)
+
+    def number(self, meaning: str) -> float:
+        """The real number that the piece spells. Raises `ProblemError` when it spells none."""
+        if _NUMBER.fullmatch(self.word) is None:
+            raise ProblemError(
+                f"{meaning} must be a number, not {self.word!r}",
+                where=self.span,
+                cure="write a decimal number, such as 0.5",
+            )
+        return float(self.word)
+
+
+def unknown(kind: str, piece: Piece, allowed: Iterable[str]) -> ProblemError:
+    """The error for a name that is not one of ``allowed``; ``kind`` says what it should name."""
+    names = list(allowed)
+    close = difflib.get_close_matches(piece.word, names, n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    what = f"unknown {kind} {piece.word!r}" if piece.word else f"the {kind} is missing"
+    return ProblemError(what, where=piece.span, cure=f"{guess}choose one of {', '.join(names)}")
+
+
+def split_name(text: str) -> tuple[Piece, str]:
+    """What stands before the name, and the name (``""`` when there is none).
+
+    benchdnn lets a problem end with its name, ``n"resnet_50:conv1"``; a shell that eats the
+    quotes makes it ``nresnet_50:conv1``. No key or number holds an ``n``, so the first one starts
+    the name, which takes the rest of the text. A repetition count may stand in the quotes or
+    behind them (``n"res2a*3"``, ``n"res2a"*3``).
+
+    Raises `ProblemError` for an empty or an unclosed name.
+    """
+    whole = Piece.whole(text)
+    position = text.find("n", whole.start, whole.end)
+    if position < 0:
+        return whole, ""
+    named = Piece(text, position + 1, whole.end)
+    word = named.word
+    if word.startswith('"'):
+        close = word.find('"', 1)
+        count = word[close + 1 :]
+        if close < 0 or not re.fullmatch(r"(\*[0-9]+)?", count):
+            raise ProblemError(
+                "the name is not closed" if close < 0 else "text follows the name",
+                where=named.span if close < 0 else Span(text, position + 2 + close, whole.end),
+                why="a name takes the rest of the descriptor",
+                cure='end the descriptor with n"name"',
+            )
+        word = word[1:close] + count
+    if not word or '"' in word:
+        raise ProblemError(
+            "the name is empty" if not word else "the name holds a quote",
+            where=Span(text, position, whole.end),
+            cure='write n"name", or leave the n out',
+        )
+    return Piece(text, whole.start, position), word

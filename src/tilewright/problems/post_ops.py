@@ -1,0 +1,276 @@
+"""Post-ops: what happens to a result before it is stored, in order (``--attr-post-ops``).
+
+The grammar is benchdnn's; entries are joined by ``+``:
+
+    sum[:SCALE[:ZERO_POINT[:TYPE]]]        dst = result + SCALE * (old dst - ZERO_POINT)
+    FUNCTION[:ALPHA[:BETA[:SCALE]]]        dst = SCALE * FUNCTION(result)
+    BINARY:TYPE[:POLICY or MASK[:TAG]]     dst = BINARY(result, operand)
+    prelu[:POLICY]                         dst = result if result > 0 else weight * result
+
+As in benchdnn, alpha and beta are 0 unless given, for every function: say ``linear:1``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.dtypes import DType
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.knobs import parse_type, shortest
+from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.policy import COMMON, Policy, parse_policy
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryFunction:
+    """A function of one argument ``s``; ``parameters`` are those of alpha and beta that it uses."""
+
+    name: str
+    formula: str
+    parameters: tuple[str, ...] = ()
+
+
+_A, _AB = ("alpha",), ("alpha", "beta")
+
+# Formulas: oneDNN's developer guide, "Eltwise", forward.
+UNARY_FUNCTIONS = {
+    function.name: function
+    for function in (
+        UnaryFunction("abs", "|s|"),
+        UnaryFunction("clip", "min(max(s, alpha), beta)", _AB),
+        UnaryFunction("clip_v2", "min(max(s, alpha), beta)", _AB),
+        UnaryFunction("elu", "s if s > 0 else alpha * (exp(s) - 1)", _A),
+        UnaryFunction("exp", "exp(s)"),
+        UnaryFunction("gelu_erf", "0.5 * s * (1 + erf(s / sqrt(2)))"),
+        UnaryFunction("gelu_tanh", "0.5 * s * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 * s^3)))"),
+        UnaryFunction("hardsigmoid", "max(0, min(1, alpha * s + beta))", _AB),
+        UnaryFunction("hardswish", "s * max(0, min(1, alpha * s + beta))", _AB),
+        UnaryFunction("linear", "alpha * s + beta", _AB),
+        UnaryFunction("log", "log(s)"),
+        UnaryFunction("logistic", "1 / (1 + exp(-s))"),
+        UnaryFunction("mish", "s * tanh(log(1 + exp(s)))"),
+        UnaryFunction("pow", "alpha * s^beta", _AB),
+        UnaryFunction("relu", "s if s > 0 else alpha * s", _A),
+        UnaryFunction("round", "s rounded to the nearest whole number, ties to even"),
+        UnaryFunction("soft_relu", "log(1 + exp(alpha * s)) / alpha", _A),
+        UnaryFunction("sqrt", "sqrt(s)"),
+        UnaryFunction("square", "s^2"),
+        UnaryFunction("swish", "s / (1 + exp(-alpha * s))", _A),
+        UnaryFunction("tanh", "tanh(s)"),
+    )
+}
+BINARY_FUNCTIONS = (
+    "add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "sub",
+)  # fmt: skip
+POST_OPS = ("sum", "prelu", *UNARY_FUNCTIONS, *BINARY_FUNCTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``scale * function(s)``; ``function`` is a key of `UNARY_FUNCTIONS`.
+
+    Raises `ProblemError` for parameters that the function does not take or cannot work with.
+    """
+
+    function: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        fault = self._fault()
+        if fault is not None:
+            what, cure = fault
+            raise ProblemError(what, where=self.describe(), cure=cure)
+
+    def _fault(self) -> tuple[str, str] | None:
+        """What is wrong with the parameters, and the cure."""
+        if self.function not in UNARY_FUNCTIONS:
+            names = ", ".join(UNARY_FUNCTIONS)
+            return f"unknown unary function {self.function!r}", f"choose one of {names}"
+        taken = UNARY_FUNCTIONS[self.function].parameters
+        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
+            if value != 0 and name not in taken:
+                return f"{self.function} takes no {name}", "write 0 for it, or leave it out"
+        if self.function in ("clip", "clip_v2") and self.alpha > self.beta:
+            return (
+                f"{self.function} needs a lower bound (alpha) not above the upper (beta)",
+                f"write {self.function}:{shortest(self.beta)}:{shortest(self.alpha)}",
+            )
+        if self.function == "soft_relu" and self.alpha == 0:
+            return "soft_relu divides by alpha, which is 0", "write soft_relu:1"
+        if not math.isfinite(self.scale):
+            return "the scale must be finite", "write 1 for none"
+        return None
+
+    def describe(self) -> str:
+        """The text that parses to this post-op, ``relu:0.1``."""
+        values = [self.alpha, self.beta, self.scale]
+        defaults = [0.0, 0.0, 1.0]
+        while values and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+        return ":".join([self.function, *map(shortest, values)])
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """``result + scale * (old dst - zero_point)``; ``dtype`` None: read as the type of dst."""
+
+    scale: float = 1.0
+    zero_point: int = 0
+    dtype: DType | None = None
+
+    def describe(self) -> str:
+        """The text that parses to this post-op, ``sum:0.5``."""
+        values = [shortest(self.scale), str(self.zero_point), str(self.dtype)]
+        defaults = ["1", "0", "None"]
+        while values and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+        return ":".join(["sum", *values])
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``function(result, operand)``; the operand's shape is that of dst where ``policy`` says.
+
+    ``function`` is one of `BINARY_FUNCTIONS`; comparisons give 1 or 0; ``tag`` is the operand's
+    layout.
+    """
+
+    function: str
+    dtype: DType
+    policy: Policy = COMMON
+    tag: str = "any"
+
+    def describe(self) -> str:
+        """The text that parses to this post-op, ``add:f32:per_oc``."""
+        values = [self.policy.name, self.tag]
+        defaults = ["common", "any"]
+        while values and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+        return ":".join([self.function, self.dtype.name, *values])
+
+
+@dataclass(frozen=True, slots=True)
+class Prelu:
+    """``result if result > 0 else weight * result``; weights are f32, shaped by ``policy``."""
+
+    policy: Policy = COMMON
+
+    def describe(self) -> str:
+        """The text that parses to this post-op, ``prelu:per_oc``."""
+        return "prelu" if self.policy.name == "common" else f"prelu:{self.policy.name}"
+
+
+PostOp = Unary | Sum | Binary | Prelu
+
+
+def parse_post_ops(text: str) -> tuple[PostOp, ...]:
+    """The post-ops that ``text`` lists, in order; empty for none.
+
+    Raises `ProblemError` and, for types and post-ops that we lack, `UnsupportedError`, with the
+    place in ``text``.
+    """
+    whole = Piece.whole(text)
+    return tuple(_post_op(entry) for entry in _entries(whole)) if whole.word else ()
+
+
+def describe_post_ops(post_ops: tuple[PostOp, ...]) -> str:
+    """The text that parses to ``post_ops``."""
+    return "+".join(post_op.describe() for post_op in post_ops)
+
+
+def parse_unary(text: str) -> Unary:
+    """One unary function with its parameters, ``elu:0.5``: the algorithm of eltwise."""
+    whole = Piece.whole(text)
+    name, *values = whole.split(":")
+    if name.word not in UNARY_FUNCTIONS:
+        raise unknown("unary function", name, UNARY_FUNCTIONS)
+    return _unary(whole, name.word, values)
+
+
+def parse_binary_function(text: str) -> str:
+    """The name of a binary function, ``add``: the algorithm of binary."""
+    piece = Piece.whole(text)
+    if piece.word not in BINARY_FUNCTIONS:
+        raise unknown("binary function", piece, BINARY_FUNCTIONS)
+    return piece.word
+
+
+def _entries(whole: Piece) -> list[Piece]:
+    """The pieces between ``+``, but for those of exponents and signs, ``1e+3`` and ``:+3``."""
+    entries: list[Piece] = []
+    for piece in whole.split("+"):
+        before = entries[-1] if entries else None
+        if before is not None and before.word[-1:] in tuple(":eE") and piece.word[:1].isdigit():
+            entries[-1] = Piece(whole.text, before.start, piece.end)
+        else:
+            entries.append(piece)
+    return entries
+
+
+def _post_op(entry: Piece) -> PostOp:
+    name, *values = entry.split(":")
+    for place in values:
+        if not place.word:
+            raise ProblemError(
+                f"a value of {name.word} is missing",
+                where=place.span,
+                cure="write the value, or leave the : out",
+            )
+    if name.word.startswith("dw") or name.word == "select":
+        raise UnsupportedError(
+            f"post-op {name.word} is not available", where=name.span, cure="run it as its own op"
+        )
+    if name.word in UNARY_FUNCTIONS:
+        return _unary(entry, name.word, values)
+    if name.word == "sum":
+        return _sum(values)
+    if name.word == "prelu":
+        _check_number(name, values, 1)
+        return Prelu(*(parse_policy(value) for value in values))
+    if name.word in BINARY_FUNCTIONS:
+        return _binary(name, values)
+    raise unknown("post-op", name, POST_OPS)
+
+
+def _unary(entry: Piece, function: str, values: list[Piece]) -> Unary:
+    _check_number(entry, values, 3)
+    names = ("alpha", "beta", "the scale")
+    numbers = [value.number(name) for value, name in zip(values, names, strict=False)]
+    try:
+        return Unary(function, *numbers)
+    except ProblemError as error:
+        raise ProblemError(error.what, where=entry.span, cure=error.cure) from None
+
+
+def _sum(values: list[Piece]) -> Sum:
+    if values:
+        _check_number(values[0], values, 3)
+    scale = values[0].number("the scale of sum") if values else 1.0
+    zero_point = values[1].integer("the zero point of sum") if len(values) > 1 else 0
+    return Sum(scale, zero_point, parse_type(values[2]) if len(values) > 2 else None)
+
+
+def _binary(name: Piece, values: list[Piece]) -> Binary:
+    _check_number(name, values, 3)
+    if not values:
+        raise ProblemError(
+            f"the type of {name.word}'s operand is missing",
+            where=name.span,
+            cure=f"write {name.word}:f32",
+        )
+    kind = parse_type(values[0])
+    policy = parse_policy(values[1], masks=True) if len(values) > 1 else COMMON
+    return Binary(name.word, kind, policy, values[2].word if len(values) > 2 else "any")
+
+
+def _check_number(name: Piece, values: list[Piece], most: int) -> None:
+    if len(values) > most:
+        raise ProblemError(
+            "there are too many values",
+            where=values[most].span,
+            why=f"at most {most} may follow",
+            cure="leave the rest out, or join post-ops with +",
+        )

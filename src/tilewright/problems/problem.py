@@ -1,0 +1,113 @@
+"""What all problems have in common: named tensors with shapes, work, a descriptor."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from tilewright.dtypes import DType
+from tilewright.errors import ProblemError
+
+Shape = tuple[int, ...]
+
+# Offsets in bytes are signed 64-bit numbers, and an element takes up to 8 bytes.
+MAX_ELEMENTS = 2**60
+_COUNT = re.compile(r"\*([0-9]{1,9})$")
+
+
+class Problem(ABC):
+    """A well-formed request: sizes only, without types, layouts or direction.
+
+    Problems are frozen: two with the same sizes and name are equal and hash alike.
+    """
+
+    __slots__ = ()
+
+    driver: ClassVar[str]
+    name: str
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, Shape]:
+        """The logical shape of each tensor, inputs first, ``"dst"`` last."""
+
+    @property
+    @abstractmethod
+    def nominal_flops(self) -> int:
+        """Scalar operations as if padding were data; a multiply-add counts two."""
+
+    @property
+    @abstractmethod
+    def valid_flops(self) -> int:
+        """Scalar operations that results depend on; a multiply-add counts two."""
+
+    @abstractmethod
+    def descriptor(self) -> str:
+        """The shortest benchdnn descriptor that parses back to this problem."""
+
+    @abstractmethod
+    def with_mb(self, mb: int) -> Self:
+        """The same problem with another minibatch (images).
+
+        Raises `ProblemError` where the problem has no minibatch.
+        """
+
+    @property
+    def count(self) -> int:
+        """How often the problem occurs in its network: the ``3`` of ``n"res2b*3"``, else 1."""
+        found = _COUNT.search(self.name)
+        return int(found[1]) if found else 1
+
+    def tensor_bytes(self, types: DType | Mapping[str, DType]) -> int:
+        """Bytes that all tensors take together, with one type for all or one for each name."""
+        if isinstance(types, DType):
+            types = dict.fromkeys(self.shapes, types)
+        return sum(math.prod(shape) * types[name].bytes for name, shape in self.shapes.items())
+
+    def _check_sizes(self, **sizes: int | Shape) -> None:
+        """Refuses sizes below 1 and tensors that 64-bit offsets cannot reach."""
+        for field, given in sizes.items():
+            for size in given if isinstance(given, tuple) else (given,):
+                if size < 1:
+                    raise ProblemError(
+                        f"a size of {self.driver} must be at least 1, not {size}",
+                        where=field,
+                        cure="leave the problem out: there is nothing to compute",
+                    )
+        for tensor, shape in self.shapes.items():
+            if not shape:
+                raise ProblemError(
+                    f"{tensor} of {self.driver} has no dims",
+                    where=tensor,
+                    cure="give a scalar the shape (1,)",
+                )
+            if math.prod(shape) > MAX_ELEMENTS:
+                raise ProblemError(
+                    f"{tensor} has {math.prod(shape)} elements",
+                    where=self.descriptor(),
+                    why=f"offsets are 64-bit: a tensor holds at most 2^60 = {MAX_ELEMENTS}",
+                    cure="split the problem",
+                )
+
+
+def name_suffix(name: str) -> str:
+    """How a descriptor ends: ``n"name"``, or nothing for an unnamed problem."""
+    return f'n"{name}"' if name else ""
+
+
+def no_minibatch(driver: str) -> ProblemError:
+    """The error for ``--mb`` where no dim is a minibatch."""
+    return ProblemError(
+        f"{driver} has no minibatch that could be set",
+        where="--mb",
+        cure="write the sizes in the descriptor",
+    )
+
+
+def check_minibatch(mb: int) -> None:
+    """Raises `ProblemError` unless ``mb`` is at least 1."""
+    if mb < 1:
+        raise ProblemError(f"the minibatch must be at least 1, not {mb}", where="--mb")

@@ -1,0 +1,105 @@
+"""Reduction of a tensor along some of its dims."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from tilewright.errors import ProblemError
+from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
+from tilewright.problems.shapes import check_same_dims, join, parse_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceProblem(Problem):
+    """``src`` reduced to ``dst``, along the dims that are 1 in ``dst`` only.
+
+    The algorithm (sum, max, ...) is a knob. Raises `ProblemError` unless every dim of ``dst`` is
+    that of ``src`` or 1, and one at least is reduced.
+    """
+
+    driver: ClassVar[str] = "reduce"
+
+    src_shape: Shape
+    dst_shape: Shape
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.src_shape) != len(self.dst_shape) or not all(
+            d in (1, s) for s, d in zip(self.src_shape, self.dst_shape, strict=True)
+        ):
+            raise ProblemError(
+                f"{self.src_shape} does not reduce to {self.dst_shape}",
+                where="dst_shape",
+                cure="give each dim of dst the size of src, or 1 where it is reduced",
+            )
+        self._check_sizes(src_shape=self.src_shape, dst_shape=self.dst_shape)
+        if not self.reduced_dims:
+            raise ProblemError(
+                "no dim is reduced",
+                where="dst_shape",
+                why="src and dst have the same shape",
+                cure="write 1 for a dim of dst, or use reorder for a copy",
+            )
+
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        """The dims that the reduction runs over."""
+        sizes = zip(self.src_shape, self.dst_shape, strict=True)
+        return tuple(dim for dim, (src, dst) in enumerate(sizes) if src != dst)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Logical shapes of ``src`` and ``dst``."""
+        return {"src": self.src_shape, "dst": self.dst_shape}
+
+    @property
+    def nominal_flops(self) -> int:
+        """One operation per element of ``src``."""
+        return math.prod(self.src_shape)
+
+    @property
+    def valid_flops(self) -> int:
+        """One operation per element of ``src``."""
+        return self.nominal_flops
+
+    def with_mb(self, mb: int) -> Self:
+        """The same with ``mb`` as the first dim of ``src``, and of ``dst`` unless it is reduced."""
+        check_minibatch(mb)
+        kept = 0 not in self.reduced_dims
+        return replace(
+            self,
+            src_shape=(mb, *self.src_shape[1:]),
+            dst_shape=(mb, *self.dst_shape[1:]) if kept else self.dst_shape,
+        )
+
+    def descriptor(self) -> str:
+        """The benchdnn descriptor that parses back to this problem, ``2x3x4:2x1x4``."""
+        return join(self.src_shape, self.dst_shape) + name_suffix(self.name)
+
+
+def parse_reduce(text: str) -> ReduceProblem:
+    """The reduction that ``AxBxC:Ax1xC`` asks for.
+
+    Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
+    """
+    parsed = parse_shapes(text, ("src", "dst"))
+    src, dst = parsed.tensors
+    check_same_dims(src, dst)
+    for size, given, place in zip(src.sizes, dst.sizes, dst.places, strict=True):
+        if given not in (1, size):
+            raise ProblemError(
+                f"dst has {given} where src has {size}",
+                where=place,
+                why="a dim is kept whole or reduced to 1",
+                cure=f"write {size} or 1 here",
+            )
+    if src.sizes == dst.sizes:
+        raise ProblemError(
+            "no dim is reduced",
+            where=dst.piece.span,
+            why="src and dst have the same shape",
+            cure="write 1 for a dim of dst, or use reorder for a copy",
+        )
+    return ReduceProblem(src.sizes, dst.sizes, parsed.name)

@@ -1,0 +1,83 @@
+"""What a schedule may choose. A config prints as Python that makes it again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from tilewright.errors import ScheduleError
+
+
+@dataclass(frozen=True)
+class ContractionConfig:
+    """How a contraction (convolution, matmul) runs on a CPU.
+
+    - ``instruction``: the multiply-add that does the work, and ``lanes``: the dim across its lanes
+    - ``k``: the reduced dim that a dot-product instruction adds up ("" for FMA)
+    - ``fuse``: dims made one before tiling, as (outer, inner, new name)
+    - ``tile``: the register tile, per dim of the result; dims left out are 1
+    - ``order``: loops over tiles, outermost first
+    - ``step``: how far each reduced dim is unrolled; dims left out are 1
+    - ``reduce_order``: loops over reduced dims, outermost first
+    - ``pack_a``: the loop whose part of A is copied (with padding resolved and types converted), or
+      "" for reading A where it is
+    - ``pack_b``: whether B is packed in the order it is read
+    - ``parallel``: how many of the outermost loops run on threads
+    """
+
+    instruction: str
+    lanes: str
+    tile: Mapping[str, int]
+    order: tuple[str, ...]
+    step: Mapping[str, int] = field(default_factory=dict)
+    reduce_order: tuple[str, ...] = ()
+    k: str = ""
+    fuse: tuple[tuple[str, str, str], ...] = ()
+    pack_a: str = ""
+    pack_b: bool = True
+    parallel: int = 1
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
+class StreamingConfig:
+    """How an op without a contraction runs on a CPU.
+
+    ``lanes``: the dim across vector lanes ("" for none); ``vector``: elements per vector;
+    ``unroll``: vectors per step; ``parallel``: how many of the outermost loops run on threads.
+    """
+
+    lanes: str
+    vector: int
+    unroll: int = 1
+    parallel: int = 1
+
+
+Config = ContractionConfig | StreamingConfig
+CONFIGS: dict[str, type[ContractionConfig] | type[StreamingConfig]] = {
+    "ContractionConfig": ContractionConfig,
+    "StreamingConfig": StreamingConfig,
+}
+
+
+def parse_config(text: str) -> Config:
+    """The config that ``text`` (a Python call, as a config prints) makes.
+
+    Only literals may stand in it: nothing is executed. Raises `ScheduleError`.
+    """
+    cure = "write it as it prints: " + "; ".join(
+        f"{name}({', '.join(f.name + '=...' for f in fields(kind))})"
+        for name, kind in CONFIGS.items()
+    )
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args):
+            raise ValueError("not a call with keywords")
+        kind = CONFIGS[tree.func.id]
+        values = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
+        return kind(**values)
+    except (SyntaxError, ValueError, KeyError, TypeError) as error:
+        raise ScheduleError(f"{text!r} is not a config", why=str(error), cure=cure) from error

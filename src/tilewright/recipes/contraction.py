@@ -1,0 +1,326 @@
+"""Convolution and matmul on a CPU: the schedule, step by step.
+
+naive -> fused (dims made one) -> packed (B laid out in the order it is read, where it may be split
+off as a kernel of its own) -> tiled (a register tile of C, then steps of the reduction)
+-> promoted (A copied where its type or its order asks for it) -> partitioned (borders split off,
+taps in the padding skipped) -> tensorized (multiply-adds become instructions) -> lowered (the rest
+becomes vector loops) -> parallel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk_stmts
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.model import default_config
+from tilewright.recipes.roles import extents, find_compute, has_compute, roles, strides
+from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.streaming import lower_rest
+from tilewright.schedule.collapse import fuse_dims
+from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.kinds import parallelize
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.pad import pad
+from tilewright.schedule.partition import partition
+from tilewright.schedule.promote import promote
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
+from tilewright.schedule.trim import trim
+from tilewright.schedule.unit import drop_unit_dims
+
+MAIN, RESULT = "main", "epilogue"
+
+
+def is_contraction(kernel: Kernel) -> bool:
+    """Whether the kernel's main compute is a sum of products."""
+    if not has_compute(kernel, MAIN):
+        return False
+    main = find_compute(kernel, MAIN)
+    return main.combiner == "add" and len(main.operands) >= 2 and bool(roles(main).k)
+
+
+def choose(kernel: Kernel, machine: Machine, prepack: str | None) -> ContractionConfig:
+    """The default config. ``prepack`` names the argument that may be packed beforehand."""
+    kernel = drop_unit_dims(kernel)
+    fuse = _fusable(kernel)
+    kernel = _fused(kernel, fuse)
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    instruction, k = choose_instruction(main, machine)
+    convert = any(
+        operand.view.buffer.dtype is not instruction.operands[0].dtype
+        for operand in main.operands[:1]
+    )
+    return default_config(
+        main,
+        out,
+        instruction,
+        machine,
+        fuse=fuse,
+        k=k,
+        pack_b=_wants_packing(main, instruction, prepack),
+        convert_a=convert,
+    )
+
+
+def choose_instruction(main: Compute, machine: Machine) -> tuple[Instruction, str]:
+    """The multiply-add for ``main``, and the reduced dim that it adds up ("" for none)."""
+    a, b = (operand.view for operand in main.operands[:2])
+    total = main.out.buffer.dtype
+    near = [
+        name
+        for name, step in strides(main, a).items()
+        if step == 1 and name in roles(main).k
+    ]
+    for candidate in machine.products(total, a.buffer.dtype, b.buffer.dtype):
+        if "m" in candidate.sizes:
+            continue
+        if "k" not in candidate.sizes:
+            return candidate, ""
+        if near:
+            return candidate, near[0]
+    for candidate in machine.products(total, total, total):
+        return candidate, ""
+    raise ScheduleError(f"{machine.name} has no multiply-add in {total}")
+
+
+def _wants_packing(main: Compute, instruction: Instruction, prepack: str | None) -> bool:
+    """B is packed when that can be done beforehand, or when it does not lie as is needed."""
+    b = main.operands[1].view
+    if prepack == b.buffer.name:
+        return True
+    near = [d for d in roles(main).n if strides(main, b).get(d) == 1]
+    return not near or "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype
+
+
+def _fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
+    """Neighbouring dims that can be one: positions of a 1x1 convolution, and the like."""
+    found: list[tuple[str, str, str]] = []
+    changed = True
+    while changed:
+        changed = False
+        main = find_compute(kernel, MAIN)
+        parts = roles(main)
+        for part in (parts.m, parts.n, parts.k, parts.batch):
+            for outer, inner in zip(part, part[1:], strict=False):
+                name = f"{outer}_{inner}"
+                try:
+                    kernel = fuse_dims(kernel, outer, inner, name)
+                except ScheduleError:
+                    continue
+                found.append((outer, inner, name))
+                changed = True
+                break
+            if changed:
+                break
+    return tuple(found)
+
+
+def _fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
+    for outer, inner, name in fuse:
+        kernel = fuse_dims(kernel, outer, inner, name)
+    return kernel
+
+
+def schedule(
+    kernel: Kernel, machine: Machine, config: ContractionConfig, prepack: str | None
+) -> Schedule:
+    """Carries ``config`` out."""
+    result = Schedule(kernel)
+    result.stage("naive", kernel)
+    instruction = machine.instruction(config.instruction)
+    result.stage("fused", _fused(drop_unit_dims(kernel), config.fuse))
+    main = find_compute(result.kernel, MAIN)
+    _check(config, main, instruction)
+    if config.pack_b:
+        _pack_b(result, config, instruction, main, prepack)
+    kept = roles(main).kept
+    sizes = {d: config.tile.get(d, 1) for d in kept}
+    storage = [d for d in kept if d in config.tile and d != config.lanes]
+    tiled = tile_and_fuse(
+        result.kernel, RESULT, sizes, config.order, storage=(*storage, config.lanes)
+    )
+    step = {d: config.step.get(d, 1) for d in roles(main).k}
+    result.stage("tiled", tile(tiled, MAIN, step, config.reduce_order))
+    result.stage("promoted", _promote_a(result.kernel, config, instruction, main))
+    result.stage("partitioned", _partitioned(result.kernel, config, main))
+    result.stage("tensorized", _tensorized(result.kernel, config, instruction))
+    result.stage("lowered", _lowered(result.kernel, config, machine))
+    result.stage("parallel", _parallel(result.kernel, config, extents(main)))
+    return result
+
+
+def _check(config: ContractionConfig, main: Compute, instruction: Instruction) -> None:
+    """Refuses a config that names dims the op does not have."""
+    dims = extents(main)
+    kept, reduced = set(roles(main).kept), set(roles(main).k)
+    for what, names, allowed in (
+        ("lanes", (config.lanes,), kept),
+        ("tile", tuple(config.tile), kept),
+        ("order", config.order, kept),
+        ("step", tuple(config.step), reduced),
+        ("reduce_order", config.reduce_order, reduced),
+        ("k", (config.k,) if config.k else (), reduced),
+    ):
+        for name in names:
+            if name not in allowed:
+                raise ScheduleError(
+                    f"{what}={name!r} is no dim that this may name",
+                    where=f"config {config!r}",
+                    why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
+                    cure="choose one of " + ", ".join(sorted(allowed)),
+                )
+    if ("k" in instruction.sizes) != bool(config.k):
+        raise ScheduleError(
+            f"the instruction {instruction.name} and k={config.k!r} do not go together",
+            where=f"config {config!r}",
+            cure="name the reduced dim for a dot product, and none for a multiply-add",
+        )
+
+
+def _pack_b(
+    result: Schedule,
+    config: ContractionConfig,
+    instruction: Instruction,
+    main: Compute,
+    prepack: str | None,
+) -> None:
+    """Lays B out in the order in which the register tile reads it."""
+    view = main.operands[1].view
+    used = [d for d, step in strides(main, view).items() if step != 0]
+    group, vector = instruction.sizes.get("k", 1), instruction.sizes["n"]
+    wanted = instruction.operands[1].dtype
+    width = -(-config.tile.get(config.lanes, 1) // vector) * vector
+    rows = [d for d in used if d in config.tile and d != config.lanes]
+    outer = [d for d in config.order if d in used and d not in rows]
+    reduced = [d for d in config.reduce_order if d in used]
+    layout: list[tuple[str, int | None]] = [(d, None) for d in (*outer, *reduced)]
+    layout += [(d, None) for d in used if d not in (*outer, *reduced)]
+    layout += [(d, config.tile[d]) for d in rows]
+    if config.lanes in used:
+        layout.append((config.lanes, width))
+    if config.k and group > 1:
+        layout.append((config.k, group))
+    name = f"{view.buffer.name}_packed"
+    kernel = promote(
+        result.kernel,
+        MAIN,
+        "b",
+        by="dims",
+        space=Space.GLOBAL,
+        layout=layout,
+        cast=wanted if wanted is not view.buffer.dtype else None,
+        name=name,
+    )
+    result.stage("packed", kernel)
+    if prepack == view.buffer.name:
+        pack, kernel = hoist_pack(kernel, name)
+        result.packs[view.buffer.name] = lower_rest(pack)
+        result.stage("hoisted", kernel)
+
+
+def _promote_a(
+    kernel: Kernel, config: ContractionConfig, instruction: Instruction, main: Compute
+) -> Kernel:
+    if not config.pack_a:
+        return kernel
+    view = main.operands[0].view
+    wanted: DType = instruction.operands[0].dtype
+    loop = _loop_name(config.pack_a, config, extents(main))
+    return promote(
+        kernel,
+        MAIN,
+        "a",
+        at=loop,
+        space=Space.WORKGROUP,
+        cast=wanted if wanted is not view.buffer.dtype else None,
+    )
+
+
+def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> str | None:
+    """The loop over tiles of ``dim``; None when one tile holds it all."""
+    size = config.tile.get(dim, config.step.get(dim, 1))
+    if size >= sizes[dim]:
+        return None
+    return dim if size == 1 else f"{dim}_o"
+
+
+def _loops(kernel: Kernel) -> Iterator[For]:
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, For):
+            yield stmt
+
+
+def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
+    """Borders are split off where a mask or an extent differs there; taps outside are skipped."""
+    sizes = extents(main)
+    for dim in (*config.order, *config.reduce_order):
+        loop = _loop_name(dim, config, sizes)
+        if loop is not None and any(each.var.name == loop for each in _loops(kernel)):
+            if config.tile.get(dim, config.step.get(dim, 1)) > 1:
+                kernel = partition(kernel, loop)
+    for dim in config.reduce_order:
+        loop = _loop_name(dim, config, sizes)
+        if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
+            kernel = trim(kernel, loop)
+    return map_kernel(kernel, lambda body: rewrite_stmts(body, _unroll_masked))
+
+
+def _unroll_masked(stmt: Stmt) -> Stmt:
+    """A short loop on which a mask still depends is unrolled: its masks become known."""
+    if not isinstance(stmt, For) or not isinstance(stmt.extent, Const) or stmt.extent.value > 32:
+        return stmt
+    if stmt.kind is not LoopKind.SERIAL or not _masked_by(stmt.body, stmt.var):
+        return stmt
+    return For(stmt.var, stmt.extent, stmt.body, LoopKind.UNROLLED, stmt.span)
+
+
+def _masked_by(body: Stmt, variable: Var) -> bool:
+    """Whether the mask of an operand of the main compute depends on ``variable`` and its own dims."""
+    for stmt in walk_stmts(body):
+        if isinstance(stmt, Compute) and stmt.name == MAIN:
+            own = {dim.var for dim in stmt.dims}
+            for operand in stmt.operands:
+                mask = operand.view.mask
+                if mask is not None and variable in variables(mask) and own & variables(mask):
+                    return True
+    return False
+
+
+def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruction) -> Kernel:
+    dims = {"n": config.lanes}
+    if config.k:
+        dims["k"] = config.k
+    return tensorize(kernel, MAIN, instruction, dims)
+
+
+def _lowered(kernel: Kernel, config: ContractionConfig, machine: Machine) -> Kernel:
+    """What is around the instructions: accumulators in registers, so all indices unrolled."""
+    vector = machine.instruction(config.instruction).sizes["n"]
+    kernel = lower_computes(
+        kernel,
+        ["init", RESULT],
+        vector=config.lanes,
+        lanes=vector,
+        unroll=(*config.tile, config.lanes),
+    )
+    return lower_rest(kernel)
+
+
+def _parallel(kernel: Kernel, config: ContractionConfig, sizes: dict[str, int]) -> Kernel:
+    loops = [_loop_name(d, config, sizes) for d in config.order[: config.parallel]]
+    names = [name for name in loops if name is not None]
+    while names:
+        try:
+            return parallelize(kernel, names)
+        except ScheduleError:
+            names.pop()
+    return kernel

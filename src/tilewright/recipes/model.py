@@ -1,0 +1,239 @@
+"""The default config of a contraction on a CPU, from a model: no search.
+
+What the model knows. One multiply-add instruction starts per cycle and takes about four, so a
+register tile needs at least that many accumulators, and they must fit the registers beside the
+vectors of B and a broadcast of A. Per step, a tile of R rows and V vectors loads V vectors and R
+broadcasts. Rows at a distance of a power of two share sets of the L1 cache, so that more rows than
+it has ways evict each other. Across tiles, what the inner loops sweep should stay in L2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.stmt import Compute
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.roles import Roles, extents, roles, strides
+
+# Cycles until the result of a multiply-add can be added to: that many must be under way.
+LATENCY = 4
+L1_WAYS = 8
+# Instructions in the unrolled body: more does not run faster, and takes longer to compile.
+BODY = 128
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A contraction as the model sees it."""
+
+    sizes: Mapping[str, int]
+    roles: Roles
+    a: Mapping[str, int | None]
+    b: Mapping[str, int | None]
+    c: Mapping[str, int | None]
+    bytes_a: int
+    bytes_b: int
+    bytes_c: int
+
+
+def shape_of(compute: Compute, out: Compute) -> Shape:
+    """The shape of the reduction ``compute`` whose result ``out`` (the epilogue) stores."""
+    a, b = (operand.view for operand in compute.operands[:2])
+    return Shape(
+        extents(compute),
+        roles(compute),
+        strides(compute, a),
+        strides(compute, b),
+        strides(out, out.out),
+        a.buffer.bytes,
+        b.buffer.bytes,
+        out.out.buffer.bytes,
+    )
+
+
+def lanes_of(shape: Shape, instruction: Instruction) -> str:
+    """The dim across vector lanes: an N dim, or for depthwise a batch dim; where C is contiguous."""
+    vector = instruction.sizes["n"]
+
+    def rank(dim: str) -> tuple[float, int, int]:
+        size = shape.sizes[dim]
+        filled = size / (math.ceil(size / vector) * vector)
+        return (round(filled, 1), int(shape.c.get(dim) == 1), size)
+
+    candidates = shape.roles.n or shape.roles.batch or shape.roles.m
+    best = max(candidates, key=rank)
+    # A group of few channels fills few lanes; the groups themselves fill them if they lie so.
+    if shape.sizes[best] == 1 and shape.roles.batch:
+        best = max(shape.roles.batch, key=rank)
+    return best
+
+
+def register_tile(
+    shape: Shape, lanes: str, rows: str | None, vector: int, machine: Machine
+) -> tuple[int, int]:
+    """Rows and vectors of the register tile: the one with the least estimated cycles."""
+    count = math.ceil(shape.sizes[lanes] / vector)
+    length = shape.sizes[rows] if rows is not None else 1
+    conflict = _rows_without_conflict(shape, rows)
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, min(4, count) + 1):
+        for height in range(1, min(length, 14) + 1):
+            needed = height * vectors + vectors + 1
+            if needed > machine.vector_registers - 2:
+                continue
+            cost = _tile_cycles(length, height, conflict) * _sweep(count, vectors, height)
+            key = (cost, -height * vectors, -vectors)
+            if best is None or key < best:
+                best = key  # type: ignore[assignment]
+                chosen = (height, vectors)
+    return chosen
+
+
+def _tile_cycles(length: int, height: int, conflict: int) -> float:
+    """Relative cost of covering ``length`` rows by tiles of ``height``."""
+    tiles = math.ceil(length / height)
+    crowded = 1.5 if height > conflict else 1.0
+    return tiles * crowded
+
+
+def _sweep(count: int, vectors: int, height: int) -> float:
+    """Cycles of all tiles across ``count`` vectors, per row tile and step."""
+    cycles = 0.0
+    full, rest = divmod(count, vectors)
+    for number, width in ((full, vectors), (1, rest)):
+        if width:
+            accumulators = height * width
+            loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
+            cycles += number * max(accumulators, LATENCY + 1, loads)
+    return cycles
+
+
+def _rows_without_conflict(shape: Shape, rows: str | None) -> int:
+    """How many rows of A fit the ways of L1 when their distance is a multiple of its way size."""
+    step = shape.a.get(rows) if rows is not None else None
+    if not step:
+        return 64
+    distance = step * 4 % 4096
+    if distance == 0:
+        return L1_WAYS
+    return L1_WAYS * (4096 // math.gcd(distance, 4096))
+
+
+def rows_of(shape: Shape, lanes: str) -> str | None:
+    """The dim of C whose neighbours share B's vectors: the longest of M (or what else is kept)."""
+    others = [d for d in shape.roles.m if d != lanes and shape.sizes[d] > 1]
+    if not others:
+        others = [d for d in (*shape.roles.n, *shape.roles.batch) if d != lanes]
+        others = [d for d in others if shape.sizes[d] > 1]
+        return max(others, key=lambda d: shape.sizes[d], default=None)
+    # The innermost dim of A's positions, so that rows lie close together.
+    return min(others, key=lambda d: (shape.a.get(d) or 2**40, -shape.sizes[d]))
+
+
+def loop_order(shape: Shape, lanes: str, rows: str | None, tile: Mapping[str, int],
+               machine: Machine) -> tuple[str, ...]:
+    """Loops over tiles, outermost first: whichever operand is read again from L2 or beyond costs
+    least. The lanes' loop goes outside when sweeping all of B for every row tile is dearer."""
+    r = shape.roles
+    spatial = [d for d in r.m if d != lanes]
+    columns = [d for d in r.n if d != lanes]
+    n_tiles = math.ceil(shape.sizes[lanes] / tile[lanes])
+    m_tiles = math.prod(math.ceil(shape.sizes[d] / tile.get(d, 1)) for d in spatial)
+    l2 = machine.caches[1]
+    panel_b = shape.bytes_b / max(n_tiles, 1)
+    sweep_b = shape.bytes_b * m_tiles * (1.0 if shape.bytes_b > l2 / 2 else 0.25)
+    sweep_a = shape.bytes_a * n_tiles * (1.0 if shape.bytes_a + panel_b > l2 else 0.25)
+    batch = [d for d in r.batch if d != lanes]
+    if sweep_a + shape.bytes_b <= sweep_b + shape.bytes_a:
+        return (*batch, lanes, *columns, *spatial)
+    return (*batch, *spatial, *columns, lanes)
+
+
+def reduction_steps(
+    shape: Shape, instruction: Instruction, k: str, accumulators: int
+) -> dict[str, int]:
+    """How far the innermost reduced dim is unrolled."""
+    dims = reduced_order(shape)
+    if not dims:
+        return {}
+    inner = k or dims[-1]
+    group = instruction.sizes.get("k", 1)
+    size = shape.sizes[inner]
+    wanted = max(1, min(8, BODY // max(accumulators, 1))) * group
+    if size <= 2 * wanted:
+        return {inner: size}
+    for step in range(wanted, 0, -group):
+        if size % step == 0 and step * 2 > wanted:
+            return {inner: step}
+    return {inner: wanted}
+
+
+def reduced_order(shape: Shape) -> tuple[str, ...]:
+    """Loops over reduced dims: the one that is contiguous in A innermost."""
+    dims = list(shape.roles.k)
+
+    def distance(dim: str) -> int:
+        step = shape.a.get(dim)
+        return step if step is not None else 0
+
+    channels = [d for d in dims if d in ("ic", "oc", "k")]
+    taps = [d for d in dims if d not in channels]
+    if not channels:
+        return tuple(taps)
+    return (*taps, *sorted(channels, key=distance, reverse=True))
+
+
+def default_config(
+    compute: Compute,
+    out: Compute,
+    instruction: Instruction,
+    machine: Machine,
+    fuse: Sequence[tuple[str, str, str]] = (),
+    k: str = "",
+    pack_b: bool = True,
+    convert_a: bool = False,
+) -> ContractionConfig:
+    """The config that the model chooses for the reduction ``compute`` stored by ``out``."""
+    shape = shape_of(compute, out)
+    vector = instruction.sizes["n"]
+    lanes = lanes_of(shape, instruction)
+    rows = rows_of(shape, lanes)
+    height, vectors = register_tile(shape, lanes, rows, vector, machine)
+    tile = {lanes: min(vectors * vector, shape.sizes[lanes])}
+    if rows is not None:
+        tile = {rows: height, **tile}
+    order = loop_order(shape, lanes, rows, tile, machine)
+    pack_a = ""
+    if convert_a and rows is not None:
+        # Converted once per row tile, and then read by all column tiles.
+        order = (*(d for d in order if d != lanes), lanes)
+        pack_a = rows
+    return ContractionConfig(
+        instruction=instruction.name,
+        lanes=lanes,
+        tile=tile,
+        order=order,
+        step=reduction_steps(shape, instruction, k, height * vectors),
+        reduce_order=reduced_order(shape),
+        k=k,
+        fuse=tuple(fuse),
+        pack_a=pack_a,
+        pack_b=pack_b,
+        parallel=_parallel_loops(shape, order, tile, machine),
+    )
+
+
+def _parallel_loops(
+    shape: Shape, order: Sequence[str], tile: Mapping[str, int], machine: Machine
+) -> int:
+    """As many outermost loops as give each core several pieces of work."""
+    pieces = 1
+    for number, dim in enumerate(order, start=1):
+        pieces *= math.ceil(shape.sizes[dim] / tile.get(dim, 1))
+        if pieces >= 8 * max(machine.cores, 2):
+            return number
+    return len(order)

@@ -1,0 +1,95 @@
+"""What part each dim of a contraction plays, and how far apart neighbours along it lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Compute, Kernel, View
+from tilewright.ir.visit import variables, walk_stmts
+from tilewright.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The dims of ``C[...] += A[...] * B[...]``, each list in the op's order.
+
+    M: in C and A; N: in C and B; K: in A and B; batch: in all three.
+    """
+
+    m: tuple[str, ...]
+    n: tuple[str, ...]
+    k: tuple[str, ...]
+    batch: tuple[str, ...]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return self.batch + self.m + self.n
+
+
+def find_compute(kernel: Kernel, name: str) -> Compute:
+    """The one compute called ``name``."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Compute) and stmt.name == name:
+            return stmt
+    raise ScheduleError(f"the kernel {kernel.name} has no compute {name!r}")
+
+
+def has_compute(kernel: Kernel, name: str) -> bool:
+    """Whether there is a compute called ``name``."""
+    return any(isinstance(s, Compute) and s.name == name for s in walk_stmts(kernel.body))
+
+
+def extents(compute: Compute) -> dict[str, int]:
+    """The size of each dim, all of which are constants."""
+    sizes: dict[str, int] = {}
+    for dim in compute.dims:
+        assert isinstance(dim.extent, Const)
+        sizes[dim.var.name] = int(dim.extent.value)
+    return sizes
+
+
+def roles(compute: Compute) -> Roles:
+    """The roles of the dims of a compute with the operands ``a`` and ``b`` first."""
+    a, b = (_used(operand.view) for operand in compute.operands[:2])
+    out = _used(compute.out)
+    parts: dict[str, list[str]] = {"m": [], "n": [], "k": [], "batch": []}
+    for dim in compute.dims:
+        variable = dim.var
+        if variable not in out:
+            part = "k"
+        elif variable in a and variable in b:
+            part = "batch"
+        else:
+            part = "n" if variable in b else "m"
+        parts[part].append(variable.name)
+    return Roles(*(tuple(parts[part]) for part in ("m", "n", "k", "batch")))
+
+
+def _used(view: View) -> frozenset[Var]:
+    found: frozenset[Var] = frozenset()
+    for index in view.index:
+        found |= variables(index)
+    return found
+
+
+def strides(compute: Compute, view: View) -> dict[str, int | None]:
+    """Elements between neighbours along each dim of ``compute``, in the memory behind ``view``.
+
+    None where they are not evenly spaced (a dim that blocks of the layout cut).
+    """
+    facts = Facts.empty()
+    for dim in compute.dims:
+        facts = facts.loop(dim.var, dim.extent)
+    offset = affine(simplify(view.buffer.layout.offset_of(view.index), facts))
+    uneven: set[Var] = set()
+    for atom in offset.terms:
+        if not isinstance(atom, Var):
+            uneven |= variables(atom)
+    return {
+        dim.var.name: None if dim.var in uneven else offset.terms.get(dim.var, 0)
+        for dim in compute.dims
+    }

@@ -1,0 +1,126 @@
+"""Which memory a statement touches, and rewriting how it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, const, load
+from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
+from tilewright.ir.visit import map_exprs, nested, rewrite, rewrite_stmts, walk
+from tilewright.schedule.place import Place, views_of, walk_placed
+
+
+@dataclass(frozen=True)
+class Access:
+    """One way in which a statement reaches a buffer. ``place`` is inside the compute's dims."""
+
+    view: View
+    stmt: Stmt
+    place: Place
+    writes: bool
+    combiner: str | None = None
+
+
+def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:
+    """Everything that ``stmt`` and the statements inside it read and write."""
+    for node, here in walk_placed(stmt, place):
+        yield from _direct(node, here)
+
+
+def _direct(node: Stmt, place: Place) -> Iterator[Access]:
+    match node:
+        case Store():
+            yield Access(View(node.buffer, node.index), node, place, True)
+        case Compute():
+            yield Access(node.out, node, place, True, node.combiner)
+            for operand in node.operands:
+                yield Access(operand.view, node, place, False)
+        case Call():
+            # What a function does with a view is described elsewhere: it may write it.
+            for arg in node.args:
+                if isinstance(arg, View):
+                    yield Access(arg, node, place, True)
+        case _:
+            pass
+    for expr in direct_exprs(node):
+        for part in walk(expr):
+            if isinstance(part, Load):
+                yield Access(View(part.buffer, part.index, part.mask), node, place, False)
+
+
+def direct_exprs(stmt: Stmt) -> list[Expr]:
+    """The expressions directly in ``stmt``."""
+    found: list[Expr] = []
+
+    def note(expr: Expr) -> Expr:
+        found.append(expr)
+        return expr
+
+    map_exprs(stmt, note)
+    return found
+
+
+def buffers_written(stmt: Stmt) -> set[Buffer]:
+    """The buffers that something in ``stmt`` writes."""
+    return {a.view.buffer for a in accesses(stmt, Place()) if a.writes}
+
+
+def buffers_in(stmt: Stmt) -> set[Buffer]:
+    """The buffers that something in ``stmt`` touches."""
+    return {a.view.buffer for a in accesses(stmt, Place())}
+
+
+def buffers_allocated(stmt: Stmt) -> set[Buffer]:
+    """The buffers that live inside ``stmt``."""
+    found = {stmt.buffer} if isinstance(stmt, Allocate) else set()
+    for part in nested(stmt):
+        found |= buffers_allocated(part)
+    return found
+
+
+def map_views(compute: Compute, change: Callable[[View], View]) -> Compute:
+    """``compute`` with ``change`` applied to its views; itself when that changed nothing."""
+    old = views_of(compute)
+    new = [change(view) for view in old]
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return compute
+    operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[1:], strict=True))
+    return replace(compute, out=new[0], operands=operands)
+
+
+def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
+    """``stmt`` with every access to ``old`` going where ``change`` says, on another buffer.
+
+    An allocation of ``old`` becomes one of the buffer that ``change`` gives.
+    """
+
+    def in_view(view: View) -> View:
+        return change(view) if view.buffer is old else view
+
+    def in_expr(node: Expr) -> Expr:
+        if isinstance(node, Load) and node.buffer is old:
+            view = change(View(old, node.index, node.mask))
+            return load(view.buffer, view.index, view.mask)
+        return node
+
+    def in_stmt(node: Stmt) -> Stmt:
+        node = map_exprs(node, lambda expr: rewrite(expr, in_expr))
+        match node:
+            case Store() if node.buffer is old:
+                view = change(View(old, node.index))
+                return replace(node, buffer=view.buffer, index=view.index)
+            case Allocate() if node.buffer is old:
+                origin = change(View(old, (const(0),) * len(old.shape)))
+                return replace(node, buffer=origin.buffer)
+            case Compute():
+                return map_views(node, in_view)
+            case Call():
+                args = tuple(in_view(a) if isinstance(a, View) else a for a in node.args)
+                same = all(a is b for a, b in zip(args, node.args, strict=True))
+                return node if same else replace(node, args=args)
+            case _:
+                return node
+
+    return rewrite_stmts(stmt, in_stmt)

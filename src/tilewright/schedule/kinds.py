@@ -1,0 +1,110 @@
+"""How loops run: unrolled, parallel, in vector lanes, on an axis of the hierarchy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.expr import Const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import variables
+from tilewright.schedule.dependence import conflict, conflict_text
+from tilewright.schedule.place import Place, loops_named, rewrite_placed
+from tilewright.schedule.transform import transform
+
+# Loops whose iterations run one after the other.
+_IN_ORDER = (LoopKind.SERIAL, LoopKind.UNROLLED)
+
+
+@transform
+def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
+    """Changes how a loop runs.
+
+        for oh in 56: ...
+    ->  set_kind("oh", LoopKind.PARALLEL)
+        parallel for oh in 56: ...
+
+    Where iterations no longer run in order, no two of them may touch the same element if one writes
+    it. Unrolled and vector loops need a constant extent.
+    """
+    loops_named(kernel, loop, "set_kind")
+    return _with_kind(kernel, loop, kind, "set_kind")
+
+
+@transform
+def unroll(kernel: Kernel, loop: str) -> Kernel:
+    """Marks a loop of constant extent as unrolled.
+
+        for kw in 3: ...
+    ->  unroll("kw")
+        unrolled for kw in 3: ...
+    """
+    loops_named(kernel, loop, "unroll")
+    return _with_kind(kernel, loop, LoopKind.UNROLLED, "unroll")
+
+
+@transform
+def parallelize(kernel: Kernel, loops: Sequence[str]) -> Kernel:
+    """Runs loops, nested directly in one another, on all threads.
+
+        for mb in 2:
+          for oh in 56: ...
+    ->  parallelize(["mb", "oh"])
+        parallel for mb in 2:
+          parallel for oh in 56: ...
+
+    The iterations of all of them together are divided among the threads, so extents inside must not
+    depend on the loops around.
+    """
+    for name in loops:
+        loops_named(kernel, name, "parallelize")
+    for outer, inner in zip(loops, loops[1:], strict=False):
+        for found, _ in loops_named(kernel, outer, "parallelize"):
+            body = found.body
+            if not isinstance(body, For) or body.var.name != inner:
+                raise ScheduleError(
+                    f"parallelize: '{inner}' is not directly inside '{outer}'",
+                    where=headline(found),
+                    cure="reorder first, or parallelize one of them",
+                )
+            if found.var in variables(body.extent):
+                raise ScheduleError(
+                    f"parallelize: the extent of '{inner}' depends on '{outer}'",
+                    where=headline(body),
+                    cure="parallelize one of them",
+                )
+    for name in loops:
+        kernel = _with_kind(kernel, name, LoopKind.PARALLEL, "parallelize")
+    return kernel
+
+
+def _with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, For) or stmt.var.name != name:
+            return None
+        _check(stmt, place, kind, transform)
+        return replace(stmt, kind=kind)
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
+    if kind in (LoopKind.UNROLLED, LoopKind.VECTOR) and not isinstance(loop.extent, Const):
+        raise ScheduleError(
+            f"{transform}: the extent of '{loop.var.name}' is not constant",
+            where=headline(loop),
+            why="how often it is repeated, or how long the vector is, has to be known",
+            cure="partition the loop that it depends on first",
+        )
+    if kind in _IN_ORDER:
+        return
+    access = conflict(loop, place)
+    if access is not None:
+        raise ScheduleError(
+            f"{transform}: the iterations of '{loop.var.name}' may write the same element",
+            where=headline(loop),
+            why=conflict_text(access, loop.var),
+            cure="choose a loop over a dim of the output, or give each iteration a buffer of its own",
+        )

@@ -1,0 +1,154 @@
+"""Lowering structured ops to loops, loads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Expr, Var, all_of, binary, conjuncts, const, load, var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Stmt, Store, View
+from tilewright.ir.visit import map_exprs, substitute, variables
+from tilewright.schedule.pad import within
+from tilewright.schedule.place import Place, dim_of, fresh, rewrite_placed
+from tilewright.schedule.tile import tile_extents
+from tilewright.schedule.transform import transform
+
+
+@transform
+def lower_computes(
+    kernel: Kernel,
+    computes: Sequence[str] | None = None,
+    *,
+    vector: str | Mapping[str, str] | None = None,
+    lanes: int = 1,
+    order: Sequence[str] = (),
+    unroll: Sequence[str] = (),
+) -> Kernel:
+    """Lowers computes without an instruction to loops around a store.
+
+        compute f(i in 4, j in 20): dst[i, j] add= s    (s = src[i, j | j < n])
+    ->  lower_computes(vector="j", lanes=16)
+        for i in 4:
+          for j_o in 2:
+            vector for j in 16:
+              if j_o*16 + j < 20:
+                dst[i, j_o*16 + j] = dst[... | j_o*16 + j < 20] + src[... | j_o*16 + j < 20 and ...]
+
+    ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
+    lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
+    must not be reduced. Vectors have a constant length, so a last piece that is shorter masks lanes.
+    Loops nest as in ``order`` (dims that it leaves out come first, in their own
+    order), the vector innermost. Dims in ``unroll`` are unrolled where their extent is constant. A
+    masked operand becomes a masked load, a masked output an ``if``.
+    """
+    lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Compute) or stmt.instruction is not None:
+            return None
+        if computes is not None and stmt.name not in computes:
+            return None
+        return lowering.lower(stmt, place)
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def point(compute: Compute) -> Stmt:
+    """What a compute does at one point of its domain."""
+    return _store(compute, None, Facts.empty())
+
+
+def _store(compute: Compute, lane: Expr | None, facts: Facts) -> Stmt:
+    """One point, where ``lane`` (if given) says whether it is in the domain.
+
+    Loads that stay inside their buffer without it are left unmasked.
+    """
+
+    def mask(view: View) -> Expr | None:
+        if lane is None or within(view, facts):
+            return view.mask
+        return all_of((lane, *conjuncts(view.mask)))
+
+    values: dict[Var, Expr] = {
+        o.var: load(o.view.buffer, o.view.index, mask(o.view)) for o in compute.operands
+    }
+    value = substitute(compute.body, values)
+    out = compute.out
+    if compute.combiner is not None:
+        old = View(out.buffer, out.index)
+        value = binary(compute.combiner, load(out.buffer, out.index, mask(old)), value)
+    store = Store(out.buffer, out.index, value)
+    conditions = conjuncts(out.mask) if lane is None else (lane, *conjuncts(out.mask))
+    condition = all_of(conditions)
+    return store if condition is None else If(condition, store)
+
+
+@dataclass(frozen=True)
+class _Lowering:
+    vector: str | Mapping[str, str] | None
+    lanes: int
+    order: tuple[str, ...]
+    unroll: frozenset[str]
+
+    def lower(self, compute: Compute, place: Place) -> Stmt:
+        lane_dim = self._lane_dim(compute)
+        rest = [d for d in compute.dims if d is not lane_dim]
+        rest.sort(key=lambda d: self.order.index(d.var.name) if d.var.name in self.order else -1)
+        here = place
+        for dim in rest:
+            here = here.inside(For(dim.var, dim.extent, compute))
+        body = point(compute) if lane_dim is None else self._lanes(compute, lane_dim, here)
+        for dim in reversed(rest):
+            unrolled = dim.var.name in self.unroll and isinstance(dim.extent, Const)
+            kind = LoopKind.UNROLLED if unrolled else LoopKind.SERIAL
+            body = For(dim.var, dim.extent, body, kind)
+        return body
+
+    def _lane_dim(self, compute: Compute) -> Dim | None:
+        """The dim to run in lanes, if the compute has it."""
+        if self.vector is None or self.lanes == 1:
+            return None
+        if isinstance(self.vector, str):
+            found = [d for d in compute.dims if d.var.name == self.vector]
+            if not found:
+                return None
+            dim = found[0]
+        elif compute.name in self.vector:
+            dim = dim_of(compute, self.vector[compute.name], "lower_computes")
+        else:
+            return None
+        if not any(dim.var in variables(e) for e in compute.out.index):
+            raise ScheduleError(
+                f"lower_computes: '{dim.var.name}' is reduced, so it cannot run in lanes",
+                where=headline(compute),
+                why=f"all lanes would write {to_text(compute.out)}",
+                cure="choose a dim of the output",
+            )
+        return dim
+
+    def _lanes(self, compute: Compute, dim: Dim, place: Place) -> Stmt:
+        """The vector loop over a dim, in pieces of ``lanes``."""
+        if isinstance(dim.extent, Const) and int(dim.extent.value) <= self.lanes:
+            return For(dim.var, dim.extent, point(compute), LoopKind.VECTOR)
+        lanes = const(self.lanes)
+        longest = place.facts.bounds(dim.extent)[1]
+        if longest is not None and longest <= self.lanes:
+            facts = place.facts.loop(dim.var, lanes)
+            body = _store(compute, dim.var < dim.extent, facts)
+            return For(dim.var, lanes, body, LoopKind.VECTOR)
+        outer = var(fresh(f"{dim.var.name}_o", place.names | {dim.var.name}))
+        pieces, extent = tile_extents(dim.extent, self.lanes, outer, place.facts)
+        position = outer * self.lanes + dim.var
+        inside = map_exprs(
+            replace(compute, dims=()), lambda expr: substitute(expr, {dim.var: position})
+        )
+        assert isinstance(inside, Compute)
+        facts = place.facts.loop(outer, pieces).loop(dim.var, lanes)
+        lane = None if extent is lanes else position < dim.extent
+        vector = For(dim.var, lanes, _store(inside, lane, facts), LoopKind.VECTOR)
+        unrolled = dim.var.name in self.unroll and isinstance(pieces, Const)
+        return For(outer, pieces, vector, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL)

@@ -1,0 +1,170 @@
+"""Longer dims: computing a little more, so that tiles and instructions are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var, all_of, conjuncts, const
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import map_exprs, substitute, variables
+from tilewright.facts.scope import Facts
+from tilewright.schedule.access import accesses, buffers_allocated
+from tilewright.schedule.collapse import difference
+from tilewright.schedule.identity import vanishes
+from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
+from tilewright.schedule.transform import transform
+
+
+@transform
+def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
+    """Extends dims of the compute to the given extents, where the surplus does no harm.
+
+        compute conv(oc in min(16, 20 - oc_o*16), ic in 5): acc[oc] add= src[ic] * weights[oc_o, ic, oc]
+    ->  pad("conv", {"oc": 16, "ic": 6})
+        compute conv(oc in 16, ic in 6): acc[oc] add= src[ic | ic < 5] * weights[oc_o, ic, oc]
+
+    A reduced dim needs surplus terms that are neutral: an operand is zero there, because a copy in
+    this kernel filled its padding with zeros, or because it gets a mask. Another dim needs an output
+    that the kernel allocates, has room for the surplus, and is read only within the old extent.
+    Operands that would leave their buffer get a mask.
+    """
+    computes_named(kernel, compute, "pad")
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Compute) or stmt.name != compute:
+            return None
+        for name, extent in extents.items():
+            stmt = _pad_dim(kernel, stmt, place, dim_of(stmt, name, "pad"), extent)
+        return stmt
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _pad_dim(kernel: Kernel, compute: Compute, place: Place, old: Dim, extent: int) -> Compute:
+    longest = place.facts.bounds(old.extent)[1]
+    if longest is None or longest > extent:
+        raise ScheduleError(
+            f"pad: '{old.var.name}' is longer than {extent}",
+            where=headline(compute),
+            cure="extents grow: give the length of the tile or the next multiple",
+        )
+    dims = tuple(Dim(d.var, const(extent)) if d is old else d for d in compute.dims)
+    facts = place.facts_with(dims)
+    inside = old.var < old.extent
+    masked: set[Var] = set()
+    operands: list[Operand] = []
+    for operand in compute.operands:
+        view = operand.view
+        if old.var in _variables_of(view) and not within(view, facts):
+            view = _masked(view, inside)
+            masked.add(operand.var)
+        operands.append(Operand(operand.var, view))
+    reduced = all(old.var not in variables(e) for e in compute.out.index)
+    if reduced:
+        operands = _neutral(kernel, compute, old, extent, operands, masked)
+    else:
+        _check_output(kernel, compute, old, facts)
+    return replace(compute, dims=dims, operands=tuple(operands))
+
+
+def _masked(view: View, condition: Expr) -> View:
+    return replace(view, mask=all_of((*conjuncts(view.mask), condition)))
+
+
+def _variables_of(view: View) -> frozenset[Var]:
+    found = frozenset[Var]().union(*(variables(e) for e in view.index))
+    return found if view.mask is None else found | variables(view.mask)
+
+
+def within(view: View, facts: Facts) -> bool:
+    """Whether the index is provably inside the buffer wherever the mask holds."""
+    for condition in conjuncts(view.mask):
+        facts = facts.assume(condition)
+    return all(
+        facts.prove(const(0) <= index) is True and facts.prove(index < size) is True
+        for index, size in zip(view.index, view.buffer.shape, strict=True)
+    )
+
+
+def _neutral(
+    kernel: Kernel,
+    compute: Compute,
+    old: Dim,
+    extent: int,
+    operands: list[Operand],
+    masked: set[Var],
+) -> list[Operand]:
+    """The operands such that the surplus terms of a reduction are neutral."""
+    if any(vanishes(compute, v) for v in masked):
+        return operands
+    for operand in operands:
+        if vanishes(compute, operand.var) and _zero_beyond(kernel, operand.view, old, extent):
+            return operands
+    for i, operand in enumerate(operands):
+        if vanishes(compute, operand.var) and old.var in _variables_of(operand.view):
+            view = _masked(operand.view, old.var < old.extent)
+            return [*operands[:i], Operand(operand.var, view), *operands[i + 1 :]]
+    raise ScheduleError(
+        f"pad: the surplus of '{old.var.name}' would count",
+        where=headline(compute),
+        why=f"no operand of {to_text(compute.body)} that is zero makes it neutral",
+        cure="pad dims of sums of products",
+    )
+
+
+def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
+    """Whether a copy in this kernel fills what the surplus reads with zeros."""
+    places = [i for i, e in enumerate(view.index) if e is dim.var]
+    if len(places) != 1 or any(
+        dim.var in variables(e) for i, e in enumerate(view.index) if i != places[0]
+    ):
+        return False
+    writers = [a for a in accesses(kernel.body, Place()) if a.writes and a.view.buffer is view.buffer]
+    if len(writers) != 1 or not isinstance(writers[0].stmt, Compute):
+        return False
+    pack = writers[0].stmt
+    variable = pack.out.index[places[0]]
+    if len(pack.operands) != 1 or not isinstance(variable, Var) or pack.combiner is not None:
+        return False
+    # In the surplus the mask of the copy has to be false, and what it copies zero for that.
+    own = {d.var: d.extent for d in pack.dims}
+    facts = Facts.empty().loop(variable, const(extent)).assume(dim.extent <= variable)
+    zero = substitute(pack.body, {pack.operands[0].var: const(0, pack.operands[0].var.type)})
+    covered = own.get(variable) is const(view.buffer.shape[places[0]])
+    return (
+        covered
+        and zero is const(0, pack.body.type)
+        and any(facts.prove(c) is False for c in conjuncts(pack.operands[0].view.mask))
+    )
+
+
+def _check_output(kernel: Kernel, compute: Compute, old: Dim, facts: Facts) -> None:
+    """Refuses where the surplus would be written over something, or read."""
+    out = compute.out
+    refuse = ScheduleError(
+        f"pad: the surplus of '{old.var.name}' has no place in '{out.buffer.name}'",
+        where=headline(compute),
+        why="the output must be a buffer of the kernel, indexed by the dim itself, with room for "
+        "the surplus, and read only within the old extent",
+        cure="pad computes that write a tile, and leave the one that stores it to memory",
+    )
+    places = [i for i, e in enumerate(out.index) if old.var in variables(e)]
+    if (
+        out.buffer not in buffers_allocated(kernel.body)
+        or len(places) != 1
+        or out.index[places[0]] is not old.var
+        or not within(out, facts)
+    ):
+        raise refuse
+    for access in accesses(kernel.body, Place()):
+        if access.view.buffer is not out.buffer or access.writes:
+            continue
+        index = access.view.index[places[0]]
+        dims = access.stmt.dims if isinstance(access.stmt, Compute) else ()
+        extents = [d.extent for d in dims if d.var is index]
+        if extents != [old.extent]:
+            raise refuse

@@ -1,0 +1,236 @@
+"""Where a statement stands: what encloses it, and finding and rewriting it there.
+
+Transforms address computes by name and loops by their variable's name. A name stands for *every*
+compute or loop that bears it: the pieces that `partition` makes keep the names of what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var, unary, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, Stmt, View
+from tilewright.ir.visit import block, nested, walk_stmts, with_nested
+
+
+class Place:
+    """What encloses a statement, innermost last. Facts are gathered when they are asked for."""
+
+    __slots__ = ("_facts", "_names", "entered", "outer")
+    outer: Place | None
+    entered: For | Let | Allocate | Expr | None
+
+    def __init__(
+        self, outer: Place | None = None, entered: For | Let | Allocate | Expr | None = None
+    ) -> None:
+        self.outer = outer
+        self.entered = entered
+        self._facts: Facts | None = None
+        self._names: frozenset[str] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What holds here: the ranges of loop variables, the values of lets, the conditions."""
+        if self._facts is None:
+            known = self.outer.facts if self.outer is not None else Facts.empty()
+            match self.entered:
+                case For() as loop:
+                    known = known.loop(loop.var, loop.extent)
+                case Let() as let:
+                    known = known.bind(let.var, let.value)
+                case Expr() as condition:
+                    known = known.assume(condition)
+                case _:
+                    pass
+            self._facts = known
+        return self._facts
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the variables in scope."""
+        if self._names is None:
+            names = self.outer.names if self.outer is not None else frozenset()
+            if isinstance(self.entered, For | Let):
+                names |= {self.entered.var.name}
+            self._names = names
+        return self._names
+
+    @property
+    def steps(self) -> tuple[For | Let | Allocate | Expr, ...]:
+        """The loops, lets, allocations and conditions on the way here, outermost first."""
+        steps: list[For | Let | Allocate | Expr] = []
+        place: Place | None = self
+        while place is not None:
+            if place.entered is not None:
+                steps.append(place.entered)
+            place = place.outer
+        return tuple(reversed(steps))
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The enclosing loops, outermost first."""
+        return tuple(step for step in self.steps if isinstance(step, For))
+
+    @property
+    def allocated(self) -> tuple[Buffer, ...]:
+        """The buffers that are allocated around here."""
+        return tuple(step.buffer for step in self.steps if isinstance(step, Allocate))
+
+    def inside(self, step: For | Let | Allocate | Expr) -> Place:
+        """The place within a loop or under a condition, or after a let or an allocation."""
+        return Place(self, step)
+
+    def within(self, stmt: Stmt) -> tuple[Place, ...]:
+        """The place of each statement directly inside ``stmt`` (as `visit.nested` orders them)."""
+        match stmt:
+            case Block():
+                return tuple(place for place, _ in self.along(stmt))
+            case For():
+                return (self.inside(stmt),)
+            case If():
+                then = self.inside(stmt.condition)
+                if stmt.orelse is None:
+                    return (then,)
+                return (then, self.inside(unary("not", stmt.condition)))
+            case _:
+                return ()
+
+    def along(self, stmt: Block) -> Iterator[tuple[Place, Stmt]]:
+        """The statements of a block, each with its place."""
+        place = self
+        for part in stmt.body:
+            yield place, part
+            if isinstance(part, Let | Allocate):
+                place = place.inside(part)
+
+    def facts_with(self, dims: Iterable[Dim]) -> Facts:
+        """What holds here for every point of an iteration domain."""
+        known = self.facts
+        for dim in dims:
+            known = known.loop(dim.var, dim.extent)
+        return known
+
+
+def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
+    """Every statement with its place, outer before inner, in program order."""
+    yield stmt, place
+    for part, inner in zip(nested(stmt), place.within(stmt), strict=True):
+        yield from walk_placed(part, inner)
+
+
+def rewrite_placed(stmt: Stmt, place: Place, change: Callable[[Stmt, Place], Stmt | None]) -> Stmt:
+    """Top-down: what ``change`` returns takes the statement's place and is not entered.
+
+    Where it returns None, the statements inside are visited.
+    """
+    changed = change(stmt, place)
+    if changed is not None:
+        return changed
+    parts = nested(stmt)
+    new = tuple(
+        rewrite_placed(part, inner, change)
+        for part, inner in zip(parts, place.within(stmt), strict=True)
+    )
+    return with_nested(stmt, new)
+
+
+def fresh(name: str, taken: Iterable[str]) -> str:
+    """``name``, or the first of ``name2``, ``name3``, ... that is not taken."""
+    used = frozenset(taken)
+    if name not in used:
+        return name
+    count = 2
+    while f"{name}{count}" in used:
+        count += 1
+    return f"{name}{count}"
+
+
+def bound_names(stmt: Stmt) -> frozenset[str]:
+    """The names of all variables that something inside ``stmt`` binds."""
+    names: set[str] = set()
+    for node in walk_stmts(stmt):
+        if isinstance(node, For | Let):
+            names.add(node.var.name)
+        elif isinstance(node, Compute):
+            names.update(dim.var.name for dim in node.dims)
+            names.update(operand.var.name for operand in node.operands)
+    return frozenset(names)
+
+
+def loop_nest(loops: Iterable[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """Serial loops around ``body``, outermost first."""
+    for variable, extent in reversed(tuple(loops)):
+        body = For(variable, extent, body)
+    return body
+
+
+def views_of(compute: Compute) -> tuple[View, ...]:
+    """The output's view, then those of the operands."""
+    return (compute.out, *(operand.view for operand in compute.operands))
+
+
+def dim_of(compute: Compute, name: str, transform: str) -> Dim:
+    """The dim called ``name``; refuses when there is none."""
+    for dim in compute.dims:
+        if dim.var.name == name:
+            return dim
+    raise ScheduleError(
+        f"{transform}: the compute '{compute.name}' has no dim '{name}'",
+        where=headline(compute),
+        cure="choose one of " + ", ".join(dim.var.name for dim in compute.dims),
+    )
+
+
+def computes_named(kernel: Kernel, name: str, transform: str) -> list[tuple[Compute, Place]]:
+    """The computes called ``name``, at least one."""
+    found: list[tuple[Compute, Place]] = []
+    others: dict[str, None] = {}
+    for stmt, place in walk_placed(kernel.body, Place()):
+        if isinstance(stmt, Compute):
+            others[stmt.name] = None
+            if stmt.name == name:
+                found.append((stmt, place))
+    if not found:
+        raise ScheduleError(
+            f"{transform}: there is no compute '{name}'",
+            where=f"kernel {kernel.name}",
+            cure="choose one of " + ", ".join(others) if others else "none is left: schedule earlier",
+        )
+    return found
+
+
+def loops_named(kernel: Kernel, name: str, transform: str) -> list[tuple[For, Place]]:
+    """The loops over a variable called ``name``, at least one."""
+    found: list[tuple[For, Place]] = []
+    others: dict[str, None] = {}
+    for stmt, place in walk_placed(kernel.body, Place()):
+        if isinstance(stmt, For):
+            others[stmt.var.name] = None
+            if stmt.var.name == name:
+                found.append((stmt, place))
+    if not found:
+        raise ScheduleError(
+            f"{transform}: there is no loop '{name}'",
+            where=f"kernel {kernel.name}",
+            cure="choose one of " + ", ".join(others) if others else "tile a compute first",
+        )
+    return found
+
+
+def sequence(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements of a block, or the statement alone."""
+    return stmt.body if isinstance(stmt, Block) else (stmt,)
+
+
+def prepend(stmts: Iterable[Stmt], body: Stmt) -> Stmt:
+    """``stmts`` and then ``body``, as one block whose declarations reach to its end."""
+    return block(*stmts, *sequence(body))
+
+
+def index_var(name: str) -> Var:
+    """A loop variable or dim."""
+    return var(name)

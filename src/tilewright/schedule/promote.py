@@ -1,0 +1,371 @@
+"""Promotion of an operand: a copy of what a part of the kernel reads, in a better place or order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, affine
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
+from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables, walk_stmts
+from tilewright.schedule.access import buffers_written
+from tilewright.schedule.collapse import difference
+from tilewright.schedule.place import (
+    Place,
+    computes_named,
+    fresh,
+    loops_named,
+    prepend,
+    rewrite_placed,
+    walk_placed,
+)
+from tilewright.schedule.storage import BlockList, blocked_layout
+from tilewright.schedule.transform import transform
+
+
+@transform
+def promote(
+    kernel: Kernel,
+    compute: str,
+    operand: str,
+    at: str | None = None,
+    *,
+    by: Literal["tensor", "dims"] = "tensor",
+    space: Space = Space.WORKGROUP,
+    layout: BlockList = (),
+    row_padding: Mapping[str, int] | None = None,
+    cast: DType | None = None,
+    name: str | None = None,
+) -> Kernel:
+    """Copies what the compute reads through ``operand`` into a new buffer, and reads it there.
+
+        for ow_o in 14:
+          compute conv(ow in 4, kw in 3): s = src[ow_o*4 + ow + kw - 1 | 0 <= ... and ... < 56]
+    ->  promote("conv", "s", at="ow_o")
+        for ow_o in 14:
+          alloc src_packed: f32[6] workgroup
+          compute s_pack(ow_kw in 6):
+            s = src[ow_o*4 + ow_kw - 1 | 0 <= ... and ... < 56]
+            src_packed[ow_kw] = s
+          compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
+
+    The copy stands at the start of the loop ``at``, or of the kernel, and holds all that is read
+    from there on. What a mask hides is zero in the copy, so that the compute reads without one.
+
+    With ``by="tensor"`` the copy has the tensor's dims that vary inside, each as long as the
+    footprint, halo included; one is called like the compute's dims that index it, joined by ``_``.
+    With ``by="dims"`` it has the dims of the compute (and the loops in between) that the view
+    depends on: packing, or im2col. ``layout`` orders and blocks these dims (see
+    `storage.blocked_layout`); dims grow to whole blocks, filled with zeros. ``row_padding`` makes
+    the step along a dim longer, against conflicts of banks or cache sets. ``cast`` converts at the
+    copy. Names: the copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or
+    ``name``.
+    """
+    request = _Request(kernel, compute, operand, by, space, layout, row_padding or {}, cast, name)
+    computes_named(kernel, compute, "promote")
+    if at is None:
+        return replace(kernel, body=request.on_body(kernel.body, Place()))
+    loops_named(kernel, at, "promote")
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not (isinstance(stmt, For) and stmt.var.name == at):
+            return None
+        if not any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt)):
+            return None
+        return replace(stmt, body=request.on_body(stmt.body, place.inside(stmt)))
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    if body is kernel.body:
+        raise ScheduleError(
+            f"promote: the loop '{at}' does not hold the compute '{compute}'",
+            where=f"kernel {kernel.name}",
+            cure="choose a loop around it",
+        )
+    return replace(kernel, body=body)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """What is copied: per dim of the new buffer its name, size and variable; from where; and how the
+    compute reaches it.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dims: tuple[Var, ...]
+    source: View
+    index: tuple[Expr, ...]
+    kept: tuple[Expr, ...]  # conditions that stay with the compute
+
+
+class _Request:
+    """One promotion: the arguments, and the names that all places share."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        compute: str,
+        operand: str,
+        by: Literal["tensor", "dims"],
+        space: Space,
+        layout: BlockList,
+        row_padding: Mapping[str, int],
+        dtype: DType | None,
+        name: str | None,
+    ) -> None:
+        self.compute, self.operand, self.by = compute, operand, by
+        self.space, self.layout, self.row_padding = space, layout, row_padding
+        self.dtype, self.name = dtype, name
+        self.buffers = {p.name for p in kernel.params}
+        self.computes: set[str] = set()
+        for stmt in walk_stmts(kernel.body):
+            if isinstance(stmt, Allocate):
+                self.buffers.add(stmt.buffer.name)
+            elif isinstance(stmt, Compute):
+                self.computes.add(stmt.name)
+
+    def on_body(self, body: Stmt, place: Place) -> Stmt:
+        """``body`` behind the copy of what its one compute reads."""
+        found = [
+            (stmt, here)
+            for stmt, here in walk_placed(body, place)
+            if isinstance(stmt, Compute) and stmt.name == self.compute
+        ]
+        if len(found) != 1:
+            raise ScheduleError(
+                f"promote: '{self.compute}' stands {len(found)} times in the part to promote for",
+                where="; ".join(headline(stmt) for stmt, _ in found),
+                why="each has its own footprint",
+                cure="promote at a loop around one of them, or before partitioning",
+            )
+        compute, here = found[0]
+        operand = self._operand(compute)
+        self._check(body, compute, operand, place, here)
+        steps = here.steps[len(place.steps) :]
+        inner = [Dim(s.var, s.extent) for s in steps if isinstance(s, For)] + list(compute.dims)
+        make = _by_tensor if self.by == "tensor" else _by_dims
+        names = place.names | {operand.var.name}
+        copy = make(compute, operand.view, inner, here, names)
+        buffer, pack = self._pack(operand, copy)
+        new = _reading(compute, operand, View(buffer, copy.index, all_of(copy.kept)))
+        body = rewrite_stmts(body, lambda node: new if node is compute else node)
+        return prepend((Allocate(buffer), pack), body)
+
+    def _operand(self, compute: Compute) -> Operand:
+        for operand in compute.operands:
+            if operand.var.name == self.operand:
+                return operand
+        raise ScheduleError(
+            f"promote: the compute '{compute.name}' has no operand '{self.operand}'",
+            where=headline(compute),
+            cure="choose one of " + ", ".join(o.var.name for o in compute.operands),
+        )
+
+    def _check(
+        self, body: Stmt, compute: Compute, operand: Operand, place: Place, here: Place
+    ) -> None:
+        source = operand.view.buffer
+        steps = here.steps[len(place.steps) :]
+        inside = any(isinstance(s, Allocate) and s.buffer is source for s in steps)
+        if inside or source in buffers_written(body):
+            raise ScheduleError(
+                f"promote: '{source.name}' is written where it would be copied",
+                where=headline(compute),
+                why="the copy would be older than what the compute has to read",
+                cure="promote at a loop further inside, behind the writing",
+            )
+        lets = {s.var for s in steps if isinstance(s, Let)}
+        view = operand.view
+        used = frozenset[Var]().union(*(variables(e) for e in view.index))
+        if view.mask is not None:
+            used |= variables(view.mask)
+        if used & lets:
+            raise ScheduleError(
+                f"promote: the view of '{self.operand}' depends on a let inside",
+                where=to_text(view),
+                why="its value is not known where the copy would stand",
+                cure="promote before trimming, or at a loop further inside",
+            )
+
+    def _pack(self, operand: Operand, copy: _Copy) -> tuple[Buffer, Compute]:
+        old = operand.view.buffer
+        stem = old.name if old.name.endswith("_packed") else f"{old.name}_packed"
+        shape, layout = blocked_layout(
+            "promote", copy.names, copy.sizes, self.layout, self.row_padding
+        )
+        dtype = self.dtype or old.dtype
+        buffer = Buffer(
+            self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space
+        )
+        # Dims that grew to whole blocks: beyond the old size, the copy gets zeros.
+        padding = [
+            dim < size
+            for dim, size, padded in zip(copy.dims, copy.sizes, shape, strict=True)
+            if padded > size
+        ]
+        source = replace(
+            copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask)))
+        )
+        pack = Compute(
+            fresh(f"{self.operand}_pack", self.computes),
+            tuple(Dim(d, const(size)) for d, size in zip(copy.dims, shape, strict=True)),
+            View(buffer, copy.dims),
+            (Operand(operand.var, source),),
+            cast(dtype, operand.var),
+        )
+        return buffer, pack
+
+
+def _reading(compute: Compute, operand: Operand, view: View) -> Compute:
+    """``compute`` with the operand at ``view``, whose type may be another."""
+    old, dtype = operand.var, view.buffer.dtype
+    new = var(old.name, dtype)
+    operands = tuple(Operand(new, view) if o is operand else o for o in compute.operands)
+    if old.type is dtype:
+        return replace(compute, operands=operands)
+
+    def change(node: Expr) -> Expr:
+        # The conversion that the body did to the old element now starts from the new one.
+        return cast(node.type, new) if isinstance(node, Cast) and node.a is old else node
+
+    body = rewrite(compute.body, change)
+    return replace(compute, operands=operands, body=substitute(body, {old: cast(old.type, new)}))
+
+
+def _by_dims(
+    compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
+) -> _Copy:
+    """A copy indexed by the dims and loops inside that the view depends on."""
+    mentioned = frozenset[Var]().union(*(variables(e) for e in view.index))
+    if view.mask is not None:
+        mentioned |= variables(view.mask)
+    used = [d for d in inner if d.var in mentioned]
+    # A tensor that does not vary inside still is one element.
+    used = used or [Dim(var(fresh("unit", taken)), const(1))]
+    sizes = tuple(_longest(compute, d, here) for d in used)
+    conditions: list[Expr] = []
+    inner_vars = {d.var for d in inner}
+    for dim, size in zip(used, sizes, strict=True):
+        if dim.extent is const(size):
+            continue
+        if variables(dim.extent) & inner_vars - {d.var for d in used}:
+            raise ScheduleError(
+                f"promote: the extent of '{dim.var.name}' varies with a loop that the view does not",
+                where=headline(compute),
+                cure="promote at a loop further inside, or before tiling",
+            )
+        conditions.append(dim.var < dim.extent)
+    mask = all_of((*conditions, *conjuncts(view.mask)))
+    dims = tuple(d.var for d in used)
+    index = tuple(d if d in inner_vars else const(0) for d in dims)
+    return _Copy(
+        tuple(d.name for d in dims), sizes, dims, View(view.buffer, view.index, mask), index, ()
+    )
+
+
+def _longest(compute: Compute, dim: Dim, here: Place) -> int:
+    longest = here.facts.bounds(dim.extent)[1]
+    if longest is None:
+        raise ScheduleError(
+            f"promote: '{dim.var.name}' has no greatest extent",
+            where=headline(compute),
+            cure="tile it, so that its extent is bounded",
+        )
+    return longest
+
+
+def _by_tensor(
+    compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
+) -> _Copy:
+    """A copy of the box of the tensor that is read."""
+    inner_vars = [d.var for d in inner]
+    sides = [_side(compute, view, i, e, inner_vars, here) for i, e in enumerate(view.index)]
+    kept_dims = [i for i, (_, size, _) in enumerate(sides) if size > 1] or [len(sides) - 1]
+    names = _names(compute, [sides[i][0] for i in kept_dims], taken)
+    dims = tuple(var(name) for name in names)
+    at: list[Expr] = []
+    for i, (form, _, least) in enumerate(sides):
+        start = _outer_part(form, inner_vars).shifted(least).to_expr()
+        at.append(start + dims[kept_dims.index(i)] if i in kept_dims else start)
+    conditions: list[Expr] = []
+    for position, size in zip(at, view.buffer.shape, strict=True):
+        conditions += [const(0) <= position, position < size]
+    kept: list[Expr] = []
+    for condition in conjuncts(view.mask):
+        moved = _moved(condition, [form for form, _, _ in sides], at, inner_vars)
+        (kept if moved is None else conditions).append(condition if moved is None else moved)
+    index = tuple(
+        _inner_part(form, inner_vars).shifted(-least).to_expr()
+        for form, _, least in (sides[i] for i in kept_dims)
+    )
+    source = View(view.buffer, tuple(at), all_of(conditions))
+    return _Copy(names, tuple(sides[i][1] for i in kept_dims), dims, source, index, tuple(kept))
+
+
+def _side(
+    compute: Compute, view: View, dim: int, index: Expr, inner: list[Var], here: Place
+) -> tuple[Affine, int, int]:
+    """One tensor dim: its index, how many steps it takes inside, and the least inner part."""
+    form = affine(index)
+    hidden = [a for a in form.terms if a not in inner and variables(a) & set(inner)]
+    facts = here.facts_with(compute.dims)
+    least, greatest = facts.bounds(_inner_part(form, inner).to_expr())
+    if hidden or least is None or greatest is None:
+        raise ScheduleError(
+            f"promote: what is read of dim {dim} of '{view.buffer.name}' is no box",
+            where=headline(compute),
+            why=f"its index {to_text(index)} is not linear in the loops inside, or not bounded",
+            cure='promote it with by="dims"',
+        )
+    return form, greatest - least + 1, least
+
+
+def _inner_part(form: Affine, inner: list[Var]) -> Affine:
+    return Affine({a: c for a, c in form.terms.items() if a in inner})
+
+
+def _outer_part(form: Affine, inner: list[Var]) -> Affine:
+    return Affine({a: c for a, c in form.terms.items() if a not in inner}, form.constant)
+
+
+def _names(compute: Compute, forms: list[Affine], outside: frozenset[str]) -> tuple[str, ...]:
+    """A name for each dim of the copy, from the variables that index it."""
+    own = [d.var for d in compute.dims]
+    taken = set(outside)
+    names: list[str] = []
+    for form in forms:
+        parts = [v.name for v in own if v in form.terms]
+        parts = parts or [a.name for a in form.terms if isinstance(a, Var)]
+        parts = [p for p in parts if p not in outside] or ["unit"]
+        names.append(fresh("_".join(parts), taken))
+        taken.add(names[-1])
+    return tuple(names)
+
+
+def _moved(
+    condition: Expr, forms: list[Affine], at: list[Expr], inner: list[Var]
+) -> Expr | None:
+    """The condition at the copy; None where it is not one on a single tensor dim."""
+    if not variables(condition) & set(inner):
+        return condition
+    form = difference(condition)
+    if form is None:
+        return None
+    varying = _inner_part(form, inner)
+    if any(variables(a) & set(inner) for a in form.terms if a not in inner):
+        return None
+    for index, position in zip(forms, at, strict=True):
+        part = _inner_part(index, inner)
+        first = next(iter(part.terms), None)
+        if first is None or first not in varying.terms:
+            continue
+        factor, remainder = divmod(varying.terms[first], part.terms[first])
+        if remainder == 0 and part.scaled(factor) == varying:
+            return const(0) <= form.plus(index, -factor).to_expr() + position * factor
+    return None

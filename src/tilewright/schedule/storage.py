@@ -1,0 +1,91 @@
+"""The layouts of the buffers that transforms make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Block, Layout
+
+# Ordered blocks in terms of named dims, outermost first: ("oc", None) is what the inner blocks of
+# oc leave, ("oc", 16) is a block of 16; a name alone is the same as (name, None).
+BlockList = Sequence[str | tuple[str, int | None]]
+
+
+def ordered_layout(shape: Sequence[int], order: Sequence[int]) -> Layout:
+    """The dense layout whose dims lie in ``order``, innermost last."""
+    blocks: list[Block] = []
+    stride = 1
+    for dim in reversed(order):
+        blocks.append(Block(dim, shape[dim], stride))
+        stride *= shape[dim]
+    return Layout(tuple(reversed(blocks)))
+
+
+def blocked_layout(
+    transform: str,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    blocks: BlockList = (),
+    row_padding: Mapping[str, int] | None = None,
+) -> tuple[tuple[int, ...], Layout]:
+    """The padded shape and the layout that ``blocks`` describe.
+
+    ``[("oc", None), ("ic", None), ("oc", 32), ("ic", 2)]`` on oc = 40, ic = 5 gives the shape
+    (64, 6) and offsets ``oc//32 * 192 + ic//2 * 64 + oc%32 * 2 + ic%2``. Dims that are not mentioned
+    are outermost. ``row_padding`` makes each step along a dim (its outermost block) that many
+    elements longer than what lies inside.
+    """
+    entries = _complete(transform, names, blocks)
+    padding = dict(row_padding or {})
+    for name in padding:
+        if name not in names:
+            raise _unknown(transform, name, names)
+    inner = dict.fromkeys(names, 1)
+    for name, size in entries:
+        inner[name] *= size or 1
+    counts = {n: -(-size // inner[n]) for n, size in zip(names, sizes, strict=True)}
+    result: list[Block] = []
+    stride = 1
+    for name, size in reversed(entries):
+        if size is None:
+            stride += padding.get(name, 0)
+        count = counts[name] if size is None else size
+        result.append(Block(list(names).index(name), count, stride))
+        stride *= count
+    return tuple(counts[n] * inner[n] for n in names), Layout(tuple(reversed(result)))
+
+
+def _unknown(transform: str, name: str, names: Sequence[str]) -> ScheduleError:
+    return ScheduleError(
+        f"{transform}: the new buffer has no dim '{name}'",
+        where="the layout",
+        cure="choose from " + ", ".join(names),
+    )
+
+
+def _complete(
+    transform: str, names: Sequence[str], blocks: BlockList
+) -> list[tuple[str, int | None]]:
+    """The blocks with the missing outermost parts added, each of which comes first of its dim."""
+    entries = [(b, None) if isinstance(b, str) else b for b in blocks]
+    whole: set[str] = set()
+    for i, (name, size) in enumerate(entries):
+        if name not in names:
+            raise _unknown(transform, name, names)
+        if size is not None and size < 1:
+            raise ScheduleError(
+                f"{transform}: a block of '{name}' has the size {size}",
+                where="the layout",
+                cure="sizes are 1 or more",
+            )
+        if size is None:
+            if name in whole or any(n == name for n, _ in entries[:i]):
+                raise ScheduleError(
+                    f"{transform}: ('{name}', None) is not the outermost block of '{name}'",
+                    where="the layout",
+                    cure="put it before the blocks that have a size, once",
+                )
+            whole.add(name)
+    missing: list[tuple[str, int | None]] = [(n, None) for n in names if n not in whole]
+    return missing + entries

@@ -1,0 +1,196 @@
+"""Statements and kernels: expressions are simplified under the loops and conditions around them.
+
+A loop that does not run vanishes, one that runs once becomes its body, an `If` with a known
+condition becomes a branch, a mask that always holds is dropped, and so is a dim of extent 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.facts import Facts
+from tilewright.ir.expr import Const, Expr, Var, const
+from tilewright.ir.stmt import (
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import block, map_kernel, substitute, substitute_stmt
+from tilewright.simplify.rewriting import Trace, simplify
+
+_NOTHING = Block(())
+# A loop of another kind also says where its body runs, which must not get lost with it.
+_REPLACEABLE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
+
+
+def simplify_kernel(kernel: Kernel, trace: Trace | None = None) -> Kernel:
+    """``kernel`` with its body simplified; the same object when nothing changed."""
+    return map_kernel(kernel, lambda body: simplify_stmt(body, Facts.empty(), trace))
+
+
+def simplify_stmt(stmt: Stmt, facts: Facts | None = None, trace: Trace | None = None) -> Stmt:
+    """``stmt`` simplified under ``facts``; the same object when nothing changed."""
+    return _Statements(trace).visit(stmt, facts if facts is not None else Facts.empty())
+
+
+class _Statements:
+    def __init__(self, trace: Trace | None) -> None:
+        self.trace = trace
+
+    def visit(self, stmt: Stmt, facts: Facts) -> Stmt:
+        match stmt:
+            case Block():
+                return self._block(stmt, facts)
+            case For():
+                return self._loop(stmt, facts)
+            case If():
+                return self._if(stmt, facts)
+            case Let():
+                value = simplify(stmt.value, facts, self.trace)
+                return stmt if value is stmt.value else replace(stmt, value=value)
+            case Store():
+                return self._store(stmt, facts)
+            case Call():
+                return self._call(stmt, facts)
+            case Compute():
+                return self._compute(stmt, facts)
+            case _:
+                return stmt
+
+    def _block(self, stmt: Block, facts: Facts) -> Stmt:
+        body: list[Stmt] = []
+        for part in stmt.body:
+            new = self.visit(part, facts)
+            if isinstance(new, Let):
+                facts = facts.bind(new.var, new.value)
+            if not _is_nothing(new):
+                body.append(new)
+        if len(body) == len(stmt.body) and all(map(_is, body, stmt.body)):
+            return stmt
+        result = block(*body)
+        return replace(result, span=stmt.span) if isinstance(result, Block) else result
+
+    def _loop(self, stmt: For, facts: Facts) -> Stmt:
+        extent = simplify(stmt.extent, facts, self.trace)
+        greatest = facts.bounds(extent)[1]
+        if greatest is not None and greatest <= 0:
+            return _NOTHING
+        if isinstance(extent, Const) and extent.value == 1 and stmt.kind in _REPLACEABLE:
+            body = substitute_stmt(stmt.body, {stmt.var: const(0, stmt.var.type)})
+            return self.visit(body, facts)
+        body = self.visit(stmt.body, facts.loop(stmt.var, extent))
+        if _is_nothing(body):
+            return _NOTHING
+        if extent is stmt.extent and body is stmt.body:
+            return stmt
+        return replace(stmt, extent=extent, body=body)
+
+    def _if(self, stmt: If, facts: Facts) -> Stmt:
+        condition = simplify(stmt.condition, facts, self.trace)
+        if isinstance(condition, Const):
+            chosen = stmt.then if condition.value else stmt.orelse
+            return _NOTHING if chosen is None else self.visit(chosen, facts)
+        then = self.visit(stmt.then, facts.assume(condition))
+        orelse = stmt.orelse
+        if orelse is not None:
+            orelse = self.visit(orelse, facts.assume(condition, truth=False))
+            if _is_nothing(orelse):
+                orelse = None
+        if _is_nothing(then):
+            if orelse is None:
+                return _NOTHING
+            negated = simplify(~condition, facts, self.trace)
+            return If(negated, orelse, None, stmt.span)
+        if condition is stmt.condition and then is stmt.then and orelse is stmt.orelse:
+            return stmt
+        return If(condition, then, orelse, stmt.span)
+
+    def _store(self, stmt: Store, facts: Facts) -> Stmt:
+        index = self._exprs(stmt.index, facts)
+        value = simplify(stmt.value, facts, self.trace)
+        if value is stmt.value and all(map(_is, index, stmt.index)):
+            return stmt
+        return replace(stmt, index=index, value=value)
+
+    def _call(self, stmt: Call, facts: Facts) -> Stmt:
+        args = tuple(
+            self._view(arg, facts) if isinstance(arg, View) else simplify(arg, facts, self.trace)
+            for arg in stmt.args
+        )
+        return stmt if all(map(_is, args, stmt.args)) else replace(stmt, args=args)
+
+    def _compute(self, stmt: Compute, facts: Facts) -> Stmt:
+        extents = [simplify(dim.extent, facts, self.trace) for dim in stmt.dims]
+        if any(isinstance(extent, Const) and extent.value <= 0 for extent in extents):
+            return _NOTHING
+        inside = facts
+        dims: list[Dim] = []
+        single: dict[Var, Expr] = {}
+        for dim, extent in zip(stmt.dims, extents, strict=True):
+            # An instruction was matched against these very dims.
+            is_single = isinstance(extent, Const) and extent.value == 1
+            if is_single and stmt.instruction is None:
+                single[dim.var] = const(0, dim.var.type)
+                continue
+            dims.append(dim if extent is dim.extent else Dim(dim.var, extent))
+            inside = inside.loop(dim.var, extent)
+        out = self._view(_substituted(stmt.out, single), inside)
+        operands = tuple(
+            self._operand(operand, _substituted(operand.view, single), inside)
+            for operand in stmt.operands
+        )
+        body = simplify(substitute(stmt.body, single), inside, self.trace)
+        same_dims = len(dims) == len(stmt.dims) and all(map(_is, dims, stmt.dims))
+        same_operands = all(map(_is, operands, stmt.operands))
+        if same_dims and same_operands and out is stmt.out and body is stmt.body:
+            return stmt
+        return replace(stmt, dims=tuple(dims), out=out, operands=operands, body=body)
+
+    def _operand(self, operand: Operand, view: View, facts: Facts) -> Operand:
+        new = self._view(view, facts)
+        return operand if new is operand.view else Operand(operand.var, new)
+
+    def _view(self, view: View, facts: Facts) -> View:
+        mask = view.mask
+        if mask is not None:
+            mask = simplify(mask, facts, self.trace)
+            if isinstance(mask, Const) and mask.value:
+                mask = None
+            else:
+                # Memory is not touched where the mask is false.
+                facts = facts.assume(mask)
+        index = self._exprs(view.index, facts)
+        if mask is view.mask and all(map(_is, index, view.index)):
+            return view
+        return View(view.buffer, index, mask)
+
+    def _exprs(self, exprs: tuple[Expr, ...], facts: Facts) -> tuple[Expr, ...]:
+        return tuple(simplify(expr, facts, self.trace) for expr in exprs)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _is_nothing(stmt: Stmt) -> bool:
+    return isinstance(stmt, Block) and not stmt.body
+
+
+def _substituted(view: View, values: dict[Var, Expr]) -> View:
+    if not values:
+        return view
+    index = tuple(substitute(expr, values) for expr in view.index)
+    mask = substitute(view.mask, values) if view.mask is not None else None
+    if mask is view.mask and all(map(_is, index, view.index)):
+        return view
+    return View(view.buffer, index, mask)

@@ -1,0 +1,5 @@
+"""Targets: from a lowered kernel to a program that a device runs.
+
+`llvm` holds what all targets share (kernel -> LLVM IR text); a folder per target holds ``lower``
+(its intrinsics), ``assemble`` (LLVM IR -> binary) and ``driver`` (load, launch).
+"""

@@ -1,0 +1,154 @@
+"""Arithmetic on all lanes of one float type and on its bits, as straight-line instructions.
+
+Conversions and functions are written with it. An operand is a name, or a Python number that becomes
+a constant. Nothing may be reassociated or contracted except `Arithmetic.fma`: error-free steps rely
+on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean, f32, f64, s32, s64
+from tilewright.targets.llvm.types import constant, llvm_type, splat, suffix
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.writer import Writer
+
+
+class Arithmetic:
+    """Instructions on ``lanes`` elements of ``dtype`` (f32 or f64) and on integers as wide.
+
+    ``integer`` is that integer type. Methods take and return the text of values; conditions are
+    one bit for each lane.
+    """
+
+    def __init__(self, w: Writer, dtype: DType, lanes: int) -> None:
+        self.w, self.dtype, self.lanes = w, dtype, lanes
+        self.integer = s32 if dtype is f32 else s64
+        self.type = llvm_type(dtype, lanes)
+        self.bits_type = llvm_type(self.integer, lanes)
+        self._flags = llvm_type(boolean, lanes)
+        # Where the exponent begins, and the bits of 1.0.
+        self.shift = 23 if dtype is f32 else 52
+        self.one = (127 if dtype is f32 else 1023) << self.shift
+        # Adding it rounds to an integer, which is then in the low bits.
+        self.magic = 1.5 * 2.0**self.shift
+
+    def number(self, x: str | float) -> str:
+        """``x`` as an operand; a Python number is rounded to the type."""
+        if isinstance(x, str):
+            return x
+        rounded = float(np.float32(x)) if self.dtype is f32 else float(x)
+        return splat(constant(rounded, self.dtype), self.dtype, self.lanes)
+
+    def whole(self, n: str | int) -> str:
+        """``n`` as an operand of integer instructions."""
+        return n if isinstance(n, str) else splat(str(n), self.integer, self.lanes)
+
+    def value(self, text: str) -> Value:
+        return Value(text, self.dtype, self.lanes)
+
+    def _float(self, name: str, x: str | float, y: str | float) -> str:
+        return self.w.assign(f"{name} {self.type} {self.number(x)}, {self.number(y)}")
+
+    def add(self, x: str | float, y: str | float) -> str:
+        return self._float("fadd", x, y)
+
+    def sub(self, x: str | float, y: str | float) -> str:
+        return self._float("fsub", x, y)
+
+    def mul(self, x: str | float, y: str | float) -> str:
+        return self._float("fmul", x, y)
+
+    def div(self, x: str | float, y: str | float) -> str:
+        return self._float("fdiv", x, y)
+
+    def fma(self, x: str | float, y: str | float, z: str | float) -> str:
+        """``x * y + z``, rounded once where the machine can, otherwise twice."""
+        return self._intrinsic("fmuladd", x, y, z)
+
+    def absolute(self, x: str) -> str:
+        return self._intrinsic("fabs", x)
+
+    def rint(self, x: str) -> str:
+        return self._intrinsic("rint", x)
+
+    def with_sign_of(self, magnitude: str, sign: str) -> str:
+        return self._intrinsic("copysign", magnitude, sign)
+
+    def _intrinsic(self, name: str, *operands: str | float) -> str:
+        arguments = ", ".join(f"{self.type} {self.number(x)}" for x in operands)
+        types = ", ".join([self.type] * len(operands))
+        function = f"llvm.{name}.{suffix(self.dtype, self.lanes)}"
+        return self.w.call(self.type, function, arguments, types)
+
+    def polynomial(self, coefficients: Sequence[float], x: str) -> str:
+        """``coefficients[0] + coefficients[1] x + ...`` by Horner's rule."""
+        result: str | float = coefficients[-1]
+        for c in reversed(coefficients[:-1]):
+            result = self.fma(result, x, c)
+        return self.number(result)
+
+    def at_most(self, x: str, bound: float) -> str:
+        """The lesser; a NaN stays. The order of operands is that of one vminps."""
+        return self.select(self.compare("olt", bound, x), bound, x)
+
+    def at_least(self, x: str, bound: float) -> str:
+        """The greater; a NaN stays."""
+        return self.select(self.compare("ogt", bound, x), bound, x)
+
+    def compare(self, how: str, x: str | float, y: str | float) -> str:
+        return self.w.assign(f"fcmp {how} {self.type} {self.number(x)}, {self.number(y)}")
+
+    def select(self, condition: str, x: str | float, y: str | float) -> str:
+        return self._select(condition, self.type, self.number(x), self.number(y))
+
+    def _select(self, condition: str, type_: str, x: str, y: str) -> str:
+        return self.w.assign(f"select {self._flags} {condition}, {type_} {x}, {type_} {y}")
+
+    def logic(self, name: str, x: str, y: str) -> str:
+        """``and`` or ``or`` of two conditions."""
+        return self.w.assign(f"{name} {self._flags} {x}, {y}")
+
+    def bits(self, x: str) -> str:
+        """The bits of floats, as integers."""
+        return self.w.assign(f"bitcast {self.type} {x} to {self.bits_type}")
+
+    def floats(self, n: str) -> str:
+        """The floats that have these bits."""
+        return self.w.assign(f"bitcast {self.bits_type} {n} to {self.type}")
+
+    def op(self, name: str, n: str | int, m: str | int) -> str:
+        """An integer instruction."""
+        return self.w.assign(f"{name} {self.bits_type} {self.whole(n)}, {self.whole(m)}")
+
+    def compare_bits(self, how: str, n: str, m: str | int) -> str:
+        return self.w.assign(f"icmp {how} {self.bits_type} {n}, {self.whole(m)}")
+
+    def select_bits(self, condition: str, n: str | int, m: str | int) -> str:
+        return self._select(condition, self.bits_type, self.whole(n), self.whole(m))
+
+    def round_with_magic(self, shifted: str) -> tuple[str, str]:
+        """``x + magic`` to ``rint(x)``, as floats and as integers (0 <= abs(x) < 2**22).
+
+        Neither an instruction for rounding nor a conversion is needed, which would be undefined for
+        NaN: here the float is NaN and the integer is arbitrary.
+        """
+        magic = (127 + 23 if self.dtype is f32 else 1023 + 52) << self.shift
+        magic |= 1 << (self.shift - 1)
+        return self.sub(shifted, self.magic), self.op("sub", self.bits(shifted), magic)
+
+    def power_of_two(self, n: str) -> str:
+        """``2**n`` for integers in the range of normal exponents."""
+        return self.floats(self.op("add", self.op("shl", n, self.shift), self.one))
+
+    def widened(self, x: str) -> tuple[Arithmetic, str]:
+        """f32 as f64, with the arithmetic for that."""
+        wide = Arithmetic(self.w, f64, self.lanes)
+        return wide, self.w.assign(f"fpext {self.type} {x} to {wide.type}")
+
+    def narrowed(self, x: str) -> str:
+        """f64 rounded to f32; this is the arithmetic of f32."""
+        return self.w.assign(f"fptrunc {llvm_type(f64, self.lanes)} {x} to {self.type}")

@@ -1,0 +1,147 @@
+"""Structured ops that are one machine instruction, and how each is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from tilewright.dtypes import boolean, s32
+from tilewright.errors import CompilationError
+from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import Dim
+from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.types import lane_mask, llvm_type, suffix
+from tilewright.targets.llvm.values import Value
+
+def emit_compute(
+    memory: Memory, plan: ComputePlan, instructions: Mapping[str, Instruction]
+) -> None:
+    """Emits the instruction that ``plan`` was matched with, one of ``instructions``."""
+    name = plan.stmt.instruction
+    instruction = instructions.get(name or "")
+    if instruction is None:
+        raise CompilationError(
+            f"this machine has no instruction {name!r}",
+            cure="choose one of " + ", ".join(instructions),
+        )
+    emit_dot(memory, plan, instruction)
+
+
+def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and dot products of ``k`` neighbours."""
+    stmt = plan.stmt
+    lanes_dim, k_dim = _dims_by_role(plan, instruction)
+    masks = [_uniform_mask(memory, operand.view.mask) for operand in stmt.operands]
+    if any(mask is False for mask in masks):
+        return
+    extent = memory.exprs.evaluate(lanes_dim.extent, {})
+    if isinstance(extent, Value):
+        raise CompilationError(f"the lanes of {stmt.name!r} are not a constant number")
+    count = 1 << (int(extent) - 1).bit_length()
+    if instruction.emit != "fma":
+        count = instruction.sizes["n"]
+    outer, memory.lanes = memory.lanes, Lanes(lanes_dim.var, int(extent), count)
+    k = instruction.sizes.get("k", 1)
+    a, b = (
+        _operand(memory, address, k, k_dim, mask)
+        for address, mask in zip(plan.operands, masks, strict=True)
+    )
+    # The instruction fixes which operand comes first where their types differ.
+    if a.dtype is not instruction.operands[0].dtype:
+        a, b = b, a
+    register = plan.out.buffer in memory.registers
+    out = memory.slot(plan.out) if register else _load_out(memory, plan.out)
+    result = Value(_call(memory, instruction, out, a, b), instruction.out.dtype, count)
+    memory.store(plan.out, result, {})
+    memory.lanes = outer
+
+
+def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim | None]:
+    """The dim across lanes, which the result has, and the one that is added up."""
+    kept = {variable for variable, _ in plan.out.lanes}
+    lanes = [dim for dim in plan.stmt.dims if dim.var in kept]
+    reduced = [dim for dim in plan.stmt.dims if dim.var not in kept]
+    if len(lanes) != 1 or len(reduced) != len(instruction.reduced):
+        raise CompilationError(
+            f"{plan.stmt.name!r} does not have the dims of {instruction.name}",
+            cure="match it with `tensorize`",
+        )
+    return lanes[0], reduced[0] if reduced else None
+
+
+def _uniform_mask(memory: Memory, mask: Expr | None) -> Value | bool:
+    """A mask over an instruction's operand is the same for all its lanes."""
+    if mask is None:
+        return True
+    value = memory.exprs.evaluate(mask, {})
+    return value if isinstance(value, Value) else bool(value)
+
+
+def _load_out(memory: Memory, address: Address) -> Value:
+    assert memory.lanes is not None
+    pointer = memory.pointer(address, {})
+    if memory.lanes.active == memory.lanes.count:
+        return memory.load_at(pointer, address.buffer, memory.lanes.count)
+    flags = _tail(memory.lanes.active, memory.lanes.count)
+    return memory.load_masked(pointer, address.buffer, flags, address.buffer.dtype.bytes)
+
+
+def _tail(active: int, count: int) -> Value:
+    return Value(lane_mask(active, count), boolean, count)
+
+
+def _operand(
+    memory: Memory, address: Address, k: int, k_dim: Dim | None, mask: Value | bool
+) -> Value:
+    """A register for one operand: broadcast where all lanes have the same ``k`` values."""
+    lanes = memory.lanes
+    assert lanes is not None
+    width = lanes.count * k
+    stride = address.lane_coefficient(lanes.var)
+    if k_dim is not None and address.lane_coefficient(k_dim.var) != 1:
+        raise CompilationError(
+            f"the {k} values of {address.buffer.name!r} that are added up are not neighbours",
+            cure="pack the operand so that they are",
+        )
+    if address.buffer in memory.registers:
+        return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
+    pointer = memory.pointer(address, {})
+    if isinstance(mask, Value):
+        pointer = memory.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+    if stride == 0:
+        return _broadcast(memory, pointer, address, k, width)
+    if stride != k:
+        raise CompilationError(
+            f"neighbouring lanes are {stride} elements apart in {address.buffer.name!r}, not {k}",
+            cure="vectorize a dim that is contiguous, or pack the operand",
+        )
+    if lanes.active == lanes.count:
+        return memory.load_at(pointer, address.buffer, width)
+    flags = _tail(lanes.active * k, width)
+    return memory.load_masked(pointer, address.buffer, flags, address.buffer.dtype.bytes)
+
+
+def _broadcast(memory: Memory, pointer: str, address: Address, k: int, width: int) -> Value:
+    dtype = address.buffer.dtype
+    if k == 1:
+        one = memory.load_at(pointer, address.buffer, 1)
+        return memory.exprs.value(one, dtype, width)
+    # The k neighbours are one 32-bit element to the broadcast.
+    group = memory.w.assign(f"load i32, ptr {pointer}, align {dtype.bytes}")
+    spread = memory.exprs.value(Value(group, s32), s32, width // k)
+    type_ = llvm_type(dtype, width)
+    return Value(memory.w.assign(f"bitcast {spread.typed} to {type_}"), dtype, width)
+
+
+def _call(memory: Memory, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
+    w = memory.w
+    if instruction.emit != "fma":
+        arguments = f"{out.typed}, {a.typed}, {b.typed}"
+        types = f"{out.type}, {a.type}, {b.type}"
+        return w.call(out.type, instruction.emit, arguments, types)
+    if not out.dtype.is_float:
+        product = w.assign(f"mul {a.typed}, {b.text}")
+        return w.assign(f"add {out.typed}, {product}")
+    name = f"llvm.fma.{suffix(out.dtype, out.lanes)}"
+    arguments = f"{a.typed}, {b.typed}, {out.typed}"
+    return w.call(out.type, name, arguments, f"{out.type}, {out.type}, {out.type}")

@@ -1,0 +1,291 @@
+"""Expressions to LLVM values.
+
+A value known while the text is written (a constant, an unrolled variable) stays a Python number, so
+that masks and indices of unrolled code fold away. Scalars become vectors only where a vector needs
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewright.dtypes import DType, s64
+from tilewright.errors import CompilationError
+from tilewright.ir.expr import (
+    BINARY,
+    UNARY,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    cast,
+    const,
+)
+from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.types import constant, llvm_type, splat, suffix
+from tilewright.targets.llvm.values import Known, Result, Value
+from tilewright.targets.llvm.writer import Writer
+
+if TYPE_CHECKING:
+    from tilewright.targets.llvm.plan import Loads
+
+LoadEmitter = Callable[[Load, "Loads"], Value]
+
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTEGER = {"add": "add", "sub": "sub", "mul": "mul"}
+_ORDERED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_LOGICAL = {"and": "and", "or": "or"}
+
+
+class Expressions:
+    """Evaluates expressions where the writer stands.
+
+    ``variables`` binds variables to numbers or values. Results are remembered per scope (a basic
+    block and those it dominates): `push` and `pop` bracket one.
+    """
+
+    def __init__(self, w: Writer, emit_load: LoadEmitter) -> None:
+        self.w = w
+        self.variables: dict[Var, Result] = {}
+        self._emit_load = emit_load
+        self._scopes: list[dict[tuple[Expr, int], Result]] = [{}]
+        self._splats: list[dict[tuple[str, int], str]] = [{}]
+        self._loads: Loads = {}
+
+    def push(self) -> None:
+        self._scopes.append({})
+        self._splats.append({})
+
+    def pop(self) -> None:
+        self._scopes.pop()
+        self._splats.pop()
+
+    def evaluate(self, expr: Expr, loads: Loads) -> Result:
+        """The value of ``expr``; ``loads`` has the address of every load in it."""
+        outer, self._loads = self._loads, loads
+        try:
+            return self._visit(expr)
+        finally:
+            self._loads = outer
+
+    def value(self, result: Result, dtype: DType, lanes: int = 1) -> Value:
+        """``result`` as an LLVM value of ``lanes`` lanes."""
+        if not isinstance(result, Value):
+            text = splat(constant(result, dtype), dtype, lanes)
+            return Value(text, dtype, lanes)
+        if result.lanes == lanes:
+            return result
+        return self._splat(result, lanes)
+
+    def _splat(self, value: Value, lanes: int) -> Value:
+        key = (value.text, lanes)
+        for scope in self._splats:
+            if key in scope:
+                return Value(scope[key], value.dtype, lanes)
+        type_ = llvm_type(value.dtype, lanes)
+        first = self.w.assign(f"insertelement {type_} poison, {value.typed}, i64 0")
+        text = self.w.assign(
+            f"shufflevector {type_} {first}, {type_} poison, <{lanes} x i32> zeroinitializer"
+        )
+        self._splats[-1][key] = text
+        return Value(text, value.dtype, lanes)
+
+    def _visit(self, expr: Expr) -> Result:
+        if isinstance(expr, Const):
+            known: Known = expr.value
+            return known
+        if isinstance(expr, Var):
+            if expr not in self.variables:
+                raise CompilationError(f"the variable {expr.name!r} is not in scope")
+            return self.variables[expr]
+        # Loads are not remembered: a store between two of them may change the value.
+        if isinstance(expr, Load):
+            return self._emit_load(expr, self._loads)
+        key = (expr, 0)
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        result = self._compute(expr)
+        if not _reads_memory(expr):
+            self._scopes[-1][key] = result
+        return result
+
+    def _compute(self, expr: Expr) -> Result:
+        match expr:
+            case Binary():
+                return self._binary(expr)
+            case Unary():
+                return self._unary(expr)
+            case Select():
+                return self._select(expr)
+            case Cast():
+                inner = self._visit(expr.a)
+                if not isinstance(inner, Value):
+                    folded = cast(expr.type, const(inner, expr.a.type))
+                    assert isinstance(folded, Const)
+                    number: Known = folded.value
+                    return number
+                return emit_cast(self.w, inner, expr.type)
+            case _:
+                raise CompilationError(f"cannot lower the expression {expr!r}")
+
+    def _operands(self, dtype: DType, *results: Result) -> list[Value]:
+        lanes = max(r.lanes if isinstance(r, Value) else 1 for r in results)
+        return [self.value(r, dtype, lanes) for r in results]
+
+    def _binary(self, expr: Binary) -> Result:
+        left = self._visit(expr.a)
+        # A condition that is already decided need not look at the other side.
+        if not isinstance(left, Value):
+            if expr.op == "and":
+                return self._visit(expr.b) if left else False
+            if expr.op == "or":
+                return True if left else self._visit(expr.b)
+        right = self._visit(expr.b)
+        if not isinstance(right, Value):
+            if expr.op == "and":
+                return left if right else False
+            if expr.op == "or":
+                return True if right else left
+        dtype = expr.a.type
+        if not isinstance(left, Value) and not isinstance(right, Value):
+            folded = const(BINARY[expr.op](left, right), expr.type)
+            number: Known = folded.value
+            return number
+        a, b = self._operands(dtype, left, right)
+        return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
+
+    def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:
+        op, w = expr.op, self.w
+        if op in _ORDERED:
+            if dtype.is_float:
+                return w.assign(f"fcmp {_ORDERED[op]} {a.typed}, {b.text}")
+            sign = "u" if dtype.kind in ("uint", "bool") else "s"
+            how = op if op in ("eq", "ne") else sign + op
+            return w.assign(f"icmp {how} {a.typed}, {b.text}")
+        if op in _LOGICAL:
+            return w.assign(f"{_LOGICAL[op]} {a.typed}, {b.text}")
+        if op in ("min", "max"):
+            return self._extreme(op, dtype, a, b, right)
+        if op == "pow":
+            return emit_function(w, "pow", (a, b)).text
+        if dtype.is_float:
+            return w.assign(f"{_FLOAT[op]} contract {a.typed}, {b.text}")
+        if op in _INTEGER:
+            return w.assign(f"{_INTEGER[op]} {a.typed}, {b.text}")
+        return self._division(op, dtype, a, b, right)
+
+    def _extreme(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
+        """A NaN on either side gives NaN. Against a constant one compare says so, which is one
+        vmaxps; otherwise LLVM's ``maximum`` does."""
+        w = self.w
+        if not dtype.is_float:
+            name = f"llvm.{'u' if dtype.kind == 'uint' else 's'}{op}.{suffix(dtype, a.lanes)}"
+        elif not isinstance(right, Value):
+            how = "ult" if op == "min" else "ugt"
+            flag = w.assign(f"fcmp {how} {a.typed}, {b.text}")
+            flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
+            return w.assign(f"select {flags} {flag}, {a.typed}, {b.typed}")
+        else:
+            name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
+        return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
+
+    def _division(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
+        """Floor division and modulo; by zero they give 0."""
+        w = self.w
+        if not isinstance(right, Value):
+            if right == 0:
+                return self.value(0, dtype, a.lanes).text
+            if right > 0 and right & (right - 1) == 0:  # type: ignore[operator]
+                if op == "mod":
+                    mask = self.value(int(right) - 1, dtype, a.lanes).text
+                    return w.assign(f"and {a.typed}, {mask}")
+                amount = self.value(int(right).bit_length() - 1, dtype, a.lanes).text
+                shift = "ashr" if dtype.kind == "int" else "lshr"
+                return w.assign(f"{shift} {a.typed}, {amount}")
+        zero = self.value(0, dtype, a.lanes).text
+        one = self.value(1, dtype, a.lanes).text
+        flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
+        by_zero = w.assign(f"icmp eq {b.typed}, {zero}")
+        divisor = w.assign(f"select {flags} {by_zero}, {a.type} {one}, {b.typed}")
+        if dtype.kind == "uint":
+            result = w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor}")
+        else:
+            rest = w.assign(f"srem {a.typed}, {divisor}")
+            signs = w.assign(f"xor {a.type} {rest}, {divisor}")
+            differ = w.assign(f"icmp slt {a.type} {signs}, {zero}")
+            nonzero = w.assign(f"icmp ne {a.type} {rest}, {zero}")
+            adjust = w.assign(f"and {flags} {differ}, {nonzero}")
+            if op == "mod":
+                moved = w.assign(f"add {a.type} {rest}, {divisor}")
+                result = w.assign(f"select {flags} {adjust}, {a.type} {moved}, {a.type} {rest}")
+            else:
+                quotient = w.assign(f"sdiv {a.typed}, {divisor}")
+                less = w.assign(f"sub {a.type} {quotient}, {one}")
+                result = w.assign(
+                    f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}"
+                )
+        return w.assign(f"select {flags} {by_zero}, {a.type} {zero}, {a.type} {result}")
+
+    def _unary(self, expr: Unary) -> Result:
+        inner = self._visit(expr.a)
+        if not isinstance(inner, Value):
+            folded = const(UNARY[expr.op](inner), expr.type)
+            number: Known = folded.value
+            return number
+        w, dtype = self.w, expr.type
+        match expr.op:
+            case "neg" if dtype.is_float:
+                text = w.assign(f"fneg {inner.typed}")
+            case "neg":
+                zero = self.value(0, dtype, inner.lanes)
+                text = w.assign(f"sub {zero.typed}, {inner.text}")
+            case "not":
+                true = self.value(True, dtype, inner.lanes)
+                text = w.assign(f"xor {inner.typed}, {true.text}")
+            case "abs" if not dtype.is_float:
+                name = f"llvm.abs.{suffix(dtype, inner.lanes)}"
+                text = w.call(inner.type, name, f"{inner.typed}, i1 false", f"{inner.type}, i1")
+            case _:
+                return emit_function(w, expr.op, (inner,))
+        return Value(text, dtype, inner.lanes)
+
+    def _select(self, expr: Select) -> Result:
+        condition = self._visit(expr.condition)
+        if not isinstance(condition, Value):
+            return self._visit(expr.a if condition else expr.b)
+        first, second = self._visit(expr.a), self._visit(expr.b)
+        lanes = max(
+            condition.lanes, *(r.lanes if isinstance(r, Value) else 1 for r in (first, second))
+        )
+        a, b = (self.value(r, expr.type, lanes) for r in (first, second))
+        text = self.w.assign(f"select {condition.typed}, {a.typed}, {b.typed}")
+        return Value(text, expr.type, lanes)
+
+    def index(self, result: Result) -> str:
+        """``result`` (s64) as the text of a scalar i64."""
+        return self.value(result, s64).text
+
+
+def _reads_memory(expr: Expr) -> bool:
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        match node:
+            case Load():
+                return True
+            case Binary():
+                stack += (node.a, node.b)
+            case Unary() | Cast():
+                stack.append(node.a)
+            case Select():
+                stack += (node.condition, node.a, node.b)
+            case _:
+                pass
+    return False

@@ -1,0 +1,313 @@
+"""Loads and stores: pointers with constant offsets, vectors, masks, gathers, and registers.
+
+A private buffer whose every index is known while the text is written is held in SSA values
+(*slots*), so that accumulators are registers without any optimization pass. Whether that holds for
+all uses shows while emitting: `NotInRegisters` says it did not, and the function is written again
+with the buffer on the stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dtypes import boolean
+from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.visit import variables
+from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.plan import Address, Loads, Terms
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, scalar_type, splat
+from tilewright.targets.llvm.values import Result, Value
+from tilewright.targets.llvm.writer import Writer
+
+# Where masked-off loads read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
+ZEROS = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
+
+
+class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
+    """The buffer cannot be held in registers."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__(buffer.name)
+        self.buffer = buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop around a statement: ``active`` of ``count`` lanes run."""
+
+    var: Var
+    active: int
+    count: int
+
+
+class Memory:
+    """Where buffers are, while one function is written."""
+
+    def __init__(self, w: Writer, memory_only: set[Buffer]) -> None:
+        self.w = w
+        self.exprs = Expressions(w, self.load)
+        self.memory_only = memory_only
+        self.pointers: dict[tuple[int, Terms], str] = {}
+        self.registers: set[Buffer] = set()
+        self.slots: dict[tuple[Buffer, int], Value] = {}
+        self.lanes: Lanes | None = None
+        self.predicate: Value | None = None
+
+    # Addresses.
+
+    def constant_offset(self, address: Address) -> int | None:
+        """The offset in elements that is known now; None when loose atoms are not."""
+        offset = address.constant
+        for variable, coefficient in address.unrolled:
+            value = self.exprs.variables[variable]  # type: ignore[index]
+            offset += coefficient * value  # type: ignore[operator]
+        for atom, coefficient in address.loose:
+            value = self.exprs.evaluate(atom, {})
+            if isinstance(value, Value):
+                return None
+            offset += coefficient * int(value)
+        return offset
+
+    def pointer(self, address: Address, loads: Loads, lane: int = 0) -> str:
+        """The pointer to the element, at position ``lane`` of the vector loop."""
+        base = self.pointers[id(address.buffer), address.scoped]
+        size = address.buffer.dtype.bytes
+        offset = address.constant
+        for variable, coefficient in address.unrolled:
+            offset += coefficient * self.exprs.variables[variable]  # type: ignore
+        if lane and self.lanes is not None:
+            offset += lane * address.lane_coefficient(self.lanes.var)
+        for atom, coefficient in address.loose:
+            value = self.exprs.evaluate(atom, loads)
+            if not isinstance(value, Value):
+                offset += coefficient * int(value)
+                continue
+            text = value.text
+            if value.lanes > 1:
+                text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
+            scaled = self.w.assign(f"mul i64 {text}, {coefficient * size}")
+            base = self.w.assign(f"getelementptr i8, ptr {base}, i64 {scaled}", "p")
+        if offset:
+            base = self.w.assign(f"getelementptr i8, ptr {base}, i64 {offset * size}", "p")
+        return base
+
+    def stride(self, address: Address) -> int | None:
+        """Elements between neighbouring lanes; None when they are not evenly spaced."""
+        if self.lanes is None:
+            return 0
+        for atom, _ in address.loose:
+            if self.lanes.var in variables(atom):
+                return None
+        return address.lane_coefficient(self.lanes.var)
+
+    # Loads.
+
+    def load(self, node: Load, loads: Loads) -> Value:
+        """The value of a load: a scalar where all lanes read one element."""
+        address = loads[id(node)]
+        if node.buffer in self.registers:
+            return self.slot(address)
+        mask = self._mask(node.mask, loads)
+        if mask is False:
+            return self.exprs.value(0, node.type)
+        stride = self.stride(address)
+        varying = mask is not None and mask.lanes > 1
+        if stride == 0 and not varying:
+            return self._load_scalar(address, loads, mask)
+        assert self.lanes is not None
+        if stride == 1:
+            return self._load_vector(address, loads, mask)
+        return self._gather(address, loads, mask)
+
+    def slot(self, address: Address) -> Value:
+        """The registers that hold an element or a vector of a private buffer."""
+        offset = self.constant_offset(address)
+        stride = self.stride(address)
+        if offset is None or stride not in (0, 1):
+            raise NotInRegisters(address.buffer)
+        found = self.slots.get((address.buffer, offset))
+        lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
+        if found is None or found.lanes != lanes:
+            raise NotInRegisters(address.buffer)
+        return found
+
+    def _mask(self, mask: Expr | None, loads: Loads) -> Value | None | bool:
+        """None: always; False: never; otherwise an i1 or a vector of them."""
+        result: Result = True if mask is None else self.exprs.evaluate(mask, loads)
+        if not isinstance(result, Value):
+            return self.predicate if result else False
+        if self.predicate is None:
+            return result
+        both = self.exprs.value(result, result.dtype, self.predicate.lanes)
+        text = self.w.assign(f"and {both.typed}, {self.predicate.text}")
+        return Value(text, both.dtype, both.lanes)
+
+    def _load_scalar(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+        pointer = self.pointer(address, loads)
+        if isinstance(mask, Value):
+            pointer = self.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+        return self.load_at(pointer, address.buffer, 1)
+
+    def load_at(self, pointer: str, buffer: Buffer, lanes: int) -> Value:
+        """``lanes`` consecutive elements at ``pointer``."""
+        type_ = llvm_type(buffer.dtype, lanes)
+        text = self.w.assign(f"load {type_}, ptr {pointer}, align {buffer.dtype.bytes}")
+        return Value(text, buffer.dtype, lanes)
+
+    def _load_vector(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+        assert self.lanes is not None
+        pointer = self.pointer(address, loads)
+        count, dtype = self.lanes.count, address.buffer.dtype
+        if isinstance(mask, Value) and mask.lanes == 1:
+            pointer = self.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+            mask = None
+        if mask is None and self.lanes.active == count:
+            return self.load_at(pointer, address.buffer, count)
+        return self.load_masked(pointer, address.buffer, self._flags(mask), dtype.bytes)
+
+    def load_masked(self, pointer: str, buffer: Buffer, flags: Value, align: int) -> Value:
+        """Consecutive elements where ``flags`` hold, 0 elsewhere; memory there is not touched."""
+        dtype, count = buffer.dtype, flags.lanes
+        # 16-bit floats go through integers: their masked loads are not instructions.
+        scalar = {"half": "i16", "bfloat": "i16"}.get(scalar_type(dtype), scalar_type(dtype))
+        type_ = f"<{count} x {scalar}>"
+        name = f"llvm.masked.load.v{count}{_suffix(scalar)}.p0"
+        text = self.w.call(
+            type_,
+            name,
+            f"ptr align {align} {pointer}, {flags.typed}, {type_} zeroinitializer",
+            f"ptr, {flags.type}, {type_}",
+        )
+        if scalar != scalar_type(dtype):
+            text = self.w.assign(f"bitcast {type_} {text} to {llvm_type(dtype, count)}")
+        return Value(text, dtype, count)
+
+    def _flags(self, mask: Value | None | bool) -> Value:
+        """``mask`` over all lanes, the inactive ones off."""
+        assert self.lanes is not None
+        count, active = self.lanes.count, self.lanes.active
+        tail = Value(lane_mask(active, count), boolean, count)
+        if not isinstance(mask, Value):
+            return tail
+        wide = self.exprs.value(mask, mask.dtype, count)
+        if active == count:
+            return wide
+        return Value(self.w.assign(f"and {wide.typed}, {tail.text}"), wide.dtype, count)
+
+    def _gather(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+        """Lane by lane, which on today's x86 is as fast as its gather instruction."""
+        assert self.lanes is not None
+        dtype, count = address.buffer.dtype, self.lanes.count
+        type_ = llvm_type(dtype, count)
+        text = splat(constant(0, dtype), dtype, count)
+        for lane in range(self.lanes.active):
+            pointer = self.pointer(address, loads, lane)
+            if isinstance(mask, Value):
+                flag = self.lane_flag(mask, lane)
+                pointer = self.w.assign(f"select i1 {flag}, ptr {pointer}, ptr @zeros")
+            element = self.load_at(pointer, address.buffer, 1)
+            text = self.w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
+        return Value(text, dtype, count)
+
+    def lane_flag(self, mask: Value, lane: int) -> str:
+        if mask.lanes == 1:
+            return mask.text
+        return self.w.assign(f"extractelement {mask.typed}, i64 {lane}")
+
+    # Stores.
+
+    def store(self, address: Address, result: Result, loads: Loads) -> None:
+        """Stores ``result`` at ``address`` in the lanes that are active."""
+        dtype, stride = address.buffer.dtype, self.stride(address)
+        if address.buffer in self.registers:
+            self.store_slot(address, result, stride)
+            return
+        if self.lanes is None:
+            self._store_scalar(address, self.exprs.value(result, dtype), loads)
+            return
+        if stride == 0:
+            raise CompilationError(
+                f"all lanes of {self.lanes.var.name!r} store to one element of "
+                f"{address.buffer.name!r}",
+                cure="vectorize a dim that the result has",
+            )
+        value = self.exprs.value(result, dtype, self.lanes.count)
+        if stride == 1:
+            self._store_vector(address, value, loads)
+        else:
+            self._scatter(address, value, loads)
+
+    def store_slot(self, address: Address, result: Result, stride: int | None) -> None:
+        """Puts a value in registers; under a predicate, in the lanes where it holds."""
+        offset = self.constant_offset(address)
+        if offset is None or stride not in (0, 1):
+            raise NotInRegisters(address.buffer)
+        lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
+        if isinstance(result, Value) and result.lanes > lanes:
+            raise NotInRegisters(address.buffer)
+        key = (address.buffer, offset)
+        value = self.exprs.value(result, address.buffer.dtype, lanes)
+        old = self.slots.get(key)
+        if old is None:
+            self._check_overlap(address.buffer, offset, lanes)
+        elif old.lanes != lanes:
+            raise NotInRegisters(address.buffer)
+        if self.predicate is not None:
+            if old is None or self.predicate.lanes != lanes:
+                raise NotInRegisters(address.buffer)
+            text = self.w.assign(f"select {self.predicate.typed}, {value.typed}, {old.typed}")
+            value = Value(text, value.dtype, lanes)
+        self.slots[key] = value
+
+    def _check_overlap(self, buffer: Buffer, offset: int, lanes: int) -> None:
+        for (other, start), value in self.slots.items():
+            if other is buffer and start < offset + lanes and offset < start + value.lanes:
+                raise NotInRegisters(buffer)
+
+    def _store_scalar(self, address: Address, value: Value, loads: Loads) -> None:
+        pointer = self.pointer(address, loads)
+        self.w.emit(f"store {value.typed}, ptr {pointer}, align {value.dtype.bytes}")
+
+    def _store_vector(self, address: Address, value: Value, loads: Loads) -> None:
+        assert self.lanes is not None
+        pointer = self.pointer(address, loads)
+        if self.predicate is None and self.lanes.active == value.lanes:
+            self.w.emit(f"store {value.typed}, ptr {pointer}, align {value.dtype.bytes}")
+            return
+        self.store_masked(pointer, value, self._flags(self.predicate))
+
+    def store_masked(self, pointer: str, value: Value, flags: Value) -> None:
+        """Consecutive elements where ``flags`` hold."""
+        scalar, count = scalar_type(value.dtype), value.lanes
+        integer = {"half": "i16", "bfloat": "i16"}.get(scalar, scalar)
+        type_, text = f"<{count} x {integer}>", value.text
+        if integer != scalar:
+            text = self.w.assign(f"bitcast {value.typed} to {type_}")
+        self.w.call_void(
+            f"llvm.masked.store.v{count}{_suffix(integer)}.p0",
+            f"{type_} {text}, ptr align {value.dtype.bytes} {pointer}, {flags.typed}",
+            f"{type_}, ptr, {flags.type}",
+        )
+
+    def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
+        assert self.lanes is not None
+        sink = None
+        if self.predicate is not None:
+            sink = self.w.alloca(scalar_type(value.dtype), 1, 8)
+        for lane in range(self.lanes.active):
+            pointer = self.pointer(address, loads, lane)
+            if self.predicate is not None:
+                flag = self.lane_flag(self.predicate, lane)
+                pointer = self.w.assign(f"select i1 {flag}, ptr {pointer}, ptr {sink}")
+            element = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
+            scalar = scalar_type(value.dtype)
+            self.w.emit(f"store {scalar} {element}, ptr {pointer}, align {value.dtype.bytes}")
+
+
+def _suffix(scalar: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(scalar, scalar)
+
+
+

@@ -1,0 +1,282 @@
+"""A kernel with every address resolved, before any text is written.
+
+An address is an affine function of the variables around it. Each variable plays a part: an
+*unrolled* one becomes a number while the text is written, a *lane* is a position in a vector, and a
+*scoped* one (a loop's or a let's) advances a pointer. So that the inner loops hold no index
+arithmetic, every scope lists the pointers that its variable moves: ``(buffer, terms)``, the terms
+being those of the variables down to this scope, outermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.errors import CompilationError
+from tilewright.facts.affine import affine
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import variables, walk
+from tilewright.simplify import simplify
+
+Terms = tuple[tuple[Expr, int], ...]
+
+
+@dataclass(slots=True)
+class Address:
+    """Element offset = constant + sum of coefficient * variable, by the part the variable plays."""
+
+    buffer: Buffer
+    constant: int
+    unrolled: Terms
+    lanes: Terms
+    scoped: Terms
+    loose: Terms  # atoms that are not variables, computed where they are used
+
+    def lane_coefficient(self, lane: Var) -> int:
+        for variable, coefficient in self.lanes:
+            if variable is lane:
+                return coefficient
+        return 0
+
+
+Loads = dict[int, Address]  # by id of the Load expression
+
+
+@dataclass(slots=True)
+class Scope:
+    """What every node that defines a variable carries."""
+
+    pointers: dict[tuple[int, Terms], Buffer] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ForPlan:
+    stmt: For
+    body: list[Plan]
+    scope: Scope
+    loads: Loads
+    stored: frozenset[Buffer]
+
+
+@dataclass(slots=True)
+class IfPlan:
+    stmt: If
+    then: list[Plan]
+    orelse: list[Plan]
+    loads: Loads
+    stored: frozenset[Buffer]
+
+
+@dataclass(slots=True)
+class LetPlan:
+    stmt: Let
+    scope: Scope
+    loads: Loads
+
+
+@dataclass(slots=True)
+class AllocatePlan:
+    stmt: Allocate
+
+
+@dataclass(slots=True)
+class StorePlan:
+    stmt: Store
+    address: Address
+    loads: Loads
+
+
+@dataclass(slots=True)
+class ComputePlan:
+    """A structured op that is one machine instruction."""
+
+    stmt: Compute
+    out: Address
+    operands: tuple[Address, ...]
+
+
+@dataclass(slots=True)
+class CallPlan:
+    stmt: Call
+    addresses: tuple[Address | None, ...]
+    loads: Loads
+
+
+Plan = ForPlan | IfPlan | LetPlan | AllocatePlan | StorePlan | ComputePlan | CallPlan
+
+
+@dataclass(slots=True)
+class _Variable:
+    part: str  # "unrolled", "lane" or "scoped"
+    level: int
+    scope: Scope | None
+
+
+class Planner:
+    """Builds the plan of a statement. ``memory_only`` collects the private buffers that cannot be
+    held in registers because some index is not known while the text is written."""
+
+    def __init__(self) -> None:
+        self.memory_only: set[Buffer] = set()
+        self._variables: dict[Var, _Variable] = {}
+
+    def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
+        """The plan of ``stmt`` where ``facts`` hold."""
+        plans: list[Plan] = []
+        for node in stmt.body if isinstance(stmt, Block) else (stmt,):
+            if isinstance(node, Block):
+                plans.extend(self.plan(node, facts))
+                continue
+            plans.append(self._plan_one(node, facts))
+            if isinstance(node, Let):
+                facts = facts.bind(node.var, node.value)
+        return plans
+
+    def _plan_one(self, node: Stmt, facts: Facts) -> Plan:
+        match node:
+            case For():
+                return self._plan_for(node, facts)
+            case If():
+                then = self.plan(node.then, facts.assume(node.condition))
+                orelse = self.plan(node.orelse, facts) if node.orelse is not None else []
+                stored = _stored(then) | _stored(orelse)
+                return IfPlan(node, then, orelse, self._loads((node.condition,), facts), stored)
+            case Let():
+                loads = self._loads((node.value,), facts)
+                scope = Scope()
+                self._define(node.var, "scoped", scope)
+                return LetPlan(node, scope, loads)
+            case Allocate():
+                return AllocatePlan(node)
+            case Store():
+                address = self.address(node.buffer, node.index, facts)
+                return StorePlan(node, address, self._loads((node.value, *node.index), facts))
+            case Compute():
+                return self._plan_compute(node, facts)
+            case Call():
+                return self._plan_call(node, facts)
+            case _:
+                raise CompilationError(f"cannot lower a {type(node).__name__} statement")
+
+    def _plan_for(self, node: For, facts: Facts) -> ForPlan:
+        loads = self._loads((node.extent,), facts)
+        scope = Scope()
+        part = {LoopKind.UNROLLED: "unrolled", LoopKind.VECTOR: "lane"}.get(node.kind, "scoped")
+        self._define(node.var, part, scope)
+        body = self.plan(node.body, facts.loop(node.var, node.extent))
+        del self._variables[node.var]
+        return ForPlan(node, body, scope, loads, _stored(body))
+
+    def _plan_compute(self, node: Compute, facts: Facts) -> ComputePlan:
+        if node.instruction is None:
+            raise CompilationError(
+                f"the structured op {node.name!r} has not been lowered",
+                cure="lower it to loops, or match it with an instruction, before the target",
+            )
+        for dim in node.dims:
+            self._define(dim.var, "lane", Scope())
+            facts = facts.loop(dim.var, dim.extent)
+        out = self.address(node.out.buffer, node.out.index, facts)
+        operands = tuple(self.address(o.view.buffer, o.view.index, facts) for o in node.operands)
+        for dim in node.dims:
+            del self._variables[dim.var]
+        return ComputePlan(node, out, operands)
+
+    def _plan_call(self, node: Call, facts: Facts) -> CallPlan:
+        addresses = tuple(
+            self.address(a.buffer, a.index, facts) if isinstance(a, View) else None
+            for a in node.args
+        )
+        exprs = [a for a in node.args if isinstance(a, Expr)]
+        return CallPlan(node, addresses, self._loads(exprs, facts))
+
+    def _define(self, variable: Var, part: str, scope: Scope) -> None:
+        self._variables[variable] = _Variable(part, len(self._variables), scope)
+
+    def _loads(self, exprs: Iterable[Expr], facts: Facts) -> Loads:
+        loads: Loads = {}
+        for expr in exprs:
+            for node in walk(expr):
+                if isinstance(node, Load):
+                    loads[id(node)] = self.address(node.buffer, node.index, facts)
+        return loads
+
+    def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
+        """The address of an element, its terms sorted by the part their variable plays."""
+        offset = affine(simplify(buffer.layout.offset_of(index), facts))
+        parts: dict[str, list[tuple[Expr, int]]] = {
+            "unrolled": [],
+            "lane": [],
+            "scoped": [],
+            "loose": [],
+        }
+        for atom, coefficient in offset.terms.items():
+            known = self._variables.get(atom) if isinstance(atom, Var) else None
+            parts[known.part if known else "loose"].append((atom, coefficient))
+        scoped = sorted(parts["scoped"], key=lambda term: self._level(term[0]))
+        address = Address(
+            buffer,
+            offset.constant,
+            tuple(parts["unrolled"]),
+            tuple(parts["lane"]),
+            tuple(scoped),
+            tuple(parts["loose"]),
+        )
+        self._register(address)
+        return address
+
+    def _level(self, variable: Expr) -> int:
+        assert isinstance(variable, Var)
+        return self._variables[variable].level
+
+    def _register(self, address: Address) -> None:
+        """Tells each scope which pointers its variable moves."""
+        if address.buffer.space is Space.PRIVATE and (address.scoped or address.loose):
+            if all(self._is_static(atom) for atom, _ in address.loose) and not address.scoped:
+                return
+            self.memory_only.add(address.buffer)
+        for count in range(1, len(address.scoped) + 1):
+            terms = address.scoped[:count]
+            variable = terms[-1][0]
+            assert isinstance(variable, Var)
+            scope = self._variables[variable].scope
+            assert scope is not None
+            scope.pointers[id(address.buffer), terms] = address.buffer
+
+    def _is_static(self, atom: Expr) -> bool:
+        """Whether ``atom`` is a number while the text is written: only unrolled variables."""
+        return all(
+            (known := self._variables.get(v)) is not None and known.part == "unrolled"
+            for v in variables(atom)
+        ) and not any(isinstance(node, Load) for node in walk(atom))
+
+
+def _stored(plans: list[Plan]) -> frozenset[Buffer]:
+    """The private buffers that the plans store to."""
+    found: set[Buffer] = set()
+    for plan in plans:
+        match plan:
+            case StorePlan():
+                found.add(plan.address.buffer)
+            case ComputePlan():
+                found.add(plan.out.buffer)
+            case ForPlan() | IfPlan():
+                found |= plan.stored
+            case _:
+                pass
+    return frozenset(b for b in found if b.space is Space.PRIVATE)

@@ -1,0 +1,330 @@
+"""Statements to LLVM instructions: loops with pointers and registers as phis, branches, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.dtypes import boolean, s64
+from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr, Var, conjuncts
+from tilewright.ir.stmt import LoopKind
+from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.computes import emit_compute
+from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.plan import (
+    AllocatePlan,
+    CallPlan,
+    ComputePlan,
+    ForPlan,
+    IfPlan,
+    LetPlan,
+    Loads,
+    Plan,
+    Scope,
+    StorePlan,
+    Terms,
+)
+from tilewright.targets.llvm.types import scalar_type
+from tilewright.targets.llvm.values import Value
+
+# A stack that a thread surely has room for; more must come from the workspace.
+STACK_LIMIT = 4 * 2**20
+
+
+@dataclass(slots=True)
+class _Phi:
+    line: int
+    name: str
+    type: str
+    start: str
+
+
+class Statements:
+    """Writes statements into one function."""
+
+    def __init__(self, memory: Memory, instructions: Mapping[str, Instruction]) -> None:
+        self.memory = memory
+        self.instructions = instructions
+        self.w = memory.w
+        self.exprs = memory.exprs
+
+    def emit(self, plans: list[Plan]) -> None:
+        for plan in plans:
+            match plan:
+                case ForPlan():
+                    self._for(plan)
+                case StorePlan():
+                    value = self.exprs.evaluate(plan.stmt.value, plan.loads)
+                    self.memory.store(plan.address, value, plan.loads)
+                case ComputePlan():
+                    emit_compute(self.memory, plan, self.instructions)
+                case IfPlan():
+                    self._if(plan)
+                case LetPlan():
+                    self._let(plan)
+                case AllocatePlan():
+                    self.allocate(plan.stmt.buffer)
+                case CallPlan():
+                    self._call(plan)
+
+    def allocate(self, buffer: Buffer) -> None:
+        """Private memory that is never indexed at run time lives in registers."""
+        if buffer.space is Space.PRIVATE and buffer not in self.memory.memory_only:
+            self.memory.registers.add(buffer)
+            for key in [key for key in self.memory.slots if key[0] is buffer]:
+                del self.memory.slots[key]
+            return
+        if buffer.bytes > STACK_LIMIT:
+            raise CompilationError(
+                f"the scratch buffer {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
+                cure=f"choose tiles that need at most {STACK_LIMIT} bytes",
+            )
+        type_ = scalar_type(buffer.dtype)
+        pointer = self.w.alloca(type_, buffer.layout.extent, 64)
+        self.memory.pointers[id(buffer), ()] = pointer
+
+    # Scopes.
+
+    def bind(self, variable: Var, value: int | Value, scope: Scope) -> None:
+        """Binds ``variable`` and the pointers that it moves."""
+        self.exprs.variables[variable] = value
+        for (buffer_id, terms), buffer in scope.pointers.items():
+            parent = self.memory.pointers.get((buffer_id, terms[:-1]))
+            if parent is None:  # allocated further in: its pointer is made there
+                continue
+            step = terms[-1][1] * buffer.dtype.bytes
+            if isinstance(value, int):
+                pointer = parent
+                if value:
+                    pointer = self.w.assign(f"getelementptr i8, ptr {parent}, i64 {value * step}")
+            else:
+                scaled = self.w.assign(f"mul i64 {value.text}, {step}")
+                pointer = self.w.assign(f"getelementptr i8, ptr {parent}, i64 {scaled}", "p")
+            self.memory.pointers[buffer_id, terms] = pointer
+
+    def _let(self, plan: LetPlan) -> None:
+        value = self.exprs.evaluate(plan.stmt.value, plan.loads)
+        if not isinstance(value, int | Value):
+            value = self.exprs.value(value, plan.stmt.value.type)
+        self.bind(plan.stmt.var, value, plan.scope)
+
+    def _call(self, plan: CallPlan) -> None:
+        if plan.stmt.function != "prefetch":
+            raise CompilationError(f"this target has no function {plan.stmt.function!r}")
+        for address in plan.addresses:
+            if address is not None:
+                pointer = self.memory.pointer(address, plan.loads)
+                self.w.call_void(
+                    "llvm.prefetch.p0",
+                    f"ptr {pointer}, i32 0, i32 3, i32 1",
+                    "ptr, i32, i32, i32",
+                )
+
+    # Loops.
+
+    def _for(self, plan: ForPlan) -> None:
+        extent = self.exprs.evaluate(plan.stmt.extent, plan.loads)
+        kind = plan.stmt.kind
+        if kind is LoopKind.VECTOR:
+            self._vector(plan, self._known(extent, plan))
+        elif kind is LoopKind.UNROLLED:
+            for iteration in range(self._known(extent, plan)):
+                self._iteration(plan, iteration)
+        elif kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
+            if extent == 1 and not isinstance(extent, Value):
+                self._iteration(plan, 0)
+            elif isinstance(extent, Value) or extent > 0:
+                self._serial(plan, extent if isinstance(extent, Value) else int(extent))
+        else:
+            raise CompilationError(f"this target has no {kind.value} loops")
+
+    def _known(self, extent: object, plan: ForPlan) -> int:
+        if isinstance(extent, Value) or not isinstance(extent, int):
+            raise CompilationError(
+                f"the {plan.stmt.kind.value} loop over {plan.stmt.var.name!r} has an extent that is "
+                f"not constant: {plan.stmt.extent!r}",
+                cure="partition the loop around it, or make it serial",
+            )
+        return extent
+
+    def _iteration(self, plan: ForPlan, iteration: int) -> None:
+        self.exprs.push()
+        self.bind(plan.stmt.var, iteration, plan.scope)
+        self.emit(plan.body)
+        self.exprs.pop()
+
+    def _vector(self, plan: ForPlan, extent: int) -> None:
+        if extent <= 0:
+            return
+        if self.memory.lanes is not None:
+            raise CompilationError(f"the vector loop {plan.stmt.var.name!r} is inside another one")
+        count = 1 << (extent - 1).bit_length()
+        lanes = ", ".join(f"i64 {lane}" for lane in range(count))
+        value: int | Value = Value(f"<{lanes}>", s64, count) if count > 1 else 0
+        self.memory.lanes = Lanes(plan.stmt.var, extent, count) if count > 1 else None
+        self.exprs.push()
+        self.exprs.variables[plan.stmt.var] = value
+        self.emit(plan.body)
+        self.exprs.pop()
+        self.memory.lanes = None
+
+    def _serial(self, plan: ForPlan, extent: int | Value) -> None:
+        """A loop that tests at its end; before it, a test that it runs at all if that is open."""
+        w, memory = self.w, self.memory
+        head, after = w.label("loop"), w.label("after")
+        before = w.block
+        if isinstance(extent, Value):
+            runs = w.assign(f"icmp sgt i64 {extent.text}, 0")
+            w.branch(runs, head, after)
+        else:
+            w.jump(head)
+        entry_slots = dict(memory.slots)
+        w.start(head)
+        index = w.name("i")
+        index_line = w.reserve()
+        carried = self._carry_slots(plan, entry_slots)
+        pointers = self._carry_pointers(plan)
+        self.exprs.push()
+        self.exprs.variables[plan.stmt.var] = Value(index, s64)
+        self.emit(plan.body)
+        self.exprs.pop()
+        latch = w.block
+        following = w.assign(f"add nsw i64 {index}, 1")
+        w.fill(index_line, f"  {index} = phi i64 [0, %{before}], [{following}, %{latch}]")
+        for (_, terms), (phi, buffer) in pointers.items():
+            step = terms[-1][1] * buffer.dtype.bytes
+            moved = w.assign(f"getelementptr i8, ptr {phi.name}, i64 {step}", "p")
+            self._fill(phi, before, moved, latch)
+        for key, phi in carried.items():
+            self._fill(phi, before, memory.slots[key].text, latch)
+        limit = extent.text if isinstance(extent, Value) else str(extent)
+        again = w.assign(f"icmp slt i64 {following}, {limit}")
+        w.branch(again, head, after)
+        w.start(after)
+        if isinstance(extent, Value):
+            self._merge_skipped(entry_slots, carried, before, latch)
+
+    def _carry_slots(
+        self, plan: ForPlan, entry: dict[tuple[Buffer, int], Value]
+    ) -> dict[tuple[Buffer, int], _Phi]:
+        """Registers that the loop changes enter it through phis."""
+        carried: dict[tuple[Buffer, int], _Phi] = {}
+        for key, value in entry.items():
+            if key[0] in plan.stored:
+                name = self.w.name("r")
+                carried[key] = _Phi(self.w.reserve(), name, value.type, value.text)
+                self.memory.slots[key] = Value(name, value.dtype, value.lanes)
+        return carried
+
+    def _carry_pointers(self, plan: ForPlan) -> dict[tuple[int, Terms], tuple[_Phi, Buffer]]:
+        pointers: dict[tuple[int, Terms], tuple[_Phi, Buffer]] = {}
+        for key, buffer in plan.scope.pointers.items():
+            parent = self.memory.pointers.get((key[0], key[1][:-1]))
+            if parent is None:
+                continue
+            name = self.w.name("p")
+            pointers[key] = (_Phi(self.w.reserve(), name, "ptr", parent), buffer)
+            self.memory.pointers[key] = name
+        return pointers
+
+    def _fill(self, phi: _Phi, before: str, following: str, latch: str) -> None:
+        self.w.fill(
+            phi.line,
+            f"  {phi.name} = phi {phi.type} [{phi.start}, %{before}], [{following}, %{latch}]",
+        )
+
+    def _merge_skipped(
+        self,
+        entry: dict[tuple[Buffer, int], Value],
+        carried: dict[tuple[Buffer, int], _Phi],
+        before: str,
+        latch: str,
+    ) -> None:
+        """After a loop that may not have run: old or new registers; what it made new is gone."""
+        slots = self.memory.slots
+        for key in [key for key in slots if key not in entry]:
+            del slots[key]
+        for key, phi in carried.items():
+            value = slots[key]
+            text = self.w.assign(
+                f"phi {phi.type} [{phi.start}, %{before}], [{value.text}, %{latch}]", "r"
+            )
+            slots[key] = Value(text, value.dtype, value.lanes)
+
+    # Branches.
+
+    def _if(self, plan: IfPlan) -> None:
+        condition = self._condition(plan.stmt.condition, plan.loads)
+        if not isinstance(condition, Value):
+            self.exprs.push()
+            self.emit(plan.then if condition else plan.orelse)
+            self.exprs.pop()
+        elif condition.lanes > 1:
+            self._predicated(plan, condition)
+        else:
+            self._branch(plan, condition)
+
+    def _condition(self, condition: Expr, loads: Loads) -> Value | bool:
+        """All conjuncts; one that is known false decides, whatever the others cost."""
+        result: Value | bool = True
+        for part in conjuncts(condition):
+            value = self.exprs.evaluate(part, loads)
+            if not isinstance(value, Value):
+                if not value:
+                    return False
+            elif isinstance(result, Value):
+                lanes = max(result.lanes, value.lanes)
+                a, b = (self.exprs.value(x, boolean, lanes) for x in (result, value))
+                result = Value(self.w.assign(f"and {a.typed}, {b.text}"), boolean, lanes)
+            else:
+                result = value
+        return result
+
+    def _predicated(self, plan: IfPlan, condition: Value) -> None:
+        outer = self.memory.predicate
+        if outer is not None:
+            both = self.w.assign(f"and {condition.typed}, {outer.text}")
+            condition = Value(both, boolean, condition.lanes)
+        self.exprs.push()
+        self.memory.predicate = condition
+        self.emit(plan.then)
+        if plan.orelse:
+            ones = self.exprs.value(True, boolean, condition.lanes)
+            opposite = self.w.assign(f"xor {condition.typed}, {ones.text}")
+            if outer is not None:
+                opposite = self.w.assign(f"and {condition.type} {opposite}, {outer.text}")
+            self.memory.predicate = Value(opposite, boolean, condition.lanes)
+            self.emit(plan.orelse)
+        self.memory.predicate = outer
+        self.exprs.pop()
+
+    def _branch(self, plan: IfPlan, condition: Value) -> None:
+        w, slots = self.w, self.memory.slots
+        then, orelse, join = w.label("then"), w.label("else"), w.label("join")
+        entry = dict(slots)
+        w.branch(condition.text, then, orelse)
+        ends: list[tuple[dict[tuple[Buffer, int], Value], str]] = []
+        for label, plans in ((then, plan.then), (orelse, plan.orelse)):
+            slots.clear()
+            slots.update(entry)
+            w.start(label)
+            self.exprs.push()
+            self.emit(plans)
+            self.exprs.pop()
+            ends.append((dict(slots), w.block))
+            w.jump(join)
+        w.start(join)
+        slots.clear()
+        (first, first_block), (second, second_block) = ends
+        for key, value in first.items():
+            other = second.get(key)
+            if other is None or other.lanes != value.lanes:
+                continue
+            text = value.text
+            if other.text != text:
+                text = w.assign(
+                    f"phi {value.type} [{text}, %{first_block}], [{other.text}, %{second_block}]"
+                )
+            slots[key] = Value(text, value.dtype, value.lanes)

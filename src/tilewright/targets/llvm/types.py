@@ -1,0 +1,73 @@
+"""How scalar types and constants are spelled in LLVM IR."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType
+
+_LLVM = {
+    "f64": "double",
+    "f32": "float",
+    "tf32": "float",
+    "f16": "half",
+    "bf16": "bfloat",
+    "f8_e4m3": "i8",
+    "f8_e5m2": "i8",
+    "s64": "i64",
+    "s32": "i32",
+    "s16": "i16",
+    "s8": "i8",
+    "u8": "i8",
+    "bool": "i1",
+}
+# The letter that names a type in an intrinsic's suffix, as in llvm.fma.v16f32.
+_SUFFIX = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}
+
+
+def scalar_type(dtype: DType) -> str:
+    """The LLVM type of one element."""
+    return _LLVM[dtype.name]
+
+
+def llvm_type(dtype: DType, lanes: int = 1) -> str:
+    """The LLVM type of a value of ``lanes`` elements; a plain scalar for one."""
+    scalar = scalar_type(dtype)
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def suffix(dtype: DType, lanes: int = 1) -> str:
+    """How an overloaded intrinsic spells the type: ``f32``, ``v16f32``."""
+    scalar = scalar_type(dtype)
+    name = _SUFFIX.get(scalar, scalar)
+    return name if lanes == 1 else f"v{lanes}{name}"
+
+
+def constant(value: Any, dtype: DType) -> str:
+    """``value`` as an LLVM constant of ``dtype`` (without the type)."""
+    if dtype.kind == "bool":
+        return "true" if value else "false"
+    if dtype.is_integer:
+        return str(int(value))
+    name = scalar_type(dtype)
+    if name == "i8":
+        return str(int(np.asarray(value).astype(dtype.numpy).view(np.uint8)))
+    if name == "half":
+        return f"0xH{int(np.asarray(value, np.float16).view(np.uint16)):04X}"
+    if name == "bfloat":
+        return f"0xR{int(np.asarray(value).astype(dtype.numpy).view(np.uint16)):04X}"
+    # LLVM writes float and double constants alike: as the bits of the double.
+    return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+
+
+def splat(text: str, dtype: DType, lanes: int) -> str:
+    """A constant repeated over ``lanes``."""
+    return text if lanes == 1 else f"splat ({scalar_type(dtype)} {text})"
+
+
+def lane_mask(active: int, lanes: int) -> str:
+    """The constant mask whose first ``active`` of ``lanes`` are on."""
+    return "<" + ", ".join(f"i1 {'true' if i < active else 'false'}" for i in range(lanes)) + ">"

@@ -1,0 +1,75 @@
+"""The text of one LLVM function while it is being written: lines, fresh names, basic blocks."""
+
+from __future__ import annotations
+
+
+class Writer:
+    """Collects instructions. ``block`` is the label of the basic block being written."""
+
+    def __init__(self, declarations: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.block = "entry"
+        self.declarations = declarations  # shared by all functions of a module: name -> line
+        self._names = 0
+        self._labels = 0
+
+    def name(self, hint: str = "v") -> str:
+        """A fresh local name."""
+        self._names += 1
+        return f"%{hint}{self._names}"
+
+    def label(self, hint: str) -> str:
+        """A fresh label."""
+        self._labels += 1
+        return f"{hint}{self._labels}"
+
+    def assign(self, instruction: str, hint: str = "v") -> str:
+        """Writes ``%name = instruction`` and returns the name."""
+        self._names += 1
+        name = f"%{hint}{self._names}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def emit(self, instruction: str) -> None:
+        """Writes an instruction that has no result."""
+        self.lines.append(f"  {instruction}")
+
+    def start(self, label: str) -> None:
+        """Begins the basic block ``label``."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        self.emit(f"br label %{label}")
+
+    def branch(self, condition: str, then: str, orelse: str) -> None:
+        self.emit(f"br i1 {condition}, label %{then}, label %{orelse}")
+
+    def reserve(self) -> int:
+        """A line to be written later with `fill`: phis know their values only after the loop."""
+        self.lines.append("")
+        return len(self.lines) - 1
+
+    def fill(self, line: int, text: str) -> None:
+        self.lines[line] = text
+
+    def alloca(self, type_: str, count: int, align: int) -> str:
+        """Stack memory, taken once at function entry."""
+        self._names += 1
+        name = f"%stack{self._names}"
+        self.allocas.append(f"  {name} = alloca [{count} x {type_}], align {align}")
+        return name
+
+    def call(self, result: str, function: str, arguments: str, types: str) -> str:
+        """Calls an intrinsic or external function that gives a value, declaring it once."""
+        self.declare(result, function, types)
+        return self.assign(f"call {result} @{function}({arguments})")
+
+    def call_void(self, function: str, arguments: str, types: str) -> None:
+        self.declare("void", function, types)
+        self.emit(f"call void @{function}({arguments})")
+
+    def declare(self, result: str, function: str, types: str) -> None:
+        if function not in self.declarations:
+            self.declarations[function] = f"declare {result} @{function}({types})"

@@ -1,0 +1,45 @@
+"""The machine at hand: its features from LLVM, its caches from the operating system."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from tilewright.errors import UnsupportedError
+from tilewright.machines import x86
+from tilewright.machines.machine import Machine
+from tilewright.targets.x86.assemble import host_features
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_ASSUMED = {1: 32 * 2**10, 2: 2**20, 3: 16 * 2**20}
+
+
+@cache
+def host() -> Machine:
+    """The machine that this process runs on: the highest level whose features it has."""
+    has = {f[1:] for f in host_features().split(",") if f.startswith("+")}
+    for level in reversed(x86.LEVELS):
+        found = x86.machine(level, len(os.sched_getaffinity(0)), _cache_sizes())
+        if found.features <= has:
+            return found
+    raise UnsupportedError(
+        "this processor is older than the oldest x86-64 that has kernels",
+        cure="it needs " + ", ".join(sorted(x86.machine(x86.LEVELS[0]).features)),
+    )
+
+
+def _cache_sizes() -> tuple[int, ...]:
+    """L1 data, L2 and L3 in bytes; what the system does not tell is assumed."""
+    sizes = dict(_ASSUMED)
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            text = (index / "size").read_text().strip()
+            sizes[level] = int(text[:-1]) * _UNITS[text[-1]]
+        except (OSError, ValueError, KeyError):
+            continue
+    return tuple(sizes[level] for level in (1, 2, 3))

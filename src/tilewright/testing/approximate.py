@@ -1,0 +1,182 @@
+"""Numbers with bounds on their error: float64 values, and how far a correct kernel may be off.
+
+Arithmetic here follows a kernel's, operation by operation. An operation on exact numbers whose
+result the kernel's type can hold is exact; any other adds a rounding error. So data made for it
+(`testing.inputs`) leaves no tolerance at all, and other data no more than the bound needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.problems import Unary
+from tilewright.testing.bounds import least_step, roundoff
+from tilewright.testing.functions import binary, eltwise
+
+# Made of additions, multiplications, comparisons and rounding: exact where the result is.
+_ARITHMETIC = frozenset(
+    ("abs", "clip", "clip_v2", "hardsigmoid", "hardswish", "linear", "relu", "round", "square")
+)
+# Library functions are within a few units in the last place, and formulas call several.
+_UNITS = 16
+_COMPARISONS = frozenset(("eq", "ge", "gt", "le", "lt", "ne"))
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """``value`` with ``|kernel - value| <= error``, both float64 and of one shape."""
+
+    value: Any
+    error: Any
+    arithmetic: DType
+
+    @staticmethod
+    def exact(value: Any, arithmetic: DType) -> Approximate:
+        """Numbers as a kernel loads them."""
+        array = np.asarray(value, np.float64)
+        return Approximate(array, np.zeros(array.shape), arithmetic)
+
+    @staticmethod
+    def constant(value: float, arithmetic: DType) -> Approximate:
+        """A number of the problem, rounded to the arithmetic's type."""
+        return Approximate.exact(value, arithmetic)._rounded()
+
+    def add(self, other: Approximate) -> Approximate:
+        """The sum, rounded."""
+        return self._with(self.value + other.value, self.error + other.error)._rounded()
+
+    def subtract(self, other: Approximate) -> Approximate:
+        """The difference, rounded."""
+        return self._with(self.value - other.value, self.error + other.error)._rounded()
+
+    def multiply(self, other: Approximate) -> Approximate:
+        """The product, rounded."""
+        error = (
+            np.abs(self.value) * other.error
+            + np.abs(other.value) * self.error
+            + self.error * other.error
+        )
+        return self._with(self.value * other.value, error)._rounded()
+
+    def divide(self, other: Approximate) -> Approximate:
+        """The quotient, rounded, or multiplied by the divisor's rounded inverse."""
+        with np.errstate(all="ignore"):
+            value = self.value / other.value
+            least = np.abs(other.value) - other.error
+            error = (self.error + np.abs(value) * other.error) / least
+        power = np.frexp(np.abs(other.value))[0] == 0.5
+        result = self._with(value, np.where(least > 0, error, np.inf))
+        # The inverse of a power of two is exact.
+        return result._rounded(times=2, sure=power)
+
+    def convert(self) -> Approximate:
+        """The value as the arithmetic's type holds it."""
+        return self._rounded()
+
+    def unary(self, function: Unary) -> Approximate:
+        """A function of oneDNN's, with the factor behind it."""
+        alpha, beta = function.alpha, function.beta
+
+        def at(x: Any) -> Any:
+            return eltwise(function.function, x, alpha, beta)
+
+        value = at(self.value)
+        spread = np.zeros(value.shape)
+        if np.any(self.error):
+            for moved in (self.value - self.error, self.value + self.error):
+                spread = np.fmax(spread, np.abs(at(moved) - value))
+        exact = function.function in _ARITHMETIC and all(map(self._holds, (alpha, beta)))
+        size = np.abs(self.value)
+        scale = (1 + size) * np.abs(value) + abs(alpha) * size + abs(alpha) + abs(beta) + 1
+        inexact = _UNITS * roundoff(self.arithmetic) * scale
+        sure = (self.error == 0) & self._holds(value) & exact
+        result = self._with(value, spread + np.where(sure, 0.0, inexact))
+        if function.scale == 1:
+            return result
+        return result.multiply(Approximate.constant(function.scale, self.arithmetic))
+
+    def binary(self, function: str, other: Approximate) -> Approximate:
+        """A function of two arguments; ``prelu`` too."""
+        match function:
+            case "add":
+                return self.add(other)
+            case "sub":
+                return self.subtract(other)
+            case "mul":
+                return self.multiply(other)
+            case "div":
+                return self.divide(other)
+        value = binary(function, self.value, other.value)
+        either = self.error + other.error
+        if function in _COMPARISONS:
+            # Too close to tell: both answers are right.
+            unsure = np.abs(self.value - other.value) <= either
+            return self._with(value, np.where(unsure & (either > 0), 1.0, 0.0))
+        if function == "prelu":
+            steep = np.maximum(1.0, np.abs(other.value))
+            return self._with(value, self.error * steep + other.error)._rounded()
+        return self._with(value, np.maximum(self.error, other.error))
+
+    def _with(self, value: Any, error: Any) -> Approximate:
+        shape = np.broadcast_shapes(np.shape(value), np.shape(error))
+        return Approximate(
+            np.broadcast_to(value, shape), np.broadcast_to(error, shape), self.arithmetic
+        )
+
+    def _rounded(self, times: int = 1, sure: Any = True) -> Approximate:
+        size = np.abs(self.value) + self.error
+        step = times * (roundoff(self.arithmetic) * size + least_step(self.arithmetic) / 2)
+        known = (self.error == 0) & self._holds(self.value) & sure
+        return self._with(self.value, np.where(known, self.error, self.error + step))
+
+    def _holds(self, value: Any) -> Any:
+        """Whether numbers are exact in the arithmetic.
+
+        For f64 too that is asked of f32: of a result that fills all of float64, nobody can tell
+        from float64 whether it was rounded.
+        """
+        with np.errstate(all="ignore"):
+            return np.float64(np.float32(value)) == value
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Of each element: the value wanted, and the least and greatest that are right."""
+
+    want: Any
+    low: Any
+    high: Any
+
+    @staticmethod
+    def stored(result: Approximate, dst: DType) -> Accepted:
+        """What may stand in memory after conversion to ``dst``, to nearest and saturated."""
+        value, error = result.value, result.error
+        if dst.is_integer:
+            ends = (np.clip(np.rint(end), dst.lowest, dst.highest) for end in _ends(value, error))
+            return Accepted(np.clip(np.rint(value), dst.lowest, dst.highest), *ends)
+        with np.errstate(all="ignore"):
+            want = value.astype(dst.numpy).astype(np.float64)
+            low, high = (
+                np.where(np.isfinite(end), end, value) for end in _ends(value, error)
+            )
+            step = roundoff(dst) * np.maximum(np.abs(low), np.abs(high)) + least_step(dst) / 2
+            low, high = low - step, high + step
+        exact = (error == 0) | ~np.isfinite(value)
+        top = float(np.finfo(np.float32).max) if dst.name == "tf32" else _greatest(dst)
+        return Accepted(
+            want,
+            np.where(exact, want, np.where(low < -top, -np.inf, low)),
+            np.where(exact, want, np.where(high > top, np.inf, high)),
+        )
+
+
+def _ends(value: Any, error: Any) -> tuple[Any, Any]:
+    return value - error, value + error
+
+
+def _greatest(dst: DType) -> float:
+    return float(dst._finfo.max)

@@ -1,0 +1,170 @@
+"""A case: a problem with all knobs, as an op and as the command-line arguments that ask for it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import DType, f32, f64
+from tilewright.errors import ProblemError
+from tilewright.ops.attributes import Attributes
+from tilewright.ops.convolution import convolution_op
+from tilewright.ops.elementwise import binary_op, eltwise_op
+from tilewright.ops.matmul import matmul_op
+from tilewright.ops.op import LayoutSpec, Op
+from tilewright.ops.pooling import pooling_op
+from tilewright.ops.reduction import reduction_op
+from tilewright.ops.reorder import reorder_op
+from tilewright.problems import (
+    BinaryProblem,
+    ConvProblem,
+    Direction,
+    EltwiseProblem,
+    MatmulProblem,
+    PoolProblem,
+    PostOp,
+    Problem,
+    ReduceProblem,
+    ReorderProblem,
+    Scale,
+    ZeroPoint,
+    describe_post_ops,
+    parse_binary_function,
+    parse_direction,
+    parse_pool_algorithm,
+    parse_reduce_algorithm,
+    parse_unary,
+)
+
+# The tensors of each driver, in the order of ``--dt``, and what ``--alg`` is unless given.
+ROLES = {
+    "conv": ("src", "weights", "dst"),
+    "matmul": ("src", "weights", "dst"),
+    "pool": ("src", "dst"),
+    "reduce": ("src", "dst"),
+    "eltwise": ("src", "dst"),
+    "binary": ("src0", "src1", "dst"),
+    "reorder": ("src", "dst"),
+}
+ALGORITHMS = {"pool": "max", "reduce": "sum", "eltwise": "relu", "binary": "add"}
+_TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """``types`` and ``tags`` are in the order of `ROLES`; a tag is ``any`` unless given.
+
+    ``algorithm`` is what pool, reduce, eltwise and binary take; ``bias`` its type, None for the
+    usual one where the direction asks for a bias.
+    """
+
+    problem: Problem
+    types: tuple[DType, ...] = ()
+    tags: tuple[str, ...] = ()
+    direction: Direction = Direction.FWD_D
+    algorithm: str = ""
+    bias: DType | None = None
+    scales: tuple[Scale, ...] = ()
+    zero_points: tuple[ZeroPoint, ...] = ()
+    post_ops: tuple[PostOp, ...] = ()
+
+    def __post_init__(self) -> None:
+        roles = len(ROLES[self.driver])
+        if not self.types:
+            object.__setattr__(self, "types", (f32,) * roles)
+        if not self.tags:
+            object.__setattr__(self, "tags", ("any",) * roles)
+        if not self.algorithm:
+            object.__setattr__(self, "algorithm", ALGORITHMS.get(self.driver, ""))
+
+    @property
+    def driver(self) -> str:
+        """``"conv"`` and so on."""
+        return self.problem.driver
+
+    def op(self) -> Op:
+        """The op that this asks for.
+
+        Raises `UnsupportedError`, `LayoutError` or `ProblemError` where knobs do not fit.
+        """
+        types = dict(zip(ROLES[self.driver], self.types, strict=True))
+        named = zip(ROLES[self.driver], self.tags, strict=True)
+        layouts: dict[str, LayoutSpec] = {name: tag for name, tag in named if tag != "any"}
+        wide = f64 in self.types
+        bias = (self.bias or (f64 if wide else f32)) if self._adds_bias else None
+        attributes = Attributes(bias, self.scales, self.zero_points, self.post_ops)
+        problem = self.problem
+        match problem:
+            case ConvProblem():
+                if self.direction is Direction.BWD_WB and self.bias is not None:
+                    types["bias"] = self.bias
+                return convolution_op(problem, self.direction, types, layouts, attributes)
+            case MatmulProblem():
+                self._check_direction(Direction.FWD_D, Direction.FWD_B)
+                return matmul_op(problem, types, layouts, attributes)
+            case PoolProblem():
+                algorithm = parse_pool_algorithm(self.algorithm)
+                return pooling_op(problem, algorithm, self.direction, types, layouts, attributes)
+        self._check_direction(Direction.FWD_D)
+        match problem:
+            case ReduceProblem():
+                which = parse_reduce_algorithm(self.algorithm)
+                return reduction_op(problem, which, types, layouts, attributes)
+            case EltwiseProblem():
+                unary = parse_unary(self.algorithm)
+                return eltwise_op(problem, unary, types, layouts, attributes)
+            case BinaryProblem():
+                function = parse_binary_function(self.algorithm)
+                return binary_op(problem, function, types, layouts, attributes)
+            case ReorderProblem():
+                return reorder_op(problem, types, layouts, attributes)
+        raise AssertionError(f"no op for {problem!r}")
+
+    @property
+    def _adds_bias(self) -> bool:
+        if not self.direction.is_forward:
+            # By data, a bias makes a transposed convolution; by weights it is a result.
+            return self.bias is not None and self.direction is Direction.BWD_D
+        return self.direction.has_bias or self.bias is not None
+
+    def _check_direction(self, *allowed: Direction) -> None:
+        if self.direction not in allowed:
+            raise ProblemError(
+                f"{self.driver} has no direction {self.direction.value}",
+                where="--dir",
+                cure="choose one of " + ", ".join(each.value for each in allowed),
+            )
+
+    def arguments(self) -> str:
+        """The arguments of ``tilewright verify`` and the like that ask for this, shell-quoted."""
+        words = [self.driver]
+        if self.direction is not Direction.FWD_D:
+            words.append(f"--dir={self.direction.value}")
+        words.append("--dt=" + _types_text(self.types))
+        words += [f"--{knob}={text}" for knob, text in self._tags_text().items()]
+        if self.bias is not None:
+            words.append(f"--bia-dt={self.bias}")
+        if self.algorithm:
+            words.append(f"--alg={self.algorithm}")
+        for knob, entries in (("scales", self.scales), ("zero-points", self.zero_points)):
+            if entries:
+                words.append(f"--attr-{knob}=" + "+".join(each.describe() for each in entries))
+        if self.post_ops:
+            words.append("--attr-post-ops=" + describe_post_ops(self.post_ops))
+        words.append(self.problem.descriptor())
+        return shlex.join(words)
+
+    def _tags_text(self) -> dict[str, str]:
+        names = zip(ROLES[self.driver], self.tags, strict=True)
+        return {_TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
+
+
+
+
+def with_minibatch(case: Case, mb: int) -> Case:
+    """The same case of ``mb`` images. Raises `ProblemError`."""
+    return replace(case, problem=case.problem.with_mb(mb))
+
+
+def _types_text(types: tuple[DType, ...]) -> str:
+    return types[0].name if len(set(types)) == 1 else ":".join(each.name for each in types)

@@ -1,0 +1,112 @@
+"""Data to verify with, deterministic from a seed.
+
+Integers (as in benchdnn's correctness mode): so few and so small that every partial sum, in every
+order, is exact in the accumulator and in the destination. Then a kernel is right exactly when it
+gives equal numbers. And reals, which `testing.bounds` has an error bound for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType
+
+# The greatest magnitude of test integers per type.
+_MAGNITUDE = {
+    "f64": 32,
+    "f32": 32,
+    "tf32": 32,
+    "f16": 4,
+    "bf16": 4,
+    "f8_e4m3": 4,
+    "f8_e5m2": 2,
+    "s64": 32,
+    "s32": 32,
+    "s16": 16,
+    "s8": 4,
+    "u8": 8,
+    "bool": 1,
+}
+_TF32_MANTISSA = 11
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest test integer of a type."""
+    magnitude = _MAGNITUDE[dtype.name]
+    return (0 if dtype.kind in ("uint", "bool") else -magnitude), magnitude
+
+
+def exact_limit(dtype: DType) -> int:
+    """All integers up to this magnitude are exact in ``dtype``."""
+    if dtype.name == "tf32":
+        return int(2**_TF32_MANTISSA)
+    return int(2 / dtype.epsilon) if dtype.is_float else int(dtype.highest)
+
+
+def exact_terms(a: DType, b: DType, accumulator: DType, dst: DType) -> int:
+    """How many non-zero products of test integers may be added to one output; at least 1.
+
+    Every sum of so many is exact in the accumulator, and in a float ``dst``. Integer destinations
+    saturate, which is exact too: there, enough terms for results to spread over the range.
+    """
+    largest = _MAGNITUDE[a.name] * _MAGNITUDE[b.name]
+    terms = exact_limit(accumulator) // largest
+    if dst.is_float:
+        terms = min(terms, exact_limit(dst) // largest)
+    elif dst.bits < accumulator.bits:
+        # A term is about largest / 3 (root mean square): results of half the range are usual.
+        terms = min(terms, math.ceil((exact_limit(dst) / 2 / (largest / 3)) ** 2))
+    return max(1, terms)
+
+
+def integers(
+    shape: tuple[int, ...],
+    dtype: DType,
+    *,
+    seed: int,
+    axes: tuple[int, ...] = (),
+    terms: int | None = None,
+) -> Any:
+    """Test integers of ``dtype``; along ``axes`` together, at most ``terms`` are not zero.
+
+    ``axes`` are those that the operation reduces: of convolution's weights (1, 2, 3) forward and
+    (0, 2, 3) backward by data. One thinned operand is enough to keep sums exact.
+    """
+    generator = np.random.default_rng(seed)
+    low, high = integer_range(dtype)
+    values = generator.integers(low, high, shape, endpoint=True)
+    reduced = math.prod(shape[axis] for axis in axes)
+    if terms is not None and terms < reduced:
+        values = np.where(_thinned(shape, axes, terms, generator), values, 0)
+    return values.astype(dtype.numpy)
+
+
+def _thinned(
+    shape: tuple[int, ...], axes: tuple[int, ...], terms: int, generator: np.random.Generator
+) -> Any:
+    """True at exactly ``terms`` random places along ``axes``."""
+    others = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    rows = math.prod(shape[axis] for axis in others)
+    columns = math.prod(shape[axis] for axis in axes)
+    keep = np.zeros((rows, columns), np.bool_)
+    keep[:, :terms] = True
+    keep = generator.permuted(keep, axis=1)
+    order = others + axes
+    return keep.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+
+
+def reals(
+    shape: tuple[int, ...], dtype: DType, *, seed: int, low: float = -1.0, high: float = 1.0
+) -> Any:
+    """Uniform numbers from ``low`` to ``high`` in ``dtype``; for an integer type, `integers`."""
+    if not dtype.is_float:
+        return integers(shape, dtype, seed=seed)
+    generator = np.random.default_rng(seed)
+    values = generator.uniform(low, high, shape).astype(np.float32)
+    if dtype.name == "tf32":
+        cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - _TF32_MANTISSA) - 1))
+        return (values.view(np.uint32) & cut).view(np.float32)
+    return values.astype(dtype.numpy)

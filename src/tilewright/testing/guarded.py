@@ -1,0 +1,112 @@
+"""Memory to run kernels on that tells what they did wrong.
+
+Each array lies inside a larger one whose other bytes are known, the *canaries*. It starts at an
+address with the alignment of its element and no more. Beside the canaries there are *gaps*:
+elements between those that strides or blocks reach. A kernel writes neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilewright.interpret import pack, unpack
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.layout.strides import strides_of
+from tilewright.ops.op import Argument
+
+GUARD = 4096  # bytes on each side
+_LINE = 64
+# Inputs: every element a NaN, or -1, which shows in what a kernel computes from it. Outputs: no
+# value that a kernel is likely to write, so that it shows when one does.
+_INPUT_CANARY, _OUTPUT_CANARY = 0xFF, 0xA5
+
+
+def is_plain(argument: Argument) -> bool:
+    """Whether strides say all about where the elements are."""
+    rank = len(argument.shape)
+    layout = argument.layout
+    return strides_of(layout, rank) is not None and layout.padded_shape(rank) == argument.shape
+
+
+class Guarded:
+    """An argument's memory: ``array`` is what a kernel takes, ``fault`` what it did wrong."""
+
+    def __init__(self, argument: Argument, values: Any | None) -> None:
+        """``values``, of the logical shape, as the contents; None: not written yet."""
+        self.argument = argument
+        self._memory = _memory(argument)
+        self._written = argument.access != "in"
+        canary = _OUTPUT_CANARY if self._written else _INPUT_CANARY
+        size = self._memory.bytes
+        self._raw = np.full(size + 2 * GUARD + 2 * _LINE, canary, np.uint8)
+        # Aligned to a cache line, and then one element further.
+        start = GUARD + -(self._raw.ctypes.data + GUARD) % _LINE + argument.dtype.bytes
+        self.flat = self._raw[start : start + size].view(argument.dtype.numpy)
+        self._outside = (slice(0, start), slice(start + size, None))
+        held = argument.layout.padded_shape(len(argument.shape))
+        whole = _memory(argument, held)
+        self._reached = pack(whole, np.ones(held, whole.dtype.numpy)) != 0
+        if values is None:
+            # NaN in every type of floats, -1 or the greatest number in those of integers.
+            self.flat.view(np.uint8).reshape(-1, argument.dtype.bytes)[self._reached] = 0xFF
+        else:
+            packed = pack(self._memory, np.asarray(values, argument.dtype.numpy))
+            self.flat[self._reached] = packed[self._reached]
+        self._before = self._raw.copy()
+
+    @property
+    def array(self) -> Any:
+        """The logical array by strides, or, of a blocked layout, its memory in one dim."""
+        if not is_plain(self.argument):
+            return self.flat
+        rank, size = len(self.argument.shape), self.argument.dtype.bytes
+        strides = strides_of(self.argument.layout, rank)
+        assert strides is not None
+        first = self.flat[self.argument.layout.offset :]
+        return as_strided(first, self.argument.shape, tuple(s * size for s in strides))
+
+    @property
+    def values(self) -> Any:
+        """The logical array, copied."""
+        return unpack(self._memory, self.flat)
+
+    def fault(self) -> str | None:
+        """What a kernel did that it must not do; None when all is well."""
+        name = self.argument.name
+        for part, where in zip(self._outside, ("before", "behind"), strict=True):
+            changed = np.flatnonzero(self._raw[part] != self._before[part])
+            if changed.size:
+                length = len(self._raw[part])
+                away = length - int(changed[-1]) if where == "before" else int(changed[0]) + 1
+                return f"{changed.size} bytes were written outside of {name}, {away} {where} it"
+        start, size = self._outside[0].stop, self._memory.bytes
+        before = self._before[start : start + size].reshape(-1, self.argument.dtype.bytes)
+        now = self.flat.view(np.uint8).reshape(before.shape)
+        changed = np.flatnonzero(np.any(before != now, axis=1))
+        if not self._written:
+            return f"the input {name} was changed at offset {changed[0]}" if changed.size else None
+        gaps = changed[~self._reached[changed]]
+        if gaps.size:
+            return f"a gap between the elements of {name} was written, at offset {gaps[0]}"
+        return self._padding_fault()
+
+    def _padding_fault(self) -> str | None:
+        layout, shape = self.argument.layout, self.argument.shape
+        held = layout.padded_shape(len(shape))
+        if held == shape:
+            return None
+        padded = np.array(unpack(_memory(self.argument, held), self.flat))
+        padded[tuple(slice(0, size) for size in shape)] = 0
+        wrong = np.argwhere(padded.astype(np.float64) != 0)
+        if not wrong.size:
+            return None
+        place = tuple(int(i) for i in wrong[0])
+        return f"the padding of {self.argument.name} is not zero at {list(place)}"
+
+
+def _memory(argument: Argument, shape: tuple[int, ...] | None = None) -> Buffer:
+    shape = argument.shape if shape is None else shape
+    return buffer(argument.name, argument.dtype, shape, argument.layout)

@@ -1,0 +1,137 @@
+"""What an op is verified on: arrays of logical shape for all that its kernel reads."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.errors import UnsupportedError
+from tilewright.ops.convolution import Convolution
+from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.matmul import Matmul
+from tilewright.ops.op import Argument, Op
+from tilewright.ops.pooling import Pooling
+from tilewright.ops.reduction import Reduction
+from tilewright.problems import Binary, Direction, PoolAlgorithm, ReduceAlgorithm
+from tilewright.testing.data import exact_limit, exact_terms, integer_range, integers, reals
+
+# Tensors above this size would take longer than anyone waits, and more memory than many have.
+MAX_ELEMENTS = 2**28
+# Functions whose results are real for positive arguments only.
+_POSITIVE = ("log", "sqrt", "pow")
+_PRODUCT_FACTORS = 6
+
+
+def make_inputs(op: Op, *, exact: bool, seed: int) -> dict[str, Any]:
+    """An array for each argument that the kernel reads, ``inout`` ones included.
+
+    ``exact``: integers of which every sum that ``op`` may form is exact; otherwise reals.
+
+    Raises `UnsupportedError` when the tensors are too large to verify.
+    """
+    total = sum(math.prod(argument.shape) for argument in op.arguments)
+    if total > MAX_ELEMENTS:
+        raise UnsupportedError(
+            f"{total} elements are too many to verify",
+            why=f"the limit is {MAX_ELEMENTS}",
+            cure="verify a smaller problem of the same kind",
+        )
+    read = [argument for argument in op.arguments if argument.access != "out"]
+    return {argument.name: _values(op, argument, exact, seed) for argument in read}
+
+
+def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
+    # By name, so that an argument has the same data whatever else there is.
+    seed += zlib.crc32(argument.name.encode())
+    shape, dtype = argument.shape, argument.dtype
+    if argument.role == "scale":
+        exponents = np.random.default_rng(seed).integers(-2, 1, shape, endpoint=True)
+        return np.exp2(exponents).astype(dtype.numpy)
+    if argument.role == "zero_point":
+        return np.random.default_rng(seed).integers(0, 4, shape).astype(dtype.numpy)
+    if argument.role == "post_op":
+        return _operand(op, argument, exact, seed)
+    if argument.access == "inout" or argument.role == "bias":
+        # Not the result of a sum: any small number will do.
+        return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
+    if isinstance(op, Reduction):
+        return _reduced(op, shape, dtype, exact, seed)
+    if isinstance(op, Eltwise) and op.function.function in _POSITIVE:
+        return _positive(shape, dtype, exact, seed)
+    if isinstance(op, BinaryOp) and op.function == "div" and argument.name == "src1":
+        return _positive(shape, dtype, exact, seed)
+    if not exact:
+        low, high = (-4.0, 4.0) if isinstance(op, Eltwise) else (-1.0, 1.0)
+        return reals(shape, dtype, seed=seed, low=low, high=high)
+    axes, terms = _thinning(op, argument.name)
+    return integers(shape, dtype, seed=seed, axes=axes, terms=terms)
+
+
+def _operand(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
+    """The operand of a binary post-op: a divisor is not 0."""
+    tensors = op.attributes.tensors
+    named = {op.attributes.name_of(position): each for position, each in tensors}
+    post_op = named[argument.name]
+    if isinstance(post_op, Binary) and post_op.function == "div":
+        return _positive(argument.shape, argument.dtype, exact, seed)
+    make = integers if exact else reals
+    return make(argument.shape, argument.dtype, seed=seed)
+
+
+def _positive(shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> Any:
+    if exact or not dtype.is_float:
+        high = integer_range(dtype)[1]
+        values = np.random.default_rng(seed).integers(1, high, shape, endpoint=True)
+        return values.astype(dtype.numpy)
+    return reals(shape, dtype, seed=seed, low=0.25, high=4.0)
+
+
+def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
+    """Along which axes of an input, and to how many non-zero numbers, sums stay exact."""
+    if isinstance(op, Convolution):
+        a, b, c = (tensor.name for tensor in op.tensors[:3])
+        if name != b:
+            return (), None
+        terms = exact_terms(op.dtype_of(a), op.dtype_of(b), op.accumulator, op.dtype_of(c))
+        problem = op.problem
+        if op.direction.is_backward_weights:
+            return (0, *range(2, 2 + problem.ndims)), terms
+        first = 1 if problem.g > 1 else 0
+        channel = first if op.direction is Direction.BWD_D else first + 1
+        return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
+    if isinstance(op, Matmul) and name == "weights":
+        types = (op.dtype_of(each) for each in ("src", "weights"))
+        terms = exact_terms(*types, op.accumulator, op.dtype_of("dst"))
+        return (len(op.problem.weights_shape) - 2,), terms
+    if isinstance(op, Pooling) and op.algorithm is not PoolAlgorithm.MAX:
+        source = op.tensors[0]
+        largest = integer_range(op.dtype_of(source.name))[1]
+        # Windows overlap any way they like: few enough for all of an image together.
+        terms = max(1, exact_limit(op.accumulator) // largest)
+        return tuple(range(2, len(source.shape))), terms
+    return (), None
+
+
+def _reduced(op: Reduction, shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> Any:
+    axes = op.problem.reduced_dims
+    if op.algorithm is ReduceAlgorithm.MUL:
+        # 1, but for a few factors of -1 and 2 along the reduced dims.
+        places = integers(shape, dtype, seed=seed, axes=axes, terms=_PRODUCT_FACTORS)
+        magnitudes = np.where(places.astype(np.float64) == 0, 1.0, 2.0)
+        signs = np.where(places.astype(np.float64) < 0, -1.0, 1.0)
+        values = magnitudes * signs
+        if not exact and dtype.is_float:
+            values = values * reals(shape, dtype, seed=seed, low=0.9, high=1.1).astype(np.float64)
+        return values.astype(dtype.numpy)
+    if not exact:
+        return reals(shape, dtype, seed=seed)
+    largest = integer_range(dtype)[1]
+    result = op.dtype_of("dst")
+    limit = exact_limit(op.accumulator)
+    if result.is_float:
+        limit = min(limit, exact_limit(result))
+    return integers(shape, dtype, seed=seed, axes=axes, terms=max(1, limit // largest))

@@ -1,0 +1,311 @@
+"""Random expressions and kernels: well-formed, within bounds, and free of races by construction.
+
+Everything is drawn from a `random.Random`, so that a seed names a case (hypothesis gives one that
+shrinks).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.dtypes import ALL, DType, bf16, boolean, f32, s8, s32, s64
+from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.expr import (
+    BINARY,
+    COMPARISONS,
+    FLOAT_ONLY,
+    INTEGER_ONLY,
+    LOGICAL,
+    UNARY,
+    Const,
+    Expr,
+    Var,
+    binary,
+    cast,
+    const,
+    load,
+    select,
+    unary,
+    var,
+)
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Param,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.verify import may_nest
+from tilewright.ir.visit import variables as variables_of
+
+_ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS - LOGICAL))
+_ODD_FLOATS = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38, 0.1)
+_KERNEL_TYPES = (f32, s64, s32, bf16, s8)
+
+
+def random_const(rng: random.Random, type: DType) -> Const:
+    """A constant: mostly small, sometimes at the edge of what ``type`` holds."""
+    if type is boolean:
+        return const(rng.random() < 0.5)
+    if type.is_float:
+        odd = rng.random() < 0.2
+        return const(rng.choice(_ODD_FLOATS) if odd else rng.randint(-64, 64) / 8, type)
+    if rng.random() < 0.1:
+        return const(rng.choice((type.lowest, type.highest)), type)
+    return const(rng.randint(-8, 8) if type.kind == "int" else rng.randint(0, 16), type)
+
+
+def random_expr(
+    rng: random.Random,
+    type: DType = s64,
+    variables: Sequence[Var] = (),
+    buffers: Sequence[Buffer] = (),
+    depth: int = 4,
+    functions: bool = True,
+) -> Expr:
+    """An expression of ``type`` over the given names, at most ``depth`` operators deep.
+
+    Loads are within bounds whatever the variables are. Without ``functions``, what rounds
+    differently on different machines (``exp``, ``pow``, ...) is left out.
+    """
+    return _ExprSource(rng, variables, buffers, functions).expr(type, depth)
+
+
+@dataclass
+class _ExprSource:
+    rng: random.Random
+    variables: Sequence[Var]
+    buffers: Sequence[Buffer]
+    functions: bool = True
+
+    def expr(self, type: DType, depth: int) -> Expr:
+        rng = self.rng
+        if depth <= 0 or rng.random() < 0.15:
+            return self.leaf(type)
+        kinds = ("cast", "select", "unary", "load", "leaf", *("binary",) * 5)
+        match rng.choice(kinds):
+            case "binary":
+                return self.logic(depth) if type is boolean else self.arithmetic(type, depth)
+            case "cast":
+                return cast(type, self.expr(rng.choice(ALL), depth - 1))
+            case "select":
+                condition = self.expr(boolean, depth - 1)
+                return select(condition, self.expr(type, depth - 1), self.expr(type, depth - 1))
+            case "unary":
+                return unary(self.unary_operator(type), self.expr(type, depth - 1))
+            case "load":
+                return self.load(type, depth)
+            case _:
+                return self.leaf(type)
+
+    def leaf(self, type: DType) -> Expr:
+        fitting = [v for v in self.variables if v.type is type]
+        if fitting and self.rng.random() < 0.7:
+            return self.rng.choice(fitting)
+        if type is boolean and self.variables and self.rng.random() < 0.7:
+            op = self.rng.choice(sorted(COMPARISONS))
+            return binary(op, self.leaf(s64), self.leaf(s64))
+        return random_const(self.rng, type)
+
+    def logic(self, depth: int) -> Expr:
+        rng = self.rng
+        if rng.random() < 0.4:
+            op = rng.choice(sorted(LOGICAL))
+            return binary(op, self.expr(boolean, depth - 1), self.expr(boolean, depth - 1))
+        type = rng.choice(ALL)
+        op = rng.choice(sorted(COMPARISONS))
+        return binary(op, self.expr(type, depth - 1), self.expr(type, depth - 1))
+
+    def arithmetic(self, type: DType, depth: int) -> Expr:
+        left_out = set(INTEGER_ONLY if type.is_float else FLOAT_ONLY)
+        if not self.functions:
+            left_out.add("pow")
+        op = self.rng.choice([op for op in _ARITHMETIC if op not in left_out])
+        return binary(op, self.expr(type, depth - 1), self.expr(type, depth - 1))
+
+    def unary_operator(self, type: DType) -> str:
+        if type is boolean:
+            return "not"
+        if type.is_float and self.functions:
+            return self.rng.choice([op for op in UNARY if op != "not"])
+        return self.rng.choice(("neg", "abs"))
+
+    def load(self, type: DType, depth: int) -> Expr:
+        fitting = [b for b in self.buffers if b.dtype is type and 0 not in b.shape]
+        if not fitting:
+            return self.leaf(type)
+        buffer = self.rng.choice(fitting)
+        mask = self.expr(boolean, depth - 1) if self.rng.random() < 0.3 else None
+        return load(buffer, self.index(buffer.shape, depth - 1), mask)
+
+    def index(self, shape: Sequence[int], depth: int) -> tuple[Expr, ...]:
+        """An index within bounds: floor modulo keeps any value there."""
+        return tuple(self.expr(s64, depth) % size for size in shape)
+
+
+def random_layout(rng: random.Random, shape: Sequence[int]) -> Layout:
+    """A layout that holds ``shape``: any order of dims, blocks, padding, an offset."""
+    if rng.random() < 0.4:
+        return row_major(tuple(shape))
+    parts: list[tuple[int, int]] = []
+    inner: list[tuple[int, int]] = []
+    for dim, size in enumerate(shape):
+        step = rng.choice((1, 1, 2, 4))
+        parts.append((dim, -(-size // step)))
+        if step > 1:
+            inner.append((dim, step))
+    rng.shuffle(parts)
+    stride = 1
+    blocks: list[LayoutBlock] = []
+    for dim, size in reversed(parts + inner):
+        blocks.append(LayoutBlock(dim, size, stride))
+        stride *= max(size, 1) + rng.choice((0, 0, 1))
+    return Layout(tuple(reversed(blocks)), rng.choice((0, 0, 5)))
+
+
+def random_buffer(rng: random.Random, name: str, space: Space = Space.GLOBAL) -> Buffer:
+    """A small buffer of rank 1 to 3, of some type."""
+    shape = tuple(rng.randint(1, 6) for _ in range(rng.randint(1, 3)))
+    return Buffer(name, rng.choice(_KERNEL_TYPES), shape, random_layout(rng, shape), space)
+
+
+def random_kernel(
+    rng: random.Random,
+    statements: int = 12,
+    kinds: Sequence[LoopKind] = (LoopKind.SERIAL, LoopKind.UNROLLED),
+) -> Kernel:
+    """A kernel of about so many statements, that verifies; loops are of the given kinds.
+
+    Memory is initialized where it is allocated. With serial and unrolled loops only, what the
+    kernel computes is defined up to the rounding of reductions.
+    """
+    return _KernelSource(rng, kinds, statements).kernel()
+
+
+@dataclass
+class _KernelSource:
+    rng: random.Random
+    kinds: Sequence[LoopKind]
+    left: int
+    names: int = 0
+    outer: list[LoopKind] = field(default_factory=list)
+    variables: list[Var] = field(default_factory=list)
+    readable: list[Buffer] = field(default_factory=list)
+    writable: list[Buffer] = field(default_factory=list)
+
+    def kernel(self) -> Kernel:
+        rng = self.rng
+        params = [Param(random_buffer(rng, "result"), "inout")]
+        for position in range(rng.randint(1, 3)):
+            access = rng.choice(("in", "inout"))
+            params.append(Param(random_buffer(rng, f"arg{position}"), access))
+        self.readable = [p.buffer for p in params]
+        self.writable = [p.buffer for p in params if p.access != "in"]
+        return Kernel("random", tuple(params), self.block(0))
+
+    def name(self, stem: str) -> str:
+        self.names += 1
+        return f"{stem}{self.names}"
+
+    def source(self) -> _ExprSource:
+        return _ExprSource(self.rng, self.variables, self.readable, functions=False)
+
+    def block(self, depth: int) -> Stmt:
+        """A block; what it defines is forgotten behind it."""
+        marks = [(names, len(names)) for names in (self.variables, self.readable, self.writable)]
+        body: list[Stmt] = []
+        for _ in range(self.rng.randint(1, 4) if depth else self.left):
+            if self.left <= 0:
+                break
+            self.left -= 1
+            body += self.stmts(depth)
+        for names, mark in marks:
+            del names[mark:]
+        return body[0] if len(body) == 1 else Block(tuple(body))
+
+    def stmts(self, depth: int) -> list[Stmt]:
+        makers = [self.store, self.store, self.let, self.compute, self.allocate, self.call]
+        if depth < 3 and self.rng.random() < 0.5:
+            return [self.rng.choice((self.loop, self.loop, self.condition, self.block))(depth + 1)]
+        return self.rng.choice(makers)()
+
+    def loop(self, depth: int) -> Stmt:
+        variable = var(self.name("i"))
+        extent = const(self.rng.randint(1, 4))
+        allowed = [k for k in self.kinds if all(may_nest(k, outer) for outer in self.outer)]
+        kind = self.rng.choice(allowed or [LoopKind.SERIAL])
+        self.variables.append(variable)
+        self.outer.append(kind)
+        body = self.block(depth)
+        self.outer.pop()
+        self.variables.pop()
+        return For(variable, extent, body, kind)
+
+    def condition(self, depth: int) -> Stmt:
+        condition = self.source().expr(boolean, 2)
+        then = self.block(depth)
+        return If(condition, then, self.block(depth) if self.rng.random() < 0.4 else None)
+
+    def let(self) -> list[Stmt]:
+        value = self.source().expr(self.rng.choice((s64, s64, f32, boolean)), 3)
+        variable = var(self.name("x"), value.type)
+        self.variables.append(variable)
+        return [Let(variable, value)]
+
+    def store(self) -> list[Stmt]:
+        buffer = self.rng.choice(self.writable)
+        source = self.source()
+        return [Store(buffer, source.index(buffer.shape, 2), source.expr(buffer.dtype, 3))]
+
+    def call(self) -> list[Stmt]:
+        buffer = self.rng.choice(self.readable)
+        place = View(buffer, self.source().index(buffer.shape, 1))
+        return [Call(FUNCTIONS["prefetch"].name, (place,))]
+
+    def allocate(self) -> list[Stmt]:
+        buffer = random_buffer(self.rng, self.name("local"), Space.PRIVATE)
+        dims = tuple(Dim(var(self.name("d")), const(size)) for size in buffer.shape)
+        out = View(buffer, tuple(d.var for d in dims))
+        fill = Compute("fill", dims, out, (), const(0, buffer.dtype))
+        self.readable.append(buffer)
+        self.writable.append(buffer)
+        return [Allocate(buffer), fill]
+
+    def compute(self) -> list[Stmt]:
+        """A structured op: the output's dims, perhaps a reduced one, and operands elsewhere."""
+        rng = self.rng
+        out = rng.choice(self.writable)
+        dims = [Dim(var(self.name("d")), const(size)) for size in out.shape]
+        index = tuple(d.var for d in dims)
+        combiner = rng.choice((None, "add", "min", "max"))
+        if combiner is not None:
+            dims.append(Dim(var(self.name("k")), const(rng.randint(1, 5))))
+        inside = _ExprSource(rng, [*self.variables, *(d.var for d in dims)], (), functions=False)
+        operands: list[Operand] = []
+        for buffer in rng.sample(self.readable, min(2, len(self.readable))):
+            if buffer is not out:
+                mask = inside.expr(boolean, 2) if rng.random() < 0.4 else None
+                view = View(buffer, inside.index(buffer.shape, 2), mask)
+                operands.append(Operand(var(self.name("e"), buffer.dtype), view))
+        inner = _ExprSource(rng, [*inside.variables, *(o.var for o in operands)], (), False)
+        body = inner.expr(out.dtype, 3)
+        mask = inside.expr(boolean, 2) if rng.random() < 0.2 else None
+        used = variables_of(body)
+        kept = tuple(o for o in operands if o.var in used or rng.random() < 0.5)
+        name = rng.choice(("op", "matmul", "conv"))
+        view = View(out, index, mask)
+        return [Compute(name, tuple(dims), view, kept, body, combiner)]

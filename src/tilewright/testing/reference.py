@@ -1,0 +1,235 @@
+"""What operations compute, in float64, on plain numpy arrays of logical shape.
+
+Nothing here knows the compiler: these are the definitions, written a second time, to test against.
+Spatial parameters are tuples with one entry per spatial dim. A dilation of 0 is dense. Padding on
+the right is given, may differ from the left one, and may be negative.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Sizes = tuple[int, ...]
+
+
+def output_size(size: int, kernel: int, stride: int, dilation: int, left: int, right: int) -> int:
+    """How many windows fit in one spatial dim."""
+    return (size + left + right - ((kernel - 1) * (dilation + 1) + 1)) // stride + 1
+
+
+def output_sizes(
+    sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes, left: Sizes, right: Sizes
+) -> Sizes:
+    """`output_size` for each spatial dim."""
+    dims = zip(sizes, kernel, stride, dilation, left, right, strict=True)
+    return tuple(output_size(*dim) for dim in dims)
+
+
+def _last(index: tuple[Any, ...]) -> Any:
+    """``index`` into the last dims."""
+    return (..., *index)
+
+
+class _Windows:
+    """The elements that each tap of a kernel sees: strided slices of a padded image."""
+
+    def __init__(
+        self, sizes: Sizes, kernel: Sizes, out: Sizes, stride: Sizes, dilation: Sizes, left: Sizes
+    ) -> None:
+        self.sizes, self.kernel, self.out = sizes, kernel, out
+        self.stride, self.dilation, self.left = stride, dilation, left
+        self.padded = tuple(
+            max((o - 1) * s + (k - 1) * (d + 1) + 1, p + i, 1)
+            for i, k, o, s, d, p in zip(sizes, kernel, out, stride, dilation, left, strict=True)
+        )
+
+    def pad(self, array: Array, value: float = 0.0) -> Array:
+        """``array`` (spatial dims last) with ``value`` around it."""
+        lead = array.shape[: -len(self.sizes)]
+        result = np.full(lead + self.padded, value)
+        result[self._inside()] = array
+        return result
+
+    def crop(self, padded: Array) -> Array:
+        """The part of a padded image that is not padding."""
+        return np.asarray(padded[self._inside()])
+
+    def _inside(self) -> Any:
+        return ..., *(slice(p, p + i) for p, i in zip(self.left, self.sizes, strict=True))
+
+    def taps(self) -> Iterator[tuple[Sizes, Any]]:
+        """Each position in the kernel, and where in the padded image its elements lie."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            dims = zip(tap, self.stride, self.dilation, self.out, strict=True)
+            where = tuple(
+                slice(t * (d + 1), t * (d + 1) + (o - 1) * s + 1, s) for t, s, d, o in dims
+            )
+            yield tap, _last(where)
+
+
+def convolution_forward(
+    src: Any,
+    weights: Any,
+    *,
+    stride: Sizes,
+    dilation: Sizes,
+    left: Sizes,
+    right: Sizes,
+    groups: int = 1,
+    bias: Any = None,
+) -> Array:
+    """dst (N, OC, spatial) of src (N, IC, spatial) and weights.
+
+    ``weights`` is (OC, IC / groups, kernel) or (groups, OC / groups, IC / groups, kernel); ``left``
+    and ``right`` are the padding.
+    """
+    source = np.asarray(src, np.float64)
+    n, ic, *spatial = source.shape
+    grouped = _grouped(weights, groups, ic, len(spatial))
+    kernel = grouped.shape[3:]
+    out = output_sizes(tuple(spatial), kernel, stride, dilation, left, right)
+    windows = _Windows(tuple(spatial), kernel, out, stride, dilation, left)
+    padded = windows.pad(source)
+    result = np.zeros((n, groups, grouped.shape[1], math.prod(out)))
+    for tap, where in windows.taps():
+        seen = padded[where].reshape(n, groups, ic // groups, math.prod(out))
+        result += grouped[_last(tap)] @ seen
+    dst = result.reshape(n, groups * grouped.shape[1], *out)
+    if bias is not None:
+        dst += np.asarray(bias, np.float64).reshape(-1, *(1 for _ in out))
+    return dst
+
+
+def convolution_backward_data(
+    diff_dst: Any,
+    weights: Any,
+    *,
+    src_shape: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    left: Sizes,
+    groups: int = 1,
+) -> Array:
+    """diff_src (N, IC, spatial) of diff_dst (N, OC, spatial): the adjoint of the forward one."""
+    diff = np.asarray(diff_dst, np.float64)
+    n, ic, *spatial = src_shape
+    out = diff.shape[2:]
+    grouped = _grouped(weights, groups, ic, len(spatial))
+    windows = _Windows(tuple(spatial), grouped.shape[3:], out, stride, dilation, left)
+    flat = diff.reshape(n, groups, grouped.shape[1], math.prod(out))
+    padded = np.zeros((n, ic, *windows.padded))
+    for tap, where in windows.taps():
+        back = grouped[_last(tap)].swapaxes(1, 2) @ flat
+        padded[where] += back.reshape(n, ic, *out)
+    return windows.crop(padded)
+
+
+def convolution_backward_weights(
+    src: Any,
+    diff_dst: Any,
+    *,
+    weights_shape: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    left: Sizes,
+    groups: int = 1,
+) -> Array:
+    """diff_weights, of ``weights_shape`` (with or without a dim for the groups)."""
+    source, diff = np.asarray(src, np.float64), np.asarray(diff_dst, np.float64)
+    n, ic, *spatial = source.shape
+    oc, out = diff.shape[1], diff.shape[2:]
+    kernel = weights_shape[len(weights_shape) - len(spatial) :]
+    windows = _Windows(tuple(spatial), kernel, out, stride, dilation, left)
+    padded = windows.pad(source)
+    points = math.prod(out)
+    rows = diff.reshape(n, groups, oc // groups, points)
+    result = np.zeros((groups, oc // groups, ic // groups, *kernel))
+    for tap, where in windows.taps():
+        seen = padded[where].reshape(n, groups, ic // groups, points)
+        result[_last(tap)] = (rows @ seen.swapaxes(2, 3)).sum(axis=0)
+    return result.reshape(weights_shape)
+
+
+def convolution_backward_bias(diff_dst: Any) -> Array:
+    """diff_bias (OC) of diff_dst (N, OC, spatial)."""
+    diff = np.asarray(diff_dst, np.float64)
+    return np.asarray(diff.sum(axis=(0, *range(2, diff.ndim))))
+
+
+def _grouped(weights: Any, groups: int, ic: int, spatial: int) -> Array:
+    """Weights as (groups, OC / groups, IC / groups, kernel)."""
+    array = np.asarray(weights, np.float64)
+    kernel = array.shape[array.ndim - spatial :]
+    oc = math.prod(array.shape[: array.ndim - spatial]) // (ic // groups)
+    return array.reshape(groups, oc // groups, ic // groups, *kernel)
+
+
+def matmul(a: Any, b: Any, bias: Any = None) -> Array:
+    """(..., M, K) times (..., K, N); leading dims broadcast, and so does the bias."""
+    product = np.matmul(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    return np.asarray(product if bias is None else product + np.asarray(bias, np.float64))
+
+
+def pooling(
+    src: Any,
+    *,
+    algorithm: str,
+    kernel: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    left: Sizes,
+    right: Sizes,
+) -> Array:
+    """``algorithm``: "max", "avg_include_padding" or "avg_exclude_padding"; src (N, C, spatial).
+
+    Of a window that holds padding only, the maximum is minus infinity and the average (without
+    padding) 0.
+    """
+    source = np.asarray(src, np.float64)
+    spatial = source.shape[2:]
+    out = output_sizes(spatial, kernel, stride, dilation, left, right)
+    windows = _Windows(spatial, kernel, out, stride, dilation, left)
+    if algorithm == "max":
+        padded = windows.pad(source, -np.inf)
+        seen = [padded[where] for _, where in windows.taps()]
+        return np.asarray(np.maximum.reduce(seen))
+    padded = windows.pad(source)
+    total = np.add.reduce([padded[where] for _, where in windows.taps()])
+    if algorithm == "avg_include_padding":
+        return np.asarray(total / math.prod(kernel))
+    if algorithm != "avg_exclude_padding":
+        raise ValueError(f"unknown pooling algorithm {algorithm!r}")
+    inside = windows.pad(np.ones((1, 1, *spatial)))
+    count = np.add.reduce([inside[where] for _, where in windows.taps()])
+    return np.asarray(total / np.maximum(count, 1))
+
+
+def reduction(src: Any, axes: Sizes, *, algorithm: str, p: float = 2.0, eps: float = 0.0) -> Array:
+    """``src`` with ``axes`` reduced to size 1, by an algorithm of oneDNN's reduction primitive.
+
+    "sum", "mean", "max", "min", "mul", "norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max" and
+    "norm_lp_power_p_sum", the latter four with ``p`` and ``eps``.
+    """
+    source = np.asarray(src, np.float64)
+    plain: dict[str, Callable[..., Any]] = {
+        "sum": np.sum,
+        "mean": np.mean,
+        "max": np.max,
+        "min": np.min,
+        "mul": np.prod,
+    }
+    if algorithm in plain:
+        return np.asarray(plain[algorithm](source, axis=axes, keepdims=True))
+    power = np.sum(np.abs(source) ** p, axis=axes, keepdims=True)
+    power = np.maximum(power, eps) if algorithm.endswith("_max") else power + eps
+    if algorithm.startswith("norm_lp_power_p_"):
+        return np.asarray(power)
+    if algorithm not in ("norm_lp_max", "norm_lp_sum"):
+        raise ValueError(f"unknown reduction algorithm {algorithm!r}")
+    return np.asarray(power ** (1.0 / p))

@@ -1,0 +1,33 @@
+"""Golden files: `golden(name, text)` compares with ``tests/golden/<name>.txt``.
+
+``pytest --accept`` writes what the tests produce instead; read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--accept", action="store_true", help="write golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with a golden file."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--accept"):
+            path.write_text(text + "\n", encoding="utf-8")
+        assert path.is_file(), f"no golden file {path.name}; `pytest --accept` writes it"
+        assert text + "\n" == path.read_text(encoding="utf-8")
+
+    return check

@@ -1,0 +1,85 @@
+"""Settings: defaults, values, wrong values."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tilewright.config import settings
+from tilewright.errors import SettingError
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("TILEWRIGHT_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults() -> None:
+    found = settings()
+    assert found.debug == 0
+    assert found.cache_enabled
+    assert found.cache_dir.name == "tilewright"
+    assert found.cache_size == 512 * 2**20
+    assert found.threads == len(os.sched_getaffinity(0))
+    assert found.spin_us == 1000
+
+
+def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "3")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_THREADS", " 7 ")
+    monkeypatch.setenv("TILEWRIGHT_SPIN_US", "0")
+    found = settings()
+    assert (found.debug, found.cache_enabled, found.cache_dir) == (3, False, tmp_path)
+    assert (found.threads, found.spin_us) == (7, 0)
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "")
+    assert settings().debug == 0
+
+
+def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "~/kernels")
+    assert settings().cache_dir == Path.home() / "kernels"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("12", 12), ("3K", 3072), ("5m", 5 * 2**20), ("2G", 2**31)],
+)
+def test_sizes(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", text)
+    assert settings().cache_size == size
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TILEWRIGHT_DEBUG", "6"),
+        ("TILEWRIGHT_DEBUG", "-1"),
+        ("TILEWRIGHT_DEBUG", "verbose"),
+        ("TILEWRIGHT_DEBUG", "1_0"),
+        ("TILEWRIGHT_DEBUG", "٣"),
+        ("TILEWRIGHT_CACHE", "no"),
+        ("TILEWRIGHT_CACHE_SIZE", "K"),
+        ("TILEWRIGHT_CACHE_SIZE", "1.5G"),
+        ("TILEWRIGHT_CACHE_SIZE", "10T"),
+        ("TILEWRIGHT_THREADS", "0"),
+        ("TILEWRIGHT_THREADS", "100000"),
+        ("TILEWRIGHT_THREADS", "9" * 5000),
+        ("TILEWRIGHT_SPIN_US", "1e3"),
+    ],
+)
+def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(SettingError) as caught:
+        settings()
+    error = caught.value
+    assert name in error.what
+    assert repr(text) in error.what
+    assert error.why
+    assert error.cure
+    assert "unset it" in error.cure

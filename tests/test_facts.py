@@ -1,0 +1,177 @@
+"""Affine forms, and what follows from loops, lets and conditions."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopes import FREE_VALUES, random_condition, random_integer, random_scope
+from tilewright.dtypes import boolean, s8, s32, s64
+from tilewright.facts import Facts, affine, intervals, order_key
+from tilewright.ir.buffer import buffer
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, var
+
+i, j, k, n, t = (var(name) for name in "ijknt")
+seeds = st.integers(0, 2**32)
+
+
+def test_an_affine_form_adds_up() -> None:
+    form = affine((i * 14 + j) * 4 - (j + i) * 3 - 5)
+    assert form.terms == {i: 53, j: 1}
+    assert form.constant == -5
+    assert affine(i - i).is_constant
+    assert affine(-(i - 3)).terms == {i: -1}
+
+
+def test_what_is_not_linear_is_an_atom() -> None:
+    assert affine((i // 3) * 2 + 1).terms == {i // 3: 2}
+    assert affine(i * j).terms == {i * j: 1}
+    narrow = var("h", s32)
+    assert affine(narrow + const(1, s32)).terms == {narrow + const(1, s32): 1}
+
+
+def test_the_canonical_form_does_not_depend_on_the_order() -> None:
+    a = affine(j * 2 + i - n + 3)
+    b = affine(const(3) - n + i + j + j)
+    assert a == b and hash(a) == hash(b)
+    assert a.to_expr() is b.to_expr() is i + j * 2 - n + 3
+    assert affine(-i - 2).to_expr() is -i - 2
+    assert affine(const(3) - i * 2).to_expr() is const(3) - i * 2
+
+
+def test_sums_with_shared_parts_stay_small() -> None:
+    total = i
+    for _ in range(200):
+        total = total + total
+    assert affine(total).terms == {i: 2**200}
+    nested = i // 2
+    for _ in range(200):
+        nested = binary("max", nested // 2, nested + 1)
+    assert len(order_key(nested)) < 200
+
+
+def test_long_sums_do_not_overflow_the_stack() -> None:
+    total = i
+    for _ in range(5000):
+        total = total + j
+    assert affine(total).terms == {i: 1, j: 5000}
+
+
+def test_a_partial_tile_stays_within_the_whole() -> None:
+    facts = Facts.empty().loop(t, const(4)).loop(j, minimum(14, 49 - t * 14))
+    assert facts.bounds(j) == (0, 13)
+    assert facts.bounds(t * 14 + j) == (0, 48)
+    assert facts.prove(t * 14 + j < 49) is True
+    assert facts.prove(t * 14 + j < 48) is None
+
+
+def test_conditions_are_used() -> None:
+    facts = Facts.empty().loop(i, const(4)).loop(j, const(14)).assume(i * 14 + j < 49)
+    assert facts.prove(i * 14 + j <= 48) is True
+    assert facts.prove((i * 14 + j) // 7 < 7) is True
+    assert facts.prove(const(48) < i * 14 + j) is False
+    assert facts.prove(i * 14 + j < 40) is None
+
+
+def test_chains_of_conditions() -> None:
+    facts = Facts.empty().assume((i < j) & (j < k)).assume(~(n < k))
+    assert facts.prove(i + 2 <= n) is True
+    assert facts.prove(i + 3 <= n) is None
+    assert facts.prove(n < i) is False
+
+
+def test_alternatives() -> None:
+    either = (i < 3) | (const(8) < i)
+    facts = Facts.empty().loop(i, const(10)).assume(either)
+    assert facts.prove(either) is True
+    assert facts.assume(const(4) < i).bounds(i) == (9, 9)
+
+
+def test_lets_are_seen_through() -> None:
+    facts = Facts.empty().loop(i, const(10)).bind(j, i * 4 + 2)
+    assert facts.bounds(j) == (2, 38)
+    assert facts.prove(i * 4 < j) is True
+    assert facts.congruence(j) == (4, 2)
+    assert facts.assume(j < 10).bounds(i) == (0, 1)
+
+
+def test_divisibility() -> None:
+    facts = Facts.empty().assume(binary("eq", n % 16, 0))
+    assert facts.divisor(n) == 16
+    assert facts.divisible(n * 3 + 32, 16) and not facts.divisible(n + 8, 16)
+    assert facts.congruence(n // 4 + 1) == (4, 1)
+    assert facts.divisor(const(0)) == 0 and facts.divisible(i - i, 7)
+    assert facts.divisor(minimum(n, 24)) == 8
+    assert facts.prove(binary("eq", n * 2, 31)) is False
+    assert facts.bounds((n + 4) % 8) == (4, 4)
+
+
+def test_names_that_are_used_again_are_forgotten() -> None:
+    facts = Facts.empty().loop(i, const(4)).assume(i + j < 3).bind(k, i + 1)
+    again = facts.loop(i, const(100))
+    assert again.prove(i + j < 3) is None
+    assert again.bounds(k) == (1, 4)
+    assert again.prove(binary("eq", k, i + 1)) is None
+    assert again.prove(i < 4) is None
+
+
+def test_conditions_on_memory_are_not_kept() -> None:
+    sizes = buffer("sizes", s64, (4,))
+    element = load(sizes, (0,))
+    facts = Facts.empty().assume(element < 3).bind(i, element)
+    assert facts.prove(element < 3) is None
+    assert facts.prove(binary("eq", i, element)) is None
+
+
+def test_types_bound_what_has_them() -> None:
+    small = var("h", s8)
+    facts = Facts.empty()
+    assert facts.bounds(cast(s64, small) * 2) == (-256, 254)
+    assert facts.bounds(small + const(1, s8)) == (-128, 127)  # it wraps
+    assert facts.bounds(cast(s32, small) + const(1, s32)) == (-127, 128)
+    assert facts.bounds(i) == (None, None)
+    assert facts.prove(var("p", boolean)) is None
+
+
+def test_choices() -> None:
+    facts = Facts.empty()
+    assert facts.prove(minimum(i, j) <= i) is True
+    assert facts.prove(maximum(i, j) < j) is False
+    assert facts.prove(minimum(i, j) <= maximum(i, j)) is True
+    assert facts.prove(i <= select(n < 3, i, i + n * n // (n * n))) is None
+    assert facts.prove(select(n < 3, i + 1, i + 2) <= i + 2) is True
+
+
+def test_unreachable_places_are_no_trouble() -> None:
+    facts = Facts.empty().assume(i < 0).assume(const(3) < i).assume(i * j < i // j)
+    assert facts.prove(i * i < i % 3) in (True, False, None)
+
+
+@settings(max_examples=300)
+@given(seeds)
+def test_answers_hold_wherever_a_program_can_get(seed: int) -> None:
+    generator = random.Random(seed)
+    scope = random_scope(generator)
+    facts = scope.facts()
+    expr = random_integer(generator, scope.variables(), 4)
+    condition = random_condition(generator, scope.variables(), 3)
+    lo, hi = facts.bounds(expr)
+    modulus, remainder = facts.congruence(expr)
+    known = facts.prove(condition)
+    for state in scope.states(generator):
+        value = evaluate(expr, state)
+        assert intervals.contains((lo, hi), value), (scope, expr, (lo, hi), state)
+        assert (value - remainder) % modulus == 0 if modulus else value == remainder
+        assert known in (None, evaluate(condition, state)), (scope, condition, state)
+
+
+@given(seeds)
+def test_an_affine_form_has_the_value_of_its_expression(seed: int) -> None:
+    generator = random.Random(seed)
+    names: list[Var] = [i, j, n]
+    expr = random_integer(generator, names, 5)
+    state = {name: generator.choice(FREE_VALUES) for name in names}
+    assert evaluate(affine(expr).to_expr(), state) == evaluate(expr, state)

@@ -1,0 +1,250 @@
+"""Expressions: interning, folding, types."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.dtypes import ALL, bf16, boolean, f16, f32, f64, s8, s32, s64, u8
+from tilewright.ir import (
+    Binary,
+    Const,
+    Load,
+    all_of,
+    binary,
+    buffer,
+    cast,
+    conjuncts,
+    const,
+    load,
+    maximum,
+    minimum,
+    select,
+    unary,
+    var,
+)
+from tilewright.ir.expr import BINARY, UNARY, _interned
+
+i, j = var("i"), var("j")
+x, y = var("x", f32), var("y", f32)
+
+
+def test_equal_expressions_are_one_object() -> None:
+    assert (i + 1) * j is (i + 1) * j
+    assert select(i < j, x, y) is select(i < j, x, y)
+    assert cast(f32, i) is cast(f32, i)
+    assert i + j is not j + i
+
+
+def test_one_name_of_two_types_is_two_variables() -> None:
+    assert var("i") is not var("i", s32)
+
+
+def test_constants_are_told_apart_by_type_and_bits() -> None:
+    assert const(1) is not const(1, s32)
+    assert const(True) is not const(1)
+    assert const(0.0) is not const(-0.0)
+    assert const(math.nan) is const(math.nan)
+
+
+def test_loads_of_two_buffers_differ() -> None:
+    a, b = buffer("a", f32, (4,)), buffer("a", f32, (4,))
+    assert load(a, (i,)) is load(a, (i,))
+    assert load(a, (i,)) is not load(b, (i,))
+    assert load(a, (i,)) is not load(a, (i,), i < 2)
+
+
+def test_the_truth_of_equality_is_identity() -> None:
+    assert i + 1 == i + 1
+    assert bool(i == j) is False
+    assert bool(i != j) is True
+    assert isinstance(i == j, Binary)
+
+
+def test_other_expressions_have_no_truth_value() -> None:
+    with pytest.raises(TypeError, match="no truth value"):
+        bool(i < j)
+
+
+def test_expressions_are_keys_of_dicts_and_sets() -> None:
+    table = {i: 1, j: 2, x: 3, i + 1: 4}
+    assert table[var("i")] == 1
+    assert table[i + 1] == 4
+    assert i + 2 not in table
+    assert len({i, j, i, x, y}) == 4
+
+
+def test_dead_nodes_leave_the_table() -> None:
+    gc.collect()
+    before = len(_interned)
+    nodes = [var(f"temporary{n}") * 2 + n for n in range(100)]
+    assert len(_interned) >= before + 300
+    del nodes
+    gc.collect()
+    assert len(_interned) <= before
+
+
+def test_expressions_are_neither_pickled_nor_copied() -> None:
+    for function in (pickle.dumps, copy.copy):
+        with pytest.raises(TypeError, match="interned"):
+            function(i)
+
+
+def test_threads_get_the_same_nodes() -> None:
+    """Every thread builds and drops the same expressions while the others do."""
+    workers = 8
+    start = Barrier(workers)
+
+    def build(_: int) -> list[int]:
+        start.wait()
+        for _ in range(200):
+            for n in range(20):
+                assert var("t") * n + (n + 1) is var("t") * n + (n + 1)
+        start.wait()
+        kept.extend(nodes := [var("shared") * n + 1 for n in range(500)])
+        return [id(node) for node in nodes]
+
+    kept: list[object] = []
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(build, range(workers)))
+    assert all(ids == found[0] for ids in found)
+
+
+def test_the_operators_of_python() -> None:
+    assert [str(e) for e in (i + j, i - 1, 2 * i, i // 3, i % 3, -i, x / y, 1 - i)] == [
+        "i + j",
+        "i - 1",
+        "2 * i",
+        "i // 3",
+        "i % 3",
+        "-i",
+        "x / y",
+        "1 - i",
+    ]
+    assert [str(e) for e in (i < j, i <= j, i > j, i >= j, (i < j) & (j < i), ~(i < j))] == [
+        "i < j",
+        "i <= j",
+        "j < i",
+        "j <= i",
+        "i < j and j < i",
+        "not i < j",
+    ]
+    assert str((i < j) | (i == 3)) == "i < j or i == 3"
+    assert (str(minimum(i, 3)), str(maximum(2, i))) == ("min(i, 3)", "max(2, i)")
+    assert (str(1 // i), str(5 % i), str(2.0 / x)) == ("1 // i", "5 % i", "2.0 / x")
+
+
+@given(st.integers(-100, 100), st.integers(-10, 10))
+def test_integer_division_is_floor(a: int, b: int) -> None:
+    quotient, rest = const(a) // b, const(a) % b
+    assert isinstance(quotient, Const)
+    assert isinstance(rest, Const)
+    if b == 0:
+        assert (quotient.value, rest.value) == (0, 0)
+    else:
+        assert (quotient.value, rest.value) == (math.floor(a / b), a - b * math.floor(a / b))
+
+
+def test_constants_fold_and_nothing_else_does() -> None:
+    assert const(2) + 3 is const(5)
+    assert (const(2) < 3) is const(True)
+    assert -const(2.5) is const(-2.5)
+    assert select(True, i, j) is i
+    assert cast(s8, const(300)) is const(44, s8)
+    assert cast(s64, i) is i
+    assert isinstance(i + 0, Binary)
+    assert isinstance(i * 1, Binary)
+    assert isinstance(i - i, Binary)
+
+
+@pytest.mark.parametrize("type_", [t for t in ALL if t.is_integer], ids=str)
+def test_integers_wrap(type_) -> None:
+    highest = const(type_.highest, type_)
+    assert (highest + const(1, type_)).value == type_.lowest
+
+
+@pytest.mark.parametrize("type_", [t for t in ALL if t.is_float], ids=str)
+def test_floats_round_to_their_type(type_) -> None:
+    third = const(1.0, type_) / const(3.0, type_)
+    assert third.value == float(np.asarray(1 / 3, type_.numpy))
+
+
+def test_conversions_of_constants() -> None:
+    assert cast(s8, const(1e9)).value == 127
+    assert cast(u8, const(-3.7)).value == 0
+    assert cast(s32, const(-3.7)).value == -3
+    assert cast(s64, const(math.nan)).value == 0
+    assert cast(s64, const(math.inf)).value == 2**63 - 1
+    assert cast(bf16, const(1.01)).value == 1.0078125
+    assert cast(boolean, const(2)).value is True
+
+
+@pytest.mark.parametrize("op", sorted(BINARY))
+def test_every_binary_operator_folds_special_floats(op: str) -> None:
+    if op in ("floordiv", "mod", "and", "or"):
+        return
+    values = (0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan)
+    for a in values:
+        for b in values:
+            assert isinstance(binary(op, const(a), const(b)), Const)
+
+
+@pytest.mark.parametrize("op", sorted(set(UNARY) - {"not"}))
+def test_every_unary_operator_folds_special_floats(op: str) -> None:
+    for a in (0.0, -0.0, 1.5, -2.0, 1e30, math.inf, -math.inf, math.nan):
+        assert isinstance(unary(op, const(a)), Const)
+
+
+def test_numbers_take_the_type_of_the_other_side() -> None:
+    h = var("h", f16)
+    assert str(h + 1) == "h + f16(1.0)"
+    assert str(2 * var("b", s8)) == "s8(2) * b"
+    assert const(np.int64(3)) is const(3)
+    assert const(np.float32(0.5)) is const(0.5)
+    assert const(np.bool_(True)) is const(True)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: i + x, "add: operands of types s64 and f32; cast one of them"),
+        (lambda: i == x, "eq: operands of types s64 and f32; cast one of them"),
+        (lambda: i & j, "and: needs bool operands, got s64"),
+        (lambda: x // y, "floordiv: not defined on f32"),
+        (lambda: i / j, "div: not defined on s64"),
+        (lambda: ~i, "not: not defined on s64"),
+        (lambda: -(i < j), "neg: not defined on bool"),
+        (lambda: unary("exp", i), "exp: not defined on s64"),
+        (lambda: select(i, x, y), "select: bool and two of one type, got s64, f32, f32"),
+        (lambda: select(i < j, x, i), "select: bool and two of one type, got bool, f32, s64"),
+    ],
+)
+def test_types_that_do_not_agree(build, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        build()
+    assert str(caught.value) == message
+
+
+def test_masks_of_many_conditions() -> None:
+    conditions = (i < 3, const(True), j < 4, i < j)
+    mask = all_of(conditions)
+    assert str(mask) == "i < 3 and j < 4 and i < j"
+    assert conjuncts(mask) == (i < 3, j < 4, i < j)
+    assert all_of([const(True)]) is None
+    assert conjuncts(None) == ()
+
+
+def test_a_load_has_the_type_of_its_buffer() -> None:
+    node = load(buffer("a", f64, (4, 4)), (i, 2), i < 3)
+    assert isinstance(node, Load)
+    assert node.type is f64
+    assert node.index == (i, const(2))

@@ -1,0 +1,282 @@
+"""The simplifier: examples, and the same value on random expressions in random scopes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopes import random_condition, random_integer, random_scope
+from strategies import exprs
+from tilewright.dtypes import bf16, boolean, f32, f64, s8, s16, s32, s64
+from tilewright.facts import Facts
+from tilewright.ir.buffer import buffer
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import (
+    Expr,
+    Load,
+    binary,
+    cast,
+    const,
+    load,
+    maximum,
+    minimum,
+    select,
+    unary,
+    var,
+)
+from tilewright.ir.stmt import (
+    Block,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import variables, walk
+from tilewright.simplify import simplify, simplify_kernel, simplify_stmt
+
+a, b, i, j, n, t = (var(name) for name in "abijnt")
+x, y = var("x", f32), var("y", f32)
+p, q = var("p", boolean), var("q", boolean)
+h = var("h", bf16)
+TRUE, FALSE = const(True, boolean), const(False, boolean)
+# a, b < 4; i < 13; j < 16; t < 100; nothing is known about n
+SCOPE = ((a, 4), (b, 4), (i, 13), (j, 16), (t, 100))
+ints = buffer("ints", s64, (200,))
+floats = buffer("floats", f32, (64, 64))
+
+
+def scope() -> Facts:
+    facts = Facts.empty()
+    for name, extent in SCOPE:
+        facts = facts.loop(name, const(extent))
+    return facts
+
+
+EXAMPLES: list[tuple[Expr, Expr]] = [
+    # sums
+    (i + 1 - i, const(1)),
+    (j + i, i + j),
+    ((i + 1) * 4 - i * 4, const(4)),
+    (t // 4 * 4 + t % 4, t),
+    ((t // 4) % 8 * 4 + t % 4, t % 32),
+    (t - t // 4 * 4, t % 4),
+    (t - t % 4, t // 4 * 4),
+    # products
+    (n * 2 * t - t * n * 2, const(0)),
+    # div and mod
+    ((n * 12 + b) // 4, n * 3),
+    ((n * 12 + t) // 4, n * 3 + t // 4),
+    ((n * 16 + j) % 16, j),
+    ((n * 16 + j + 16) // 16, n + 1),
+    ((n * 4 + b) // 8, n // 2),
+    ((n * 4 + b) % 8, n % 2 * 4 + b),
+    (n // 4 // 8, n // 32),
+    (n % 32 % 8, n % 8),
+    (n % 32 // 4, n // 4 % 8),
+    ((n // 4 + 3) // 2, (n + 12) // 8),
+    (n // -4, -n // 4),
+    (i // 13, const(0)),
+    ((i + 13) // 13, const(1)),
+    (n // 0, const(0)),
+    (n % n, const(0)),
+    # min and max
+    (minimum(i, 14), i),
+    (maximum(i - 20, 0), const(0)),
+    (minimum(minimum(n, 5), 3), minimum(n, 3)),
+    (minimum(n, maximum(n, t)), n),
+    (maximum(n + 4, n + 2), n + 4),
+    (minimum(n + i, n + 3), minimum(i, 3) + n),
+    # comparisons
+    (n * 4 < 49, n < 13),
+    (n * 4 <= 48, n < 13),
+    (const(3) < n * 2, const(2) <= n),
+    (n // 4 < 3, n < 12),
+    (i < 13, TRUE),
+    (i + j < 3, i + j < 3),
+    (n + 1 < n, FALSE),
+    (binary("eq", n * 4, t * 8 + 2), FALSE),
+    (binary("eq", n * 4, t * 8 + 4), binary("eq", n, t * 2 + 1)),
+    # logic
+    ((n < 13) & (n < 10), n < 10),
+    ((n < 13) | (n < 10), n < 13),
+    ((n < 3) & (const(5) < n), FALSE),
+    ((i < 13) & p, p),
+    (p & ~p, FALSE),
+    (~(n < 4), const(4) <= n),
+    (p & q & p, p & q),
+    # select
+    (select(i < 20, n, t), n),
+    (select(p, n, n), n),
+    (select(n < 4, minimum(n, 5), t), select(n < 4, n, t)),
+    (select(p, TRUE, FALSE), p),
+    # casts
+    (cast(s64, cast(s32, i)), i),
+    (cast(s8, cast(s16, n)), cast(s8, n)),
+    (cast(bf16, cast(f32, h)), h),
+    (cast(f64, cast(f32, h)), cast(f64, h)),
+    (cast(f32, cast(bf16, x)), cast(f32, cast(bf16, x))),
+    # floats
+    (x * 1.0, x),
+    (x + const(-0.0), x),
+    (x + 0.0, x + 0.0),
+    (x * 0.0, x * 0.0),
+    (x - x, x - x),
+    (binary("eq", x, x), binary("eq", x, x)),
+    (x / 4.0, x * 0.25),
+    (x / 3.0, x / 3.0),
+    (unary("neg", -x), x),
+    (x + y + x, x + y + x),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), EXAMPLES, ids=lambda e: repr(e))
+def test_examples(before: Expr, after: Expr) -> None:
+    assert simplify(before, scope()) is after
+    assert simplify(after, scope()) is after
+
+
+def test_other_integers_wrap() -> None:
+    small = var("small", s8)
+    one = const(1, s8)
+    assert simplify(small + one - one) is small
+    assert simplify(small < small + one) is not TRUE
+    assert simplify((small * const(4, s8)) // const(4, s8)) is not small
+
+
+def test_the_index_of_a_masked_load_is_simplified_under_its_mask() -> None:
+    masked = load(ints, (minimum(n, 7),), n < 8)
+    assert simplify(masked) is load(ints, (n,), n < 8)
+    assert simplify(load(ints, (i,), i < 13), scope()) is load(ints, (i,))
+
+
+def test_a_mask_stays_under_a_select() -> None:
+    """Both branches are evaluated: without its mask, the load would leave the buffer."""
+    inside = n < 8
+    expr = select(inside, load(ints, (n,), inside), const(0))
+    assert simplify(expr) is expr
+
+
+def test_long_sums_do_not_overflow_the_stack() -> None:
+    total: Expr = x
+    for step in range(3000):
+        total = total * 1.0 + var(f"x{step}", f32)
+    assert not any(node is const(1.0) for node in walk(simplify(total)))
+
+
+def test_every_rewrite_is_traced() -> None:
+    seen: list[tuple[str, Expr, Expr]] = []
+    result = simplify(minimum(i, 14) // 13, scope(), lambda *rewrite: seen.append(rewrite))
+    assert result is const(0)
+    assert ("min-known", minimum(i, 14), i) in seen
+    assert seen[-1] == ("constant-quotient", i // 13, const(0))
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**32))
+def test_integers_keep_their_value(seed: int) -> None:
+    generator = random.Random(seed)
+    place = random_scope(generator)
+    names = place.variables()
+    if generator.random() < 0.6:
+        before = random_integer(generator, names, 4)
+    else:
+        before = random_condition(generator, names, 3)
+    after = simplify(before, place.facts())
+    for state in place.states(generator):
+        assert evaluate(before, state) == evaluate(after, state), (place, before, after, state)
+    assert simplify(after, place.facts()) is after
+
+
+@given(exprs(), st.randoms(use_true_random=False))
+def test_expressions_of_all_types_keep_their_value(before: Expr, generator: random.Random) -> None:
+    after = simplify(before)
+    assert after.type is before.type
+    assert simplify(after) is after
+    if any(isinstance(node, Load) for node in walk(before)):
+        return
+    for _ in range(5):
+        values = {
+            name: const(generator.choice((-3, -1, 0, 1, 2, 7, 0.5)), name.type).value
+            for name in sorted(variables(before), key=lambda v: (v.name, v.type.name))
+        }
+        old, new = evaluate(before, values), evaluate(after, values)
+        assert old == new or (old != old and new != new), (before, after, values)
+
+
+# Statements
+
+
+def store(index: Expr, value: Expr, column: Expr | int = 0) -> Store:
+    return Store(floats, (index, const(column) if isinstance(column, int) else column), value)
+
+
+def same(a: Stmt, b: Stmt) -> bool:
+    return repr(a) == repr(b)
+
+
+def test_a_loop_that_runs_once_becomes_its_body() -> None:
+    once = For(i, const(1), store(i + j, x))
+    assert same(simplify_stmt(once), store(j, x))
+    lanes = For(i, const(1), store(i + j, x), LoopKind.LANE)
+    assert same(simplify_stmt(lanes), For(i, const(1), store(j, x), LoopKind.LANE))
+
+
+def test_a_loop_that_never_runs_vanishes() -> None:
+    never = For(i, const(0), store(i, x))
+    assert same(simplify_stmt(never), Block(()))
+    inner = For(t, const(4), For(j, minimum(14, t * 14 - 49), store(j, x)))
+    assert same(simplify_stmt(inner), Block(()))
+    after = Block((never, store(j, x)))
+    assert same(simplify_stmt(after), store(j, x))
+
+
+def test_conditions_are_resolved() -> None:
+    body = If(i < 13, store(i, x), store(i, y))
+    assert same(simplify_stmt(For(i, const(13), body)), For(i, const(13), store(i, x)))
+    twice = If(n < 4, If(n < 5, store(n, x)))
+    assert same(simplify_stmt(twice), If(n < 4, store(n, x)))
+    other = If(n < 4, store(n, x), If(n < 4, store(n, y)))
+    assert same(simplify_stmt(other), If(n < 4, store(n, x)))
+    empty = If(n < 4, For(i, const(0), store(i, x)), store(n, y))
+    assert same(simplify_stmt(empty), If(const(4) <= n, store(n, y)))
+
+
+def test_lets_are_known_in_the_rest_of_their_block() -> None:
+    tail = If(j < 40, store(j, x))
+    body = Block((Let(j, i * 4), tail))
+    expected = Block((Let(j, i * 4), store(j, x)))
+    assert same(simplify_stmt(For(i, const(10), body)), For(i, const(10), expected))
+
+
+def test_a_compute_loses_masks_and_dims_of_one() -> None:
+    def compute(
+        mask: Expr | None, *dims: Dim, row: Expr, instruction: str | None = None
+    ) -> Compute:
+        source = View(floats, (row, j), mask)
+        out = View(floats, (row, const(0)), None)
+        return Compute("sum", dims, out, (Operand(x, source),), x, "add", instruction)
+
+    row, column, single = Dim(i, const(4)), Dim(j, const(16)), Dim(a, const(1))
+    before = compute((i < 4) & (j < 20), row, column, single, row=i + a)
+    assert same(simplify_stmt(before), compute(None, row, column, row=i))
+    matched = compute(None, row, column, single, row=i + a, instruction="fma")
+    after = simplify_stmt(matched)
+    assert isinstance(after, Compute) and len(after.dims) == 3
+    kept = compute(i + j < 9, row, column, row=i)
+    assert simplify_stmt(kept) is kept
+
+
+def test_nothing_to_do_gives_the_same_object() -> None:
+    body = Block((For(i, const(4), store(i, x * 2.0)), If(n < 3, store(n, x))))
+    kernel = Kernel("k", (), body)
+    assert simplify_kernel(kernel) is kernel
