@@ -55,7 +55,7 @@ class Scope:
         value = evaluate(expr, state)
         if kind == "loop":
             assert name is not None
-            for index in range(min(value, 20)):
+            for index in range(min(value, 9)):
                 yield from self._run({**state, name: index}, step + 1)
         elif kind == "let":
             assert name is not None
@@ -68,7 +68,7 @@ def random_scope(generator: random.Random) -> Scope:
     """Loops, lets and conditions; names are sometimes used again."""
     scope = Scope([])
     names = ["i", "j", "k", "t"]
-    for _ in range(generator.randint(0, 5)):
+    for _ in range(generator.randint(0, 4)):
         known = scope.variables()
         kind = generator.choice(("loop", "loop", "let", "if"))
         again = generator.random() < 0.15

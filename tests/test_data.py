@@ -7,7 +7,7 @@ import pytest
 
 from tilewright import dtypes
 from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, s8, s32, tf32, u8
-from tilewright.interpret import convert
+from tilewright.conversions import convert
 from tilewright.testing import data
 
 

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import dtypes, interpret
+from tilewright.conversions import convert
 from tilewright.dtypes import DType, bf16, boolean, f16, f32, f64, s8, s32, s64, tf32, u8
 from tilewright.errors import ArgumentError, InterpreterFault, UnsupportedError
 from tilewright.interpret import computes, lanes
 from tilewright.interpret.lockstep import Lockstep
+from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import binary_values, unary_values
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Block as LayoutBlock
@@ -138,8 +140,8 @@ def samples(dtype: DType, seed: int = 0) -> Any:
 def test_cast(source: DType, target: DType) -> None:
     values = samples(source)
     if source is tf32:
-        values = interpret.convert(values, f32, tf32)
-    got = interpret.convert(values, source, target)
+        values = convert(values, f32, tf32)
+    got = convert(values, source, target)
     assert got.dtype == target.numpy
     scalar = float if source.is_float else int
     for value, result in zip(values, got, strict=True):
@@ -172,7 +174,7 @@ def test_binary_agrees_with_folding(op: str, dtype: DType) -> None:
         folded = ir.binary(op, ir.const(int(x), dtype), ir.const(int(y), dtype))
         assert isinstance(folded, ir.Const)
         # Constants of tf32 keep the digits of f32: round them.
-        expected = interpret.convert(folded.value, f32, tf32) if dtype is tf32 else folded.value
+        expected = convert(folded.value, f32, tf32) if dtype is tf32 else folded.value
         np.testing.assert_array_equal(float(value), float(expected), err_msg=f"{x}, {y}")
 
 
@@ -184,7 +186,7 @@ def test_unary_agrees_with_folding(op: str, dtype: DType) -> None:
     if op in ir.FLOAT_ONLY_UNARY and not dtype.is_float:
         return
     numbers = np.array([0.5, 1, 2, 2.5, 7] if dtype.is_float else [0, 1, 5, 127, 128])
-    values = interpret.convert(numbers, f64 if dtype.is_float else s64, dtype)
+    values = convert(numbers, f64 if dtype.is_float else s64, dtype)
     with np.errstate(all="ignore"):
         got = unary_values(op, dtype, values)
     for x, value in zip(values.tolist(), got, strict=True):
@@ -315,9 +317,10 @@ def test_unrolled_stores_share_lanes() -> None:
     np.testing.assert_array_equal(run(body, out), [range(8), range(1, 9)])
 
 
-def test_unknown_function_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="does not know the function 'teleport'"):
-        run(Call("teleport", ()), vector("out", 1))
+@pytest.mark.parametrize("function", ["teleport", "barrier"])
+def test_unknown_function_is_refused(function: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"does not know the function '{function}'"):
+        run(Call(function, ()), vector("out", 1))
 
 
 # Lockstep: loops run as lanes exactly when the result is the serial one.
@@ -374,7 +377,12 @@ def test_tiles_with_accumulators_of_their_own(limit: int, monkeypatch: pytest.Mo
         kind=LoopKind.PARALLEL,
     )
     expected = np.add.accumulate(given, axis=1)[:, -1]
+    writes = []
+    write = Memory.write
+    monkeypatch.setattr(Memory, "write", lambda *args: writes.append(write(*args)))
     np.testing.assert_array_equal(run(body, out, a=(a, given)), expected)
+    if limit == 2**22:
+        assert len(writes) == 1 + 30 + 1  # all tiles at once
 
 
 def test_chunked_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,7 +439,7 @@ def test_integer_reductions_wrap(combiner: str, dtype: DType) -> None:
     if combiner == "mul":
         total = [0, 0, 0]  # the output starts at zero
     wrapped = np.array([t % 2**64 for t in total], np.uint64).astype(np.int64)
-    expected = interpret.convert(wrapped, s64, dtype)
+    expected = convert(wrapped, s64, dtype)
     np.testing.assert_array_equal(run(op, out, x=(x, given)), expected)
 
 
@@ -739,6 +747,14 @@ def test_race_of_a_write_after_a_read() -> None:
     body = loop(i, 4, Store(out, (i,), ir.load(out, (i + 1,))), kind=LoopKind.PARALLEL)
     text = faults(body, Param(out, "inout"))
     assert "iteration i=0 reads the element at offset 1 and iteration i=1 writes it" in text
+
+
+def test_race_with_the_first_of_several_readers() -> None:
+    out = vector("out", 4, s64)
+    last = ir.load(out, (ir.const(3),))
+    body = loop(i, 4, Store(out, (i,), last + i), kind=LoopKind.PARALLEL)
+    text = faults(body, Param(out, "inout"))
+    assert "iteration i=0 reads the element at offset 3 and iteration i=3 writes it" in text
 
 
 def test_race_on_a_reduction() -> None:

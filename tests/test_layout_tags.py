@@ -86,12 +86,9 @@ def test_round_trips(case: tuple[Tag, tuple[int, ...]]) -> None:
     tag, shape = case
     assert parse_tag(str(tag), len(shape)) == tag
     layout = layout_of(str(tag), shape)
-    found = tag_of(layout, shape)
-    # The first inner block right behind the outer one of the same dim cannot be told from it only
-    # if that were one block; they are two, so the text comes back whole.
-    assert found == str(tag)
+    assert tag_of(layout, shape) == str(tag)
     padded = layout.padded_shape(len(shape))
-    assert all(0 <= have - need for have, need in zip(padded, shape, strict=True))
+    assert all(have - need >= 0 for have, need in zip(padded, shape, strict=True))
 
 
 def test_no_tag_for_gaps_offsets_and_broadcasts() -> None:
@@ -132,7 +129,7 @@ def test_refusals(tag: str, letters: str | None, start: int, text: str) -> None:
 
 
 def test_near_misses_are_suggested() -> None:
-    with pytest.raises(LayoutError, match="did you mean nhwc?"):
+    with pytest.raises(LayoutError, match="did you mean nhwc"):
         layout_of("nhvc", SHAPE, "nchw")
-    with pytest.raises(LayoutError, match="did you mean nChw16c?"):
+    with pytest.raises(LayoutError, match="did you mean nChw16c"):
         layout_of("nChv16c", SHAPE, "nchw")

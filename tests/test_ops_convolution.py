@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_runs import execute, integers, rounded
 
+from op_runs import execute, integers, rounded
 from tilewright.dtypes import bf16, f16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.layout.roles import Role, roles

@@ -124,7 +124,7 @@ def test_a_rule_keeps_the_value(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_a_rule_describes_is_simplified(rule: Rule) -> None:
-    """With constants for its constants, the pattern becomes another expression of the same value."""
+    """With constants in it, the pattern becomes another expression of the same value."""
     generator = random.Random(rule.name)
     simplified = tested = 0
     for type_ in types_of(rule):

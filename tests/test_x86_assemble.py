@@ -151,7 +151,7 @@ def test_what_cannot_be_loaded() -> None:
         Program(code, ("kernel", "absent"))
     unknown = assemble("declare void @nowhere()\ndefine void @f() {\n call void @nowhere()\n"
                        " ret void\n}", "x86-64")  # fmt: skip
-    with pytest.raises(CompilationError, match="nowhere|materialize"):
+    with pytest.raises(CompilationError, match=r"nowhere|materialize"):
         Program(unknown, ("f",))
 
 

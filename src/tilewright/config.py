@@ -1,13 +1,13 @@
-"""Every setting, and the environment variable that gives it; no other module reads the environment.
+"""Every setting, and its environment variable; no other module reads the environment.
 
-| variable               | meaning                                              | default                |
-| ---------------------- | ---------------------------------------------------- | ---------------------- |
-| `TILEWRIGHT_DEBUG`      | 0 to 5: how much is printed while compiling          | 0                      |
-| `TILEWRIGHT_CACHE`      | 0 keeps compiled kernels in memory only              | 1                      |
-| `TILEWRIGHT_CACHE_DIR`  | where compiled kernels are stored                    | the user's cache folder |
-| `TILEWRIGHT_CACHE_SIZE` | bytes they may take there; K, M, G stand for 2^10..  | 512M                   |
-| `TILEWRIGHT_THREADS`    | threads that run one kernel, the caller's included   | the process's cores    |
-| `TILEWRIGHT_SPIN_US`    | microseconds an idle worker spins before it sleeps   | 1000                   |
+| variable                | meaning                                            | default           |
+| ----------------------- | -------------------------------------------------- | ----------------- |
+| `TILEWRIGHT_DEBUG`      | 0 to 5: how much is printed while compiling        | 0                 |
+| `TILEWRIGHT_CACHE`      | 0 keeps compiled kernels in memory only            | 1                 |
+| `TILEWRIGHT_CACHE_DIR`  | where compiled kernels are stored                  | user's cache      |
+| `TILEWRIGHT_CACHE_SIZE` | bytes they may take there; K, M, G: 2^10, ...      | 512M              |
+| `TILEWRIGHT_THREADS`    | threads that run one kernel, the caller's included | process's cores   |
+| `TILEWRIGHT_SPIN_US`    | microseconds an idle worker spins before it sleeps | 1000              |
 
 A variable that is set to the empty string counts as not set.
 """

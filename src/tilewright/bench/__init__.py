@@ -1,4 +1,7 @@
-"""Benchmarks: what to measure.
+"""Benchmarks: what to measure, against what, how, and what came out.
 
-- `catalog`: the sets of problems that ship (``sets/``).
+In reading order: `catalog` (the sets of problems that ship, in ``sets/``), `torch_tensors`,
+`peer_contraction`, `peer_streaming` and `peer` (the same work in PyTorch), `peaks` (what the
+machine can do at most), `measure` (timing), `benchmark` (one case, to a row), `report` (rows to a
+table or JSON), `roofline` (rows to a plot).
 """

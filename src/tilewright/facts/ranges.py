@@ -26,6 +26,7 @@ class Ranges:
     __slots__ = (
         "_answers",
         "_atom_answers",
+        "_by_atom",
         "_constraints",
         "_lets",
         "_ranges",
@@ -44,6 +45,7 @@ class Ranges:
         self._forget_answers()
 
     def _forget_answers(self) -> None:
+        self._by_atom: dict[Expr, list[tuple[int, Affine]]] | None = None
         self._answers: dict[Expr, Interval] = {}
         self._atom_answers: dict[Expr, Interval] = {}
         self._upper_answers: dict[tuple[Affine, int], int | None] = {}
@@ -97,7 +99,18 @@ class Ranges:
         """Whether anything but the ranges of its atoms is known about the sum."""
         if not form.terms:
             return False
-        return bool(self._constraints) or any(_has_relations(atom) for atom in form.terms)
+        by_atom = self._constraints_by_atom()
+        return any(atom in by_atom or _has_relations(atom) for atom in form.terms)
+
+    def _constraints_by_atom(self) -> dict[Expr, list[tuple[int, Affine]]]:
+        """For each atom, the constraints on it and its coefficient in each."""
+        if self._by_atom is None:
+            by_atom: dict[Expr, list[tuple[int, Affine]]] = {}
+            for constraint in self._constraints:
+                for atom, coefficient in constraint.terms.items():
+                    by_atom.setdefault(atom, []).append((coefficient, constraint))
+            self._by_atom = by_atom
+        return self._by_atom
 
     def _interval(self, form: Affine) -> Interval:
         lo: int | None = form.constant
@@ -145,23 +158,29 @@ class Ranges:
                 elif len(known) == 2:
                     yield max(known)
             for relation in _relations(atom):
-                yield from self._eliminate(form, self.expanded(relation), depth)
-        for constraint in self._constraints:
-            yield from self._eliminate(form, constraint, depth)
+                constraint = self.expanded(relation)
+                for shared, factor in constraint.terms.items():
+                    own = form.terms.get(shared, 0)
+                    if own * factor < 0:
+                        yield self._eliminate(form, own, constraint, factor, depth)
+        by_atom = self._constraints_by_atom()
+        for atom, coefficient in form.terms.items():
+            for factor, constraint in by_atom.get(atom, ()):
+                if coefficient * factor < 0:
+                    yield self._eliminate(form, coefficient, constraint, factor, depth)
 
-    def _eliminate(self, form: Affine, constraint: Affine, depth: int) -> Iterator[int | None]:
-        tried: set[tuple[int, int]] = set()
-        for atom, coefficient in constraint.terms.items():
-            own = form.terms.get(atom, 0)
-            if own * coefficient >= 0:
-                continue
-            common = gcd(own, coefficient)
-            times, factor = abs(coefficient) // common, abs(own) // common
-            if (times, factor) in tried:
-                continue
-            tried.add((times, factor))
-            bound = self._upper(form.scaled(times).plus(constraint, factor), depth - 1)
-            yield None if bound is None else bound // times
+    def _eliminate(
+        self, form: Affine, coefficient: int, constraint: Affine, factor: int, depth: int
+    ) -> int | None:
+        """The bound of ``form`` plus as much of the constraint as cancels an atom.
+
+        It has ``coefficient`` in the form and ``factor``, of the other sign, in the constraint.
+        """
+        common = gcd(coefficient, factor)
+        times = abs(factor) // common
+        rest = form.scaled(times).plus(constraint, abs(coefficient) // common)
+        bound = self._upper(rest, depth - 1)
+        return None if bound is None else bound // times
 
     # Bounds of atoms
 

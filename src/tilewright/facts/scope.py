@@ -10,6 +10,7 @@ from tilewright.facts.affine import Affine, affine
 from tilewright.facts.intervals import Interval
 from tilewright.facts.ranges import Ranges
 from tilewright.ir.expr import COMPARISONS, Binary, Const, Expr, Load, Select, Unary, Var, unary
+from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import variables, walk
 
 _Value = TypeVar("_Value")
@@ -21,10 +22,20 @@ class Facts(Ranges):
     A variable that is introduced again hides the one of that name: what was known is forgotten.
     Conditions on memory are not kept, since a store may make them false.
 
-    ``simplified`` is where `tilewright.simplify` remembers its results under these facts.
+    The larger scopes are remembered: the same step from the same facts gives the same object, with
+    all that was found out under it. ``simplified`` and ``settled`` are where `tilewright.simplify`
+    remembers its results under these facts.
     """
 
-    __slots__ = ("_alternatives", "_assumed", "_known", "_mentioned", "_ties", "simplified")
+    __slots__ = (
+        "_alternatives",
+        "_inner",
+        "_known",
+        "_mentioned",
+        "_ties",
+        "settled",
+        "simplified",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,9 +43,10 @@ class Facts(Ranges):
         # known conditions of which one part follows once another is known to be false
         self._alternatives: tuple[Binary, ...] = ()
         self._mentioned: frozenset[Var] = frozenset()
-        self._assumed: dict[Expr, Facts] = {}
+        self._inner: dict[Expr | tuple[str, Var, Expr], Facts] = {}
         self._ties: list[frozenset[Var]] | None = None
         self.simplified: dict[Expr, Expr] = {}
+        self.settled: set[Stmt] = set()  # statements that cannot be simplified further
 
     @staticmethod
     def empty() -> Facts:
@@ -43,6 +55,13 @@ class Facts(Ranges):
 
     def loop(self, var: Var, extent: Expr) -> Facts:
         """Inside ``for var in range(extent)``: ``var`` is in [0, extent)."""
+        key = ("loop", var, extent)
+        found = self._inner.get(key)
+        if found is None:
+            found = self._inner[key] = self._in_loop(var, extent)
+        return found
+
+    def _in_loop(self, var: Var, extent: Expr) -> Facts:
         result = self._introducing(var)
         greatest = self.bounds(extent)[1]
         result._ranges[var] = (0, None if greatest is None else greatest - 1)
@@ -56,6 +75,13 @@ class Facts(Ranges):
 
     def bind(self, var: Var, value: Expr) -> Facts:
         """After ``let var = value``."""
+        key = ("let", var, value)
+        found = self._inner.get(key)
+        if found is None:
+            found = self._inner[key] = self._behind_let(var, value)
+        return found
+
+    def _behind_let(self, var: Var, value: Expr) -> Facts:
         result = self._introducing(var)
         names = variables(value)
         if value.type.is_integer:
@@ -76,14 +102,14 @@ class Facts(Ranges):
         """Where ``condition`` holds (or, with ``truth`` false, does not)."""
         if not truth:
             condition = unary("not", condition)
-        found = self._assumed.get(condition)
+        found = self._inner.get(condition)
         if found is None:
             found = self._copy()
             found._learn(condition, True)
             for alternative in found._alternatives:
                 found._learn_remaining(alternative, found._known[alternative])
             found._forget_answers()
-            self._assumed[condition] = found
+            self._inner[condition] = found
         return found
 
     def related(self, names: frozenset[Var]) -> frozenset[Var]:

@@ -1,12 +1,11 @@
 """The reference interpreter: runs any stage of a kernel on numpy, and finds what it does wrong.
 
-In reading order: `run` (statements), `computes` (structured ops), `values` (expressions), `casts`
-(conversion between types), `lanes` (iterations in lockstep, and the text of faults), `lockstep`
-(which loops may run so), `memory` (flat memory and its checks), `races` (parallel loops).
+In reading order: `run` (statements), `computes` (structured ops), `values` (expressions), `lanes`
+(iterations in lockstep, and the text of faults), `lockstep` (which loops may run so), `memory`
+(flat memory and its checks), `races` (parallel loops).
 """
 
-from tilewright.interpret.casts import convert
 from tilewright.interpret.memory import pack, unpack
 from tilewright.interpret.run import run
 
-__all__ = ["convert", "pack", "run", "unpack"]
+__all__ = ["pack", "run", "unpack"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f64, s64
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.casts import convert
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import Evaluator

@@ -19,10 +19,8 @@ from tilewright.interpret.memory import Memory, Storage
 from tilewright.interpret.races import CONCURRENT, ParallelRun
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Kernel, Let, Stmt, Store
-
-# Functions that change nothing a kernel can see. Their addresses may lie anywhere.
-_WITHOUT_EFFECT = frozenset({"prefetch"})
 
 
 def run(kernel: Kernel, arrays: dict[str, Any]) -> None:
@@ -85,7 +83,12 @@ class _Interpreter:
         self._memory.store(stmt.buffer, index, value, Site(stmt, frame))
 
     def _call(self, stmt: Call, frame: Frame) -> None:
-        if stmt.function not in _WITHOUT_EFFECT:
+        function = FUNCTIONS.get(stmt.function)
+        if (
+            function is None
+            or function.effects
+            or any(parameter.access not in ("value", "none") for parameter in function.parameters)
+        ):
             raise UnsupportedError(
                 f"the interpreter does not know the function {stmt.function!r}",
                 cure="run a stage from before it was introduced",

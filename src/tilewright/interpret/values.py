@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f32, f64, s64
-from tilewright.interpret.casts import convert
 from tilewright.interpret.lanes import Frame, Site, fault
 from tilewright.interpret.memory import Memory
 from tilewright.ir.expr import (
@@ -225,5 +225,5 @@ class Evaluator:
         found = self._constants.get(node)
         if found is None:
             source = f64 if node.type.is_float else s64
-            found = self._constants[node] = convert(node.value, source, node.type)[()]
+            found = self._constants[node] = convert(np.asarray(node.value), source, node.type)[()]
         return found

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from tilewright.conversions import rounded
 from tilewright.dtypes import DType, boolean, f32, s64
 
 if TYPE_CHECKING:
@@ -276,10 +277,7 @@ def _as_type(value: Any, type: DType) -> Any:
         wrapped = int(value) & (2**type.bits - 1)
         signed = type.kind == "int" and wrapped >= 2 ** (type.bits - 1)
         return wrapped - 2**type.bits if signed else wrapped
-    if type.bits == 64:
-        return float(value)
-    with np.errstate(all="ignore"):
-        return float(np.asarray(float(value)).astype(type.numpy))
+    return rounded(value, type)
 
 
 def var(name: str, type: DType = s64) -> Var:

@@ -47,8 +47,8 @@ class Role:
 class Instruction:
     """``out combiner= product of operands``, each converted to the output's type, over ``dims``.
 
-    ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how to
-    emit it: an LLVM intrinsic, or a generic operation on vectors.
+    ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how
+    to emit it: an LLVM intrinsic, or a generic operation on vectors.
     """
 
     name: str

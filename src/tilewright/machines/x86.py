@@ -20,6 +20,18 @@ def _multiply_add(dtype: DType, lanes: int, feature: str) -> Instruction:
     return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
 
 
+def _multiply_add_lanes(dtype: DType, lanes: int, feature: str) -> Instruction:
+    """``out[n] += a[n] * b[n]``: both operands have a value per lane."""
+    row = (Step("n", lanes, 1),)
+    operands = (Role("a", dtype, row), Role("b", dtype, row))
+    name = f"fma_lanes_{dtype}x{lanes}"
+    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
+
+
+def _multiply_adds(dtype: DType, lanes: int, feature: str) -> tuple[Instruction, ...]:
+    return _multiply_add(dtype, lanes, feature), _multiply_add_lanes(dtype, lanes, feature)
+
+
 def _dot(
     name: str, types: tuple[DType, DType, DType], lanes: int, group: int, feature: str, emit: str
 ) -> Instruction:
@@ -66,9 +78,22 @@ def _tile_dot(
 _BF16 = (f32, bf16, bf16)
 _U8S8 = (s32, u8, s8)
 
-SSE42 = (_multiply_add(f32, 4, "sse4.2"), _multiply_add(f64, 2, "sse4.2"))
-AVX2 = (_multiply_add(f32, 8, "fma"), _multiply_add(f64, 4, "fma"))
-AVX512 = (_multiply_add(f32, 16, "avx512f"), _multiply_add(f64, 8, "avx512f"))
+# Integers have no fused form: a multiplication and an addition.
+SSE42 = (
+    *_multiply_adds(f32, 4, "sse4.2"),
+    *_multiply_adds(f64, 2, "sse4.2"),
+    *_multiply_adds(s32, 4, "sse4.2"),
+)
+AVX2 = (
+    *_multiply_adds(f32, 8, "fma"),
+    *_multiply_adds(f64, 4, "fma"),
+    *_multiply_adds(s32, 8, "avx2"),
+)
+AVX512 = (
+    *_multiply_adds(f32, 16, "avx512f"),
+    *_multiply_adds(f64, 8, "avx512f"),
+    *_multiply_adds(s32, 16, "avx512f"),
+)
 AVX512_VNNI = (
     _dot("vpdpbusd_512", _U8S8, 16, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.512"),
     _dot("vpdpbusd_256", _U8S8, 8, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.256"),

@@ -4,5 +4,5 @@ In reading order: `domain` (dims, sliding windows as index expressions), `attrib
 `elementwise_functions` (what modifies a result), `epilogue` (the compute that does it), `op` and
 `attribute_arguments` (what all ops share), `contraction` (``C = epilogue(sum of A * B)``); then one
 constructor each: `convolution` (three directions as three views), `matmul`, `pooling`, `reduction`,
-`elementwise`, `reorder`; and `arguments`, the calls that users write.
+`elementwise`, `reorder`; and `epilogue_elements` and `arguments`, what users write.
 """

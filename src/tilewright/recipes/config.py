@@ -23,7 +23,6 @@ class ContractionConfig:
     - ``pack_a``: the loop whose part of A is copied (with padding resolved and types converted), or
       "" for reading A where it is
     - ``pack_b``: whether B is packed in the order it is read
-    - ``parallel``: how many of the outermost loops run on threads
     """
 
     instruction: str
@@ -36,7 +35,6 @@ class ContractionConfig:
     fuse: tuple[tuple[str, str, str], ...] = ()
     pack_a: str = ""
     pack_b: bool = True
-    parallel: int = 1
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -44,16 +42,11 @@ class ContractionConfig:
 
 @dataclass(frozen=True)
 class StreamingConfig:
-    """How an op without a contraction runs on a CPU.
+    """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
+    vectors per step."""
 
-    ``lanes``: the dim across vector lanes ("" for none); ``vector``: elements per vector;
-    ``unroll``: vectors per step; ``parallel``: how many of the outermost loops run on threads.
-    """
-
-    lanes: str
     vector: int
     unroll: int = 1
-    parallel: int = 1
 
 
 Config = ContractionConfig | StreamingConfig

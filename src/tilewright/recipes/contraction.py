@@ -10,6 +10,7 @@ becomes vector loops) -> parallel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
@@ -20,16 +21,14 @@ from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import default_config
+from tilewright.recipes.model import Shape, default_config, lanes_of, shape_of
 from tilewright.recipes.roles import extents, find_compute, has_compute, roles, strides
 from tilewright.recipes.schedule import Schedule
-from tilewright.recipes.streaming import lower_rest
+from tilewright.recipes.streaming import lower_rest, parallelize_outermost
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.promote import promote
 from tilewright.schedule.tensorize import tensorize
@@ -48,57 +47,72 @@ def is_contraction(kernel: Kernel) -> bool:
     return main.combiner == "add" and len(main.operands) >= 2 and bool(roles(main).k)
 
 
-def choose(kernel: Kernel, machine: Machine, prepack: str | None) -> ContractionConfig:
-    """The default config. ``prepack`` names the argument that may be packed beforehand."""
+def candidates(
+    kernel: Kernel, machine: Machine, prepack: str | None
+) -> tuple[ContractionConfig, ...]:
+    """Configs in the order in which they should be tried: the model's choice, then plain vector
+    code, which takes operands as they lie. ``prepack`` names the argument that may be packed
+    beforehand."""
     kernel = drop_unit_dims(kernel)
     fuse = _fusable(kernel)
     kernel = _fused(kernel, fuse)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
-    instruction, k = choose_instruction(main, machine)
-    convert = any(
-        operand.view.buffer.dtype is not instruction.operands[0].dtype
-        for operand in main.operands[:1]
-    )
-    return default_config(
-        main,
-        out,
-        instruction,
+    shape = shape_of(main, out)
+    vector = machine.lanes(main.out.buffer.dtype)
+    lanes = lanes_of(shape, vector)
+    ready = prepack == main.operands[1].view.buffer.name
+    plain = default_config(shape, machine, None, lanes, vector, fuse=fuse, pack_b=ready)
+    instruction, k = choose_instruction(main, machine, shape, lanes, vector)
+    if instruction is None:
+        return (plain,)
+    types = {role.dtype for role in instruction.operands}
+    chosen = default_config(
+        shape,
         machine,
+        instruction,
+        lanes,
+        vector,
         fuse=fuse,
         k=k,
-        pack_b=_wants_packing(main, instruction, prepack),
-        convert_a=convert,
+        pack_b=ready or _wants_packing(main, instruction, lanes),
+        convert_a=main.operands[0].view.buffer.dtype not in types,
     )
+    return (chosen, plain)
 
 
-def choose_instruction(main: Compute, machine: Machine) -> tuple[Instruction, str]:
-    """The multiply-add for ``main``, and the reduced dim that it adds up ("" for none)."""
-    a, b = (operand.view for operand in main.operands[:2])
+def choose_instruction(
+    main: Compute, machine: Machine, shape: Shape, lanes: str, vector: int
+) -> tuple[Instruction | None, str]:
+    """The multiply-add for ``main`` with ``lanes`` across its lanes, and the reduced dim that it
+    adds up ("" for none). None: no operand lies so that an instruction can take it as it is."""
+    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
     total = main.out.buffer.dtype
-    near = [
-        name
-        for name, step in strides(main, a).items()
-        if step == 1 and name in roles(main).k
-    ]
-    for candidate in machine.products(total, a.buffer.dtype, b.buffer.dtype):
-        if "m" in candidate.sizes:
+    step = shape.a.get(lanes)
+    if step not in (0, 1):
+        return None, ""
+    # B is packed, so that it lies as the instruction wants; A is read where it is.
+    mask = main.operands[0].view.mask
+    masked = {v.name for v in variables(mask)} if mask is not None else set()
+    near = [d for d in shape.roles.k if shape.a.get(d) == 1 and d not in masked]
+    for candidate in machine.products(total, a, b):
+        if "m" in candidate.sizes or candidate.sizes["n"] != vector:
             continue
-        if "k" not in candidate.sizes:
-            return candidate, ""
-        if near:
+        group = candidate.sizes.get("k", 1)
+        if group > 1 and step == 0 and near and shape.sizes[near[0]] % group == 0:
             return candidate, near[0]
+    form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
     for candidate in machine.products(total, total, total):
-        return candidate, ""
-    raise ScheduleError(f"{machine.name} has no multiply-add in {total}")
+        if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
+            return candidate, ""
+    return None, ""
 
 
-def _wants_packing(main: Compute, instruction: Instruction, prepack: str | None) -> bool:
-    """B is packed when that can be done beforehand, or when it does not lie as is needed."""
+def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
+    """Whether B lies otherwise than the instruction takes it."""
     b = main.operands[1].view
-    if prepack == b.buffer.name:
+    if "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype:
         return True
-    near = [d for d in roles(main).n if strides(main, b).get(d) == 1]
-    return not near or "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype
+    return strides(main, b).get(lanes) not in (0, 1)
 
 
 def _fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
@@ -110,7 +124,7 @@ def _fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
         main = find_compute(kernel, MAIN)
         parts = roles(main)
         for part in (parts.m, parts.n, parts.k, parts.batch):
-            for outer, inner in zip(part, part[1:], strict=False):
+            for outer, inner in pairwise(part):
                 name = f"{outer}_{inner}"
                 try:
                     kernel = fuse_dims(kernel, outer, inner, name)
@@ -136,29 +150,36 @@ def schedule(
     """Carries ``config`` out."""
     result = Schedule(kernel)
     result.stage("naive", kernel)
-    instruction = machine.instruction(config.instruction)
+    instruction = machine.instruction(config.instruction) if config.instruction else None
+    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     result.stage("fused", _fused(drop_unit_dims(kernel), config.fuse))
     main = find_compute(result.kernel, MAIN)
     _check(config, main, instruction)
     if config.pack_b:
-        _pack_b(result, config, instruction, main, prepack)
+        _pack_b(result, config, instruction, vector, main, prepack)
     kept = roles(main).kept
     sizes = {d: config.tile.get(d, 1) for d in kept}
     storage = [d for d in kept if d in config.tile and d != config.lanes]
     tiled = tile_and_fuse(
-        result.kernel, RESULT, sizes, config.order, storage=(*storage, config.lanes)
+        result.kernel,
+        RESULT,
+        sizes,
+        config.order,
+        producers=("init", MAIN),
+        storage=(*storage, config.lanes),
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     result.stage("tiled", tile(tiled, MAIN, step, config.reduce_order))
     result.stage("promoted", _promote_a(result.kernel, config, instruction, main))
     result.stage("partitioned", _partitioned(result.kernel, config, main))
-    result.stage("tensorized", _tensorized(result.kernel, config, instruction))
-    result.stage("lowered", _lowered(result.kernel, config, machine))
-    result.stage("parallel", _parallel(result.kernel, config, extents(main)))
+    if instruction is not None:
+        result.stage("tensorized", _tensorized(result.kernel, config, instruction))
+    result.stage("lowered", _lowered(result.kernel, config, vector))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine.cores))
     return result
 
 
-def _check(config: ContractionConfig, main: Compute, instruction: Instruction) -> None:
+def _check(config: ContractionConfig, main: Compute, instruction: Instruction | None) -> None:
     """Refuses a config that names dims the op does not have."""
     dims = extents(main)
     kept, reduced = set(roles(main).kept), set(roles(main).k)
@@ -178,9 +199,9 @@ def _check(config: ContractionConfig, main: Compute, instruction: Instruction) -
                     why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
                     cure="choose one of " + ", ".join(sorted(allowed)),
                 )
-    if ("k" in instruction.sizes) != bool(config.k):
+    if (instruction is not None and "k" in instruction.sizes) != bool(config.k):
         raise ScheduleError(
-            f"the instruction {instruction.name} and k={config.k!r} do not go together",
+            f"the instruction {config.instruction!r} and k={config.k!r} do not go together",
             where=f"config {config!r}",
             cure="name the reduced dim for a dot product, and none for a multiply-add",
         )
@@ -189,15 +210,16 @@ def _check(config: ContractionConfig, main: Compute, instruction: Instruction) -
 def _pack_b(
     result: Schedule,
     config: ContractionConfig,
-    instruction: Instruction,
+    instruction: Instruction | None,
+    vector: int,
     main: Compute,
     prepack: str | None,
 ) -> None:
     """Lays B out in the order in which the register tile reads it."""
     view = main.operands[1].view
     used = [d for d, step in strides(main, view).items() if step != 0]
-    group, vector = instruction.sizes.get("k", 1), instruction.sizes["n"]
-    wanted = instruction.operands[1].dtype
+    group = instruction.sizes.get("k", 1) if instruction is not None else 1
+    wanted = instruction.operands[1].dtype if instruction is not None else view.buffer.dtype
     width = -(-config.tile.get(config.lanes, 1) // vector) * vector
     rows = [d for d in used if d in config.tile and d != config.lanes]
     outer = [d for d in config.order if d in used and d not in rows]
@@ -228,9 +250,9 @@ def _pack_b(
 
 
 def _promote_a(
-    kernel: Kernel, config: ContractionConfig, instruction: Instruction, main: Compute
+    kernel: Kernel, config: ContractionConfig, instruction: Instruction | None, main: Compute
 ) -> Kernel:
-    if not config.pack_a:
+    if not config.pack_a or instruction is None:
         return kernel
     view = main.operands[0].view
     wanted: DType = instruction.operands[0].dtype
@@ -302,25 +324,14 @@ def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruct
     return tensorize(kernel, MAIN, instruction, dims)
 
 
-def _lowered(kernel: Kernel, config: ContractionConfig, machine: Machine) -> Kernel:
+def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
-    vector = machine.instruction(config.instruction).sizes["n"]
     kernel = lower_computes(
         kernel,
-        ["init", RESULT],
+        ["init", MAIN, RESULT],
         vector=config.lanes,
         lanes=vector,
-        unroll=(*config.tile, config.lanes),
+        order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),
+        unroll=(*config.tile, *config.step, config.lanes),
     )
     return lower_rest(kernel)
-
-
-def _parallel(kernel: Kernel, config: ContractionConfig, sizes: dict[str, int]) -> Kernel:
-    loops = [_loop_name(d, config, sizes) for d in config.order[: config.parallel]]
-    names = [name for name in loops if name is not None]
-    while names:
-        try:
-            return parallelize(kernel, names)
-        except ScheduleError:
-            names.pop()
-    return kernel

@@ -55,21 +55,19 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
     )
 
 
-def lanes_of(shape: Shape, instruction: Instruction) -> str:
-    """The dim across vector lanes: an N dim, or for depthwise a batch dim; where C is contiguous."""
-    vector = instruction.sizes["n"]
-
-    def rank(dim: str) -> tuple[float, int, int]:
+def lanes_of(shape: Shape, vector: int) -> str:
+    """The dim across vector lanes: one along which A is one value (a broadcast) or contiguous, that
+    fills the lanes, and along which C is contiguous."""
+    best: tuple[tuple[int, float, int, int], str] | None = None
+    for dim in shape.roles.kept:
         size = shape.sizes[dim]
-        filled = size / (math.ceil(size / vector) * vector)
-        return (round(filled, 1), int(shape.c.get(dim) == 1), size)
-
-    candidates = shape.roles.n or shape.roles.batch or shape.roles.m
-    best = max(candidates, key=rank)
-    # A group of few channels fills few lanes; the groups themselves fill them if they lie so.
-    if shape.sizes[best] == 1 and shape.roles.batch:
-        best = max(shape.roles.batch, key=rank)
-    return best
+        filled = round(size / (math.ceil(size / vector) * vector), 1)
+        easy = shape.a.get(dim) in (0, 1)
+        key = (int(easy), filled, int(shape.c.get(dim) == 1), int(dim in shape.roles.n))
+        if best is None or key > best[0]:
+            best = (key, dim)
+    assert best is not None
+    return best[1]
 
 
 def register_tile(
@@ -134,8 +132,9 @@ def rows_of(shape: Shape, lanes: str) -> str | None:
     return min(others, key=lambda d: (shape.a.get(d) or 2**40, -shape.sizes[d]))
 
 
-def loop_order(shape: Shape, lanes: str, rows: str | None, tile: Mapping[str, int],
-               machine: Machine) -> tuple[str, ...]:
+def loop_order(
+    shape: Shape, lanes: str, rows: str | None, tile: Mapping[str, int], machine: Machine
+) -> tuple[str, ...]:
     """Loops over tiles, outermost first: whichever operand is read again from L2 or beyond costs
     least. The lanes' loop goes outside when sweeping all of B for every row tile is dearer."""
     r = shape.roles
@@ -153,15 +152,12 @@ def loop_order(shape: Shape, lanes: str, rows: str | None, tile: Mapping[str, in
     return (*batch, *spatial, *columns, lanes)
 
 
-def reduction_steps(
-    shape: Shape, instruction: Instruction, k: str, accumulators: int
-) -> dict[str, int]:
+def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict[str, int]:
     """How far the innermost reduced dim is unrolled."""
     dims = reduced_order(shape)
     if not dims:
         return {}
     inner = k or dims[-1]
-    group = instruction.sizes.get("k", 1)
     size = shape.sizes[inner]
     wanted = max(1, min(8, BODY // max(accumulators, 1))) * group
     if size <= 2 * wanted:
@@ -188,19 +184,18 @@ def reduced_order(shape: Shape) -> tuple[str, ...]:
 
 
 def default_config(
-    compute: Compute,
-    out: Compute,
-    instruction: Instruction,
+    shape: Shape,
     machine: Machine,
+    instruction: Instruction | None,
+    lanes: str,
+    vector: int,
+    *,
     fuse: Sequence[tuple[str, str, str]] = (),
     k: str = "",
     pack_b: bool = True,
     convert_a: bool = False,
 ) -> ContractionConfig:
-    """The config that the model chooses for the reduction ``compute`` stored by ``out``."""
-    shape = shape_of(compute, out)
-    vector = instruction.sizes["n"]
-    lanes = lanes_of(shape, instruction)
+    """The config that the model chooses; ``instruction`` is None where plain vector code runs."""
     rows = rows_of(shape, lanes)
     height, vectors = register_tile(shape, lanes, rows, vector, machine)
     tile = {lanes: min(vectors * vector, shape.sizes[lanes])}
@@ -212,28 +207,16 @@ def default_config(
         # Converted once per row tile, and then read by all column tiles.
         order = (*(d for d in order if d != lanes), lanes)
         pack_a = rows
+    group = instruction.sizes.get("k", 1) if instruction is not None else 1
     return ContractionConfig(
-        instruction=instruction.name,
+        instruction=instruction.name if instruction is not None else "",
         lanes=lanes,
         tile=tile,
         order=order,
-        step=reduction_steps(shape, instruction, k, height * vectors),
+        step=reduction_steps(shape, group, k, height * vectors),
         reduce_order=reduced_order(shape),
         k=k,
         fuse=tuple(fuse),
         pack_a=pack_a,
         pack_b=pack_b,
-        parallel=_parallel_loops(shape, order, tile, machine),
     )
-
-
-def _parallel_loops(
-    shape: Shape, order: Sequence[str], tile: Mapping[str, int], machine: Machine
-) -> int:
-    """As many outermost loops as give each core several pieces of work."""
-    pieces = 1
-    for number, dim in enumerate(order, start=1):
-        pieces *= math.ceil(shape.sizes[dim] / tile.get(dim, 1))
-        if pieces >= 8 * max(machine.cores, 2):
-            return number
-    return len(order)

@@ -1,11 +1,154 @@
-"""Ops without a contraction on a CPU: vector loops over the result, its outer dims on threads."""
+"""Ops without a contraction on a CPU: vector loops over the result, its outer dims on threads.
+
+Every result is stored by one compute (its *root*), which reads what other computes accumulated.
+Roots are tiled to one vector in the dim that is contiguous in the result, with what they read
+computed tile by tile inside; loops follow the memory order of the result.
+"""
 
 from __future__ import annotations
 
-from tilewright.ir.stmt import Kernel
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, LoopKind, View
+from tilewright.ir.visit import variables, walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import StreamingConfig
+from tilewright.recipes.roles import find_compute, strides
+from tilewright.recipes.schedule import Schedule
+from tilewright.schedule.collapse import fuse_dims
+from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.partition import partition
+from tilewright.schedule.unit import drop_unit_dims
 
 
-def lower_rest(kernel: Kernel) -> Kernel:
-    """Every compute that is left becomes loops."""
-    return lower_computes(kernel)
+def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
+    """The default config: a few vectors a step, and enough pieces for all cores."""
+    kernel = _fused(drop_unit_dims(kernel))
+    widest = max((p.dtype.bytes for p in kernel.params), default=4)
+    return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=4)
+
+
+def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Schedule:
+    """Carries ``config`` out."""
+    result = Schedule(kernel)
+    result.stage("naive", kernel)
+    result.stage("fused", _fused(drop_unit_dims(kernel)))
+    for root in _roots(result.kernel):
+        result.stage(f"tiled {root}", _tiled(result.kernel, root, config))
+    result.stage("lowered", lower_rest(result.kernel, config.vector))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine.cores))
+    return result
+
+
+def _fused(kernel: Kernel) -> Kernel:
+    """Neighbouring dims become one wherever all computes allow it."""
+    changed = True
+    while changed:
+        changed = False
+        for compute in _computes(kernel):
+            names = [dim.var.name for dim in compute.dims]
+            for outer, inner in pairwise(names):
+                try:
+                    kernel = fuse_dims(kernel, outer, inner, f"{outer}_{inner}")
+                except ScheduleError:
+                    continue
+                changed = True
+                break
+            if changed:
+                break
+    return kernel
+
+
+def _computes(kernel: Kernel) -> Iterator[Compute]:
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Compute):
+            yield stmt
+
+
+def _roots(kernel: Kernel) -> list[str]:
+    """The computes that store results, where the block they stand in is the kernel's own."""
+    results = {param.buffer for param in kernel.params if param.access != "in"}
+    top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    return [s.name for s in top if isinstance(s, Compute) and s.out.buffer in results]
+
+
+def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
+    """The dim along which neighbours of ``view`` (the result) are neighbours in memory."""
+    steps = strides(compute, view or compute.out)
+    kept = frozenset().union(*(variables(i) for i in compute.out.index))
+    near = [dim.var.name for dim in compute.dims if steps[dim.var.name] == 1 and dim.var in kept]
+    return near[0] if near else None
+
+
+def _tiled(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
+    compute = find_compute(kernel, root)
+    steps = strides(compute, compute.out)
+    lanes = contiguous_dim(compute)
+    names = [dim.var.name for dim in compute.dims]
+    order = sorted(names, key=lambda d: -(steps[d] or 0))
+    width = config.vector * config.unroll
+    sizes = {d: width if d == lanes else 1 for d in names}
+    try:
+        kernel = tile_and_fuse(
+            kernel, root, sizes, order, storage=(lanes,) if lanes is not None else ()
+        )
+    except ScheduleError:
+        # What it reads is not computed point by point: whole buffers, one compute after the other.
+        return kernel
+    loop = f"{lanes}_o"
+    if any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(kernel.body)):
+        kernel = partition(kernel, loop)
+    return kernel
+
+
+def lower_rest(kernel: Kernel, vector: int = 16) -> Kernel:
+    """Every compute that is left becomes loops, with lanes along what is contiguous."""
+    lanes: dict[str, str] = {}
+    unroll: set[str] = set()
+    for compute in _computes(kernel):
+        if compute.instruction is None:
+            dim = contiguous_dim(compute)
+            if dim is not None:
+                lanes[compute.name] = dim
+            if compute.out.buffer.space is Space.PRIVATE or _reads_private(compute):
+                unroll |= {d.var.name for d in compute.dims if _is_short(d)}
+    return lower_computes(kernel, vector=lanes, lanes=vector, unroll=sorted(unroll))
+
+
+def _is_short(dim: Dim) -> bool:
+    return isinstance(dim.extent, Const) and dim.extent.value <= 64
+
+
+def _reads_private(compute: Compute) -> bool:
+    return any(o.view.buffer.space is Space.PRIVATE for o in compute.operands)
+
+
+def parallelize_outermost(kernel: Kernel, cores: int) -> Kernel:
+    """The outermost loops of each part of the kernel run on threads, as many as give enough work."""
+    top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    for stmt in top:
+        names: list[str] = []
+        pieces = 1
+        while isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < 8 * cores:
+            if stmt.kind is not LoopKind.SERIAL:
+                break
+            names.append(stmt.var.name)
+            pieces *= int(stmt.extent.value)
+            stmt = stmt.body
+        kernel = _try_parallel(kernel, names)
+    return kernel
+
+
+def _try_parallel(kernel: Kernel, names: list[str]) -> Kernel:
+    while names:
+        try:
+            return parallelize(kernel, names)
+        except ScheduleError:
+            names.pop()
+    return kernel

@@ -26,7 +26,7 @@ _Parallel = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 )
 _WorkerLoop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-_Dismiss = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
+_Dismiss = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 _Starter = ctypes.CFUNCTYPE(None)
 
 
@@ -44,7 +44,12 @@ class Pool:
             assemble(code.CODE, cpu="x86-64", opt=0),
             (code.PARALLEL, code.WORKER_LOOP, code.DISMISS),
         )
-        self._memory = mmap.mmap(-1, code.MAILBOX + (MAX_THREADS - 1) * code.MAILBOX_BYTES)
+        # Private: shared memory, mmap's default, would be one state for the child of a fork and us.
+        self._memory = mmap.mmap(
+            -1,
+            code.MAILBOX + (MAX_THREADS - 1) * code.MAILBOX_BYTES,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+        )
         self.state = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.entry = self._program.address(code.PARALLEL)
         self._parallel = _Parallel(self.entry)
@@ -72,16 +77,26 @@ class Pool:
 
     def stop(self) -> None:
         """Let the workers end, and wait for it. The next parallel call starts new ones."""
-        while not self._dismiss(self.state, code.NOT_STARTED):
+        self._end_workers(code.NOT_STARTED, timeout=None)
+
+    def _end_workers(self, workers_after: int, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._dismiss(self.state):  # as long as another thread's region runs
+            if deadline is not None and time.monotonic() > deadline:
+                return
             time.sleep(0.0005)
-        self._join()
+        # The pool is locked now, so calls run on their own threads, and nobody starts workers.
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self._workers.value = workers_after
+        ctypes.c_int32.from_address(self.state + code.LOCK).value = 0
 
     def _start(self) -> None:
         # Called from tw_parallel, which holds the pool's lock: never by two threads at once.
         # Whatever goes wrong here, the call can still be done on the calling thread alone.
         started = 0
         try:
-            self._join()  # of before a stop()
             wanted = settings()
             ctypes.c_int64.from_address(self.state + code.SPIN_NS).value = wanted.spin_us * 1000
             for index in range(1, wanted.threads):
@@ -109,27 +124,15 @@ class Pool:
         while asleep.value == code.ABSENT:
             time.sleep(0)
 
-    def _join(self) -> None:
-        # Under a lock: until all have left, nobody may give their mailboxes to new workers.
-        with self._joining:
-            while self._threads:
-                self._threads.pop().join()
-
     def _leave(self) -> None:
         # At exit. From here on calls of other daemon threads run on the calling thread alone.
         # One that is in a parallel region now gets a while to finish; then the process ends anyway.
-        deadline = time.monotonic() + 2.0
-        while not self._dismiss(self.state, 0):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.0005)
-        self._join()
+        self._end_workers(0, timeout=2.0)
 
     def _reset(self) -> None:
         # At first, and in the child of a fork, which has no workers, and nobody who would unlock.
         ctypes.memset(self.state, 0, len(self._memory))
         self._threads: list[threading.Thread] = []
-        self._joining = threading.Lock()
         self._workers.value = code.NOT_STARTED
         starter = ctypes.cast(self._starter, ctypes.c_void_p).value
         ctypes.c_void_p.from_address(self.state + code.STARTER).value = starter

@@ -7,27 +7,18 @@ job into the mailboxes, works itself, and waits until they are empty. The fields
              WORKERS   i32  how many mailboxes have a worker; -1: none was started yet
              STARTER   ptr  void (*)(void): called once, under the lock, when WORKERS is -1
              SPIN_NS   i64  how long a worker looks for a job before it sleeps
-    mailbox  GO        i32  0: empty; 1: a job; -1: leave. Emptied by whoever did the job
+    mailbox  GO        i32  0: empty; 1: a job; 2: the job is being done; -1: leave
              FN, ARGS, COUNT: the job, on the cache line of GO, so that one transfer brings it
-             SLEEP     i32  on a line of its own, which nobody writes while the worker is awake
+             SLEEP     i32  1: asleep; 0: awake; 2: not there. On a line of its own, which nobody
+                            writes while the worker is awake
 
-SLEEP decides who does the job of a worker that had gone to sleep. Waking takes 3 us for the one who
-wakes and up to 150 us for the one who sleeps, so the job stays open, and the caller does it
-too, if it is through with its own before the worker is there:
-
-    0  awake          -> 1 by the worker, which then looks at GO once more
-    1  asleep         -> 0 by the worker, if it saw GO; -> 2 by a caller, who then wakes it
-    2  job is open    -> 0 by the worker; -> 3 by the caller, when through with its own
-    3  being taken    -> 4 by the caller, who has emptied GO
-    4  taken          -> 0 by the worker, awake at last; -> 2 by a caller with the next job
-    5  not there: the worker has not started yet, or has left
-
-Every change out of 1, 2 and 4 is a compare-and-exchange, so exactly one side wins. GO is the truth
-about whether the job is still to be done: a worker may see it, do it and fall asleep again before
-the caller finds SLEEP at 1 and opens a job that is none.
+Whoever moves GO from 1 to 2 does the job: the worker, or the caller when it is through with its
+own. So a worker that sleeps (it takes 3 us to wake it, and up to 150 us until it runs) or that the
+system has suspended holds up nobody: at worst the caller does everything alone.
 
 A worker stores SLEEP and then reads GO, a caller stores GO and then reads SLEEP; with a full fence
-between (xchg, fence seq_cst), at least one of them sees the other: no wake-up is lost.
+between (xchg, fence seq_cst), at least one of them sees the other: no wake-up is lost. One too many
+does no harm.
 
 `tw_parallel` calls ``fn(args, index, count)`` for each index below count, at the same time where it
 can. When the lock is taken (another thread's region, or a nested one), it calls them in turn.
@@ -45,7 +36,7 @@ GO = 0
 SLEEP = 64
 
 NOT_STARTED = -1
-ABSENT = 5
+ABSENT = 2
 
 PARALLEL = "tw_parallel"
 WORKER_LOOP = "tw_worker_loop"
@@ -110,7 +101,7 @@ wake:
   %w_awake = icmp eq i32 %w_sleep, 0
   br i1 %w_awake, label %wake_next, label %wake_one
 wake_one:
-  call void @offer(ptr %w_sleep_p)
+  call void @wake(ptr %w_sleep_p)
   br label %wake_next
 wake_next:
   %w_next = add i64 %w, 1
@@ -129,26 +120,20 @@ extra_one:
   call void %fn(ptr %args, i64 %e, i64 %count)
   %e_next = add i64 %e, 1
   br label %extra
-claim:  ; jobs of workers that are not awake yet
+claim:  ; jobs that no worker has begun
   %c = phi i64 [ 0, %extra ], [ %c_next, %claim_next ]
   %c_box = phi ptr [ %box_0, %extra ], [ %c_box_next, %claim_next ]
-  %c_sleep_p = getelementptr i8, ptr %c_box, i64 64
-  %c_sleep = load atomic i32, ptr %c_sleep_p monotonic, align 4
   %c_next = add i64 %c, 1
-  %c_open = icmp eq i32 %c_sleep, 2
+  %c_go = load atomic i32, ptr %c_box monotonic, align 4
+  %c_open = icmp eq i32 %c_go, 1
   br i1 %c_open, label %claim_one, label %claim_next
 claim_one:
-  %c_swap = cmpxchg ptr %c_sleep_p, i32 2, i32 3 acq_rel monotonic
+  %c_swap = cmpxchg ptr %c_box, i32 1, i32 2 acquire monotonic
   %c_won = extractvalue { i32, i1 } %c_swap, 1
-  br i1 %c_won, label %claim_empty, label %claim_next
-claim_empty:  ; the worker must find it empty once it may go on
-  %c_go = load atomic i32, ptr %c_box acquire, align 4
-  store atomic i32 0, ptr %c_box release, align 4
-  store atomic i32 4, ptr %c_sleep_p release, align 4
-  %c_undone = icmp ne i32 %c_go, 0
-  br i1 %c_undone, label %claim_run, label %claim_next
+  br i1 %c_won, label %claim_run, label %claim_next
 claim_run:
   call void %fn(ptr %args, i64 %c_next, i64 %count)
+  store atomic i32 0, ptr %c_box release, align 4
   br label %claim_next
 claim_next:
   %c_box_next = getelementptr i8, ptr %c_box, i64 128
@@ -199,16 +184,15 @@ serial_done:
   ret void
 }
 
-; What GO says is there for the worker with this SLEEP: make it open and wake the worker.
-define private void @offer(ptr %sleep_p) nounwind noinline {
-  %first = cmpxchg ptr %sleep_p, i32 1, i32 2 acq_rel monotonic
-  %slept = extractvalue { i32, i1 } %first, 1
-  br i1 %slept, label %wake, label %try_taken
-wake:  ; FUTEX_WAKE_PRIVATE
+; void wake(sleep), for a worker that may be asleep
+define private void @wake(ptr %sleep_p) nounwind noinline {
+  %was = atomicrmw xchg ptr %sleep_p, i32 0 acq_rel
+  %slept = icmp eq i32 %was, 1
+  br i1 %slept, label %call, label %done
+call:  ; FUTEX_WAKE_PRIVATE
   %woken = call i64 (i64, ...) @syscall(i64 202, ptr %sleep_p, i32 129, i32 1)
   ret void
-try_taken:  ; it was woken for an earlier job and is still on its way
-  %second = cmpxchg ptr %sleep_p, i32 4, i32 2 acq_rel monotonic
+done:
   ret void
 }
 
@@ -240,8 +224,10 @@ idle:
 look:
   %looks = phi i64 [ 0, %idle ], [ %looks_1, %look_again ], [ 0, %keep_on ]
   %go = load atomic i32, ptr %box acquire, align 4
-  %empty = icmp eq i32 %go, 0
-  br i1 %empty, label %look_again, label %job
+  switch i32 %go, label %look_again [
+    i32 1, label %job
+    i32 -1, label %exit
+  ]
 look_again:
   call void @llvm.x86.sse2.pause()
   %looks_1 = add i64 %looks, 1
@@ -264,34 +250,22 @@ keep_on:
 doze:
   %was = atomicrmw xchg ptr %sleep_p, i32 1 seq_cst
   %late_go = load atomic i32, ptr %box seq_cst, align 4
-  %nothing = icmp eq i32 %late_go, 0
-  br i1 %nothing, label %wait, label %get_up
+  switch i32 %late_go, label %wait [
+    i32 1, label %get_up
+    i32 -1, label %get_up
+  ]
 get_up:
-  %up = cmpxchg ptr %sleep_p, i32 1, i32 0 acq_rel monotonic
-  %up_first = extractvalue { i32, i1 } %up, 1
-  br i1 %up_first, label %job, label %woken
+  store atomic i32 0, ptr %sleep_p release, align 4
+  br label %idle
 wait:  ; FUTEX_WAIT_PRIVATE
   %waited = call i64 (i64, ...) @syscall(i64 202, ptr %sleep_p, i32 128, i32 1, ptr null)
   %sleep = load atomic i32, ptr %sleep_p acquire, align 4
   %asleep = icmp eq i32 %sleep, 1
-  br i1 %asleep, label %wait, label %woken
-woken:
-  %take = cmpxchg ptr %sleep_p, i32 2, i32 0 acq_rel acquire
-  %took = extractvalue { i32, i1 } %take, 1
-  br i1 %took, label %job, label %too_late
-too_late:
-  %ack = cmpxchg ptr %sleep_p, i32 4, i32 0 acq_rel acquire
-  %acked = extractvalue { i32, i1 } %ack, 1
-  br i1 %acked, label %idle, label %claiming
-claiming:  ; 3: the caller is between two instructions
-  call void @llvm.x86.sse2.pause()
-  br label %woken
+  br i1 %asleep, label %wait, label %idle
 job:
-  %what = load atomic i32, ptr %box acquire, align 4
-  switch i32 %what, label %run [
-    i32 0, label %idle  ; done before it went to sleep
-    i32 -1, label %exit
-  ]
+  %take = cmpxchg ptr %box, i32 1, i32 2 acquire monotonic
+  %took = extractvalue { i32, i1 } %take, 1
+  br i1 %took, label %run, label %idle
 run:
   %fn = load ptr, ptr %fn_p
   %args = load ptr, ptr %args_p
@@ -301,12 +275,12 @@ run:
   br label %idle
 exit:
   store atomic i32 0, ptr %box release, align 4
-  store atomic i32 5, ptr %sleep_p release, align 4
+  store atomic i32 2, ptr %sleep_p release, align 4
   ret void
 }
 
-; i32 tw_dismiss(state, workers_after): tells all workers to leave; 0 if a parallel region runs
-define i32 @tw_dismiss(ptr %state, i32 %workers_after) nounwind {
+; i32 tw_dismiss(state): tells all workers to leave and keeps the lock; 0 if a parallel region runs
+define i32 @tw_dismiss(ptr %state) nounwind {
 entry:
   %locked = cmpxchg ptr %state, i32 0, i32 1 acquire monotonic
   %got = extractvalue { i32, i1 } %locked, 1
@@ -317,7 +291,6 @@ have_lock:
   %workers_p = getelementptr i8, ptr %state, i64 64
   %workers_0 = load i32, ptr %workers_p
   %workers = sext i32 %workers_0 to i64
-  store i32 %workers_after, ptr %workers_p
   %box_0 = getelementptr i8, ptr %state, i64 256
   br label %each
 each:
@@ -329,12 +302,11 @@ tell:
   store atomic i32 -1, ptr %box release, align 4
   fence seq_cst
   %sleep_p = getelementptr i8, ptr %box, i64 64
-  call void @offer(ptr %sleep_p)
+  call void @wake(ptr %sleep_p)
   %k_next = add i64 %k, 1
   %box_next = getelementptr i8, ptr %box, i64 128
   br label %each
 done:
-  store atomic i32 0, ptr %state release, align 4
   ret i32 1
 }
 """

@@ -14,8 +14,9 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Param, Stmt, View
 from tilewright.ir.visit import substitute, variables, walk_stmts
 from tilewright.schedule.access import map_views, readdress
-from tilewright.schedule.place import bound_names, dim_of, rewrite_placed, Place
+from tilewright.schedule.place import Place, bound_names, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
 
 
 @transform
@@ -36,6 +37,8 @@ def fuse_dims(
     ->  fuse_dims("kw", "ic", "k")
         src[n, ow*6 + k - 9 | 0 <= ow*6 + k - 9 and ow*6 + k - 9 < 672]
     """
+    # Masks that always hold would stand in the way, so they go first.
+    kernel = simplify_kernel(kernel)
     chosen = [
         stmt
         for stmt in walk_stmts(kernel.body)
@@ -249,9 +252,9 @@ def _fused_condition(compute: Compute, view: View, condition: Expr, pair: _Pair)
     """The same condition on the fused dim.
 
     With ``fused = outer * n + inner`` and ``0 <= inner < n``, an integer ``x`` is not negative
-    exactly when ``x * n + r`` is, for any ``0 <= r < n``. For ``x = outer + rest``, taking ``inner``
-    as r gives ``fused + rest * n >= 0``; for ``x = rest - outer``, taking ``n - 1 - inner`` gives
-    ``rest * n + n - 1 - fused >= 0``.
+    exactly when ``x * n + r`` is not, for any ``0 <= r < n``. For ``x = outer + rest``, taking
+    ``inner`` as r gives ``fused + rest * n >= 0``; for ``x = rest - outer``, ``n - 1 - inner`` as r
+    gives ``rest * n + n - 1 - fused >= 0``.
     """
     if not variables(condition) & {pair.outer, pair.inner}:
         return condition

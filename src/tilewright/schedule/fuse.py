@@ -173,9 +173,7 @@ class _Fusion:
         return group, local
 
     def _wanted(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Compute) and (
-            self.producers is None or stmt.name in self.producers
-        )
+        return isinstance(stmt, Compute) and (self.producers is None or stmt.name in self.producers)
 
     def _shrunk(self, old: Buffer, sides: tuple[_Side, ...]) -> Buffer:
         shape = tuple(split.size for split, _ in sides)
@@ -186,7 +184,6 @@ class _Fusion:
 
 def _check_others(stmt: Block, position: int, group: list[Compute], local: set[Buffer]) -> None:
     """Refuses when a statement that stays outside uses the buffers or comes in between."""
-    outputs = {compute.out.buffer for compute in group}
     reads: set[Buffer] = set()
     started = False
     for i, part in enumerate(stmt.body):
@@ -205,9 +202,9 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
                 "the buffer shrinks to a tile",
                 "fuse this user, or leave the producers of that buffer out of `producers`",
             )
-        if started and i < position and (buffers_written(part) & reads or buffers_in(part) & outputs):
+        if started and i < position and buffers_written(part) & reads:
             raise _refusal(
-                "a statement between the computes depends on them",
+                "a statement between the computes writes what they read",
                 part,
                 "the producers move to where the root stands",
                 "move it before or behind them",
@@ -233,9 +230,7 @@ def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
     for dim in clashes:
         new = var(fresh(dim.var.name, own | taken))
         own.add(new.name)
-        splits[dim.var.name] = Split(
-            dim.var.name, None, Dim(new, dim.extent), const(0), new, 1
-        )
+        splits[dim.var.name] = Split(dim.var.name, None, Dim(new, dim.extent), const(0), new, 1)
     return on_tile(compute, splits)
 
 

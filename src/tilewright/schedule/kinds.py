@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import variables
+from tilewright.ir.verify import may_nest
+from tilewright.ir.visit import variables, walk_stmts
 from tilewright.schedule.dependence import conflict, conflict_text
 from tilewright.schedule.place import Place, loops_named, rewrite_placed
 from tilewright.schedule.transform import transform
@@ -60,7 +62,7 @@ def parallelize(kernel: Kernel, loops: Sequence[str]) -> Kernel:
     """
     for name in loops:
         loops_named(kernel, name, "parallelize")
-    for outer, inner in zip(loops, loops[1:], strict=False):
+    for outer, inner in pairwise(loops):
         for found, _ in loops_named(kernel, outer, "parallelize"):
             body = found.body
             if not isinstance(body, For) or body.var.name != inner:
@@ -90,6 +92,20 @@ def _with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Ker
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
+def _check_nesting(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
+    """Loops that start threads cannot run inside one instruction of another loop."""
+    inside = [s for s in walk_stmts(loop.body) if isinstance(s, For)]
+    wrong = [outer for outer in place.loops if not may_nest(kind, outer.kind)]
+    wrong += [inner for inner in inside if not may_nest(inner.kind, kind)]
+    if wrong:
+        raise ScheduleError(
+            f"{transform}: '{loop.var.name}' cannot be {kind.value} here",
+            where=headline(loop),
+            why=f"it would be nested with `{headline(wrong[0])}`",
+            cure="reorder the two loops, or change the kind of the other",
+        )
+
+
 def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
     if kind in (LoopKind.UNROLLED, LoopKind.VECTOR) and not isinstance(loop.extent, Const):
         raise ScheduleError(
@@ -98,6 +114,7 @@ def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
             why="how often it is repeated, or how long the vector is, has to be known",
             cure="partition the loop that it depends on first",
         )
+    _check_nesting(loop, place, kind, transform)
     if kind in _IN_ORDER:
         return
     access = conflict(loop, place)
@@ -106,5 +123,5 @@ def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
             f"{transform}: the iterations of '{loop.var.name}' may write the same element",
             where=headline(loop),
             why=conflict_text(access, loop.var),
-            cure="choose a loop over a dim of the output, or give each iteration a buffer of its own",
+            cure="choose a loop over a dim of the output, or give each iteration its own buffer",
         )

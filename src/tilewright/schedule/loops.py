@@ -39,10 +39,10 @@ def lower_computes(
 
     ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
-    must not be reduced. Vectors have a constant length, so a last piece that is shorter masks lanes.
-    Loops nest as in ``order`` (dims that it leaves out come first, in their own
-    order), the vector innermost. Dims in ``unroll`` are unrolled where their extent is constant. A
-    masked operand becomes a masked load, a masked output an ``if``.
+    must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes. Loops
+    nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
+    innermost. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand
+    becomes a masked load, a masked output an ``if``.
     """
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
 

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, all_of, conjuncts, const
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
-from tilewright.ir.visit import map_exprs, substitute, variables
-from tilewright.facts.scope import Facts
-from tilewright.schedule.access import accesses, buffers_allocated
-from tilewright.schedule.collapse import difference
+from tilewright.ir.visit import substitute, variables
+from tilewright.schedule.access import Access, accesses, buffers_allocated
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
@@ -23,14 +21,14 @@ from tilewright.schedule.transform import transform
 def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
     """Extends dims of the compute to the given extents, where the surplus does no harm.
 
-        compute conv(oc in min(16, 20 - oc_o*16), ic in 5): acc[oc] add= src[ic] * weights[oc_o, ic, oc]
-    ->  pad("conv", {"oc": 16, "ic": 6})
-        compute conv(oc in 16, ic in 6): acc[oc] add= src[ic | ic < 5] * weights[oc_o, ic, oc]
+        compute f(oc in min(16, 20 - oc_o*16), ic in 5): acc[oc] add= s[ic] * w[oc_o, ic, oc]
+    ->  pad("f", {"oc": 16, "ic": 6})
+        compute f(oc in 16, ic in 6): acc[oc] add= s[ic | ic < 5] * w[oc_o, ic, oc]
 
     A reduced dim needs surplus terms that are neutral: an operand is zero there, because a copy in
-    this kernel filled its padding with zeros, or because it gets a mask. Another dim needs an output
-    that the kernel allocates, has room for the surplus, and is read only within the old extent.
-    Operands that would leave their buffer get a mask.
+    this kernel filled its padding with zeros, or because it gets a mask. Another dim needs an
+    output that the kernel allocates, has room for the surplus, and is read only within the old
+    extent. Operands that would leave their buffer get a mask.
     """
     computes_named(kernel, compute, "pad")
 
@@ -67,7 +65,7 @@ def _pad_dim(kernel: Kernel, compute: Compute, place: Place, old: Dim, extent: i
     if reduced:
         operands = _neutral(kernel, compute, old, extent, operands, masked)
     else:
-        _check_output(kernel, compute, old, facts)
+        _check_output(kernel, compute, old, extent, facts)
     return replace(compute, dims=dims, operands=tuple(operands))
 
 
@@ -123,7 +121,9 @@ def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
         dim.var in variables(e) for i, e in enumerate(view.index) if i != places[0]
     ):
         return False
-    writers = [a for a in accesses(kernel.body, Place()) if a.writes and a.view.buffer is view.buffer]
+    writers = [
+        a for a in accesses(kernel.body, Place()) if a.writes and a.view.buffer is view.buffer
+    ]
     if len(writers) != 1 or not isinstance(writers[0].stmt, Compute):
         return False
     pack = writers[0].stmt
@@ -142,7 +142,18 @@ def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
     )
 
 
-def _check_output(kernel: Kernel, compute: Compute, old: Dim, facts: Facts) -> None:
+def _reaches(access: Access, position: int, extent: int) -> bool:
+    """Whether a compute writes that far along one dim of its output."""
+    dims = access.stmt.dims if isinstance(access.stmt, Compute) else ()
+    return any(
+        d.var is access.view.index[position]
+        and isinstance(d.extent, Const)
+        and int(d.extent.value) >= extent
+        for d in dims
+    )
+
+
+def _check_output(kernel: Kernel, compute: Compute, old: Dim, extent: int, facts: Facts) -> None:
     """Refuses where the surplus would be written over something, or read."""
     out = compute.out
     refuse = ScheduleError(
@@ -160,8 +171,18 @@ def _check_output(kernel: Kernel, compute: Compute, old: Dim, facts: Facts) -> N
         or not within(out, facts)
     ):
         raise refuse
-    for access in accesses(kernel.body, Place()):
-        if access.view.buffer is not out.buffer or access.writes:
+    found = [a for a in accesses(kernel.body, Place()) if a.view.buffer is out.buffer]
+    if compute.combiner is not None and not any(
+        a.writes and a.combiner is None and _reaches(a, places[0], extent) for a in found
+    ):
+        raise ScheduleError(
+            f"pad: the surplus of '{old.var.name}' in '{out.buffer.name}' is never initialized",
+            where=headline(compute),
+            why=f"'{compute.name}' accumulates in it",
+            cure="pad the compute that initializes it first",
+        )
+    for access in found:
+        if access.writes:
             continue
         index = access.view.index[places[0]]
         dims = access.stmt.dims if isinstance(access.stmt, Compute) else ()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, unary, var
+from tilewright.ir.expr import Expr, Var, unary
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, Stmt, View
 from tilewright.ir.visit import block, nested, walk_stmts, with_nested
@@ -198,7 +198,9 @@ def computes_named(kernel: Kernel, name: str, transform: str) -> list[tuple[Comp
         raise ScheduleError(
             f"{transform}: there is no compute '{name}'",
             where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(others) if others else "none is left: schedule earlier",
+            cure="choose one of " + ", ".join(others)
+            if others
+            else "none is left: schedule earlier",
         )
     return found
 
@@ -229,8 +231,3 @@ def sequence(stmt: Stmt) -> tuple[Stmt, ...]:
 def prepend(stmts: Iterable[Stmt], body: Stmt) -> Stmt:
     """``stmts`` and then ``body``, as one block whose declarations reach to its end."""
     return block(*stmts, *sequence(body))
-
-
-def index_var(name: str) -> Var:
-    """A loop variable or dim."""
-    return var(name)

@@ -1,4 +1,4 @@
-"""Promotion of an operand: a copy of what a part of the kernel reads, in a better place or order."""
+"""Promotion of an operand: a copy of what a part of the kernel reads, in a better place."""
 
 from __future__ import annotations
 
@@ -92,9 +92,7 @@ def promote(
 
 @dataclass(frozen=True)
 class _Copy:
-    """What is copied: per dim of the new buffer its name, size and variable; from where; and how the
-    compute reaches it.
-    """
+    """What is copied: the dims of the new buffer, from where, and how the compute reaches it."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -200,18 +198,14 @@ class _Request:
             "promote", copy.names, copy.sizes, self.layout, self.row_padding
         )
         dtype = self.dtype or old.dtype
-        buffer = Buffer(
-            self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space
-        )
+        buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)
         # Dims that grew to whole blocks: beyond the old size, the copy gets zeros.
         padding = [
             dim < size
             for dim, size, padded in zip(copy.dims, copy.sizes, shape, strict=True)
             if padded > size
         ]
-        source = replace(
-            copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask)))
-        )
+        source = replace(copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask))))
         pack = Compute(
             fresh(f"{self.operand}_pack", self.computes),
             tuple(Dim(d, const(size)) for d, size in zip(copy.dims, shape, strict=True)),
@@ -256,7 +250,7 @@ def _by_dims(
             continue
         if variables(dim.extent) & inner_vars - {d.var for d in used}:
             raise ScheduleError(
-                f"promote: the extent of '{dim.var.name}' varies with a loop that the view does not",
+                f"promote: the extent of '{dim.var.name}' varies with other loops than the view",
                 where=headline(compute),
                 cure="promote at a loop further inside, or before tiling",
             )
@@ -348,9 +342,7 @@ def _names(compute: Compute, forms: list[Affine], outside: frozenset[str]) -> tu
     return tuple(names)
 
 
-def _moved(
-    condition: Expr, forms: list[Affine], at: list[Expr], inner: list[Var]
-) -> Expr | None:
+def _moved(condition: Expr, forms: list[Affine], at: list[Expr], inner: list[Var]) -> Expr | None:
     """The condition at the copy; None where it is not one on a single tensor dim."""
     if not variables(condition) & set(inner):
         return condition

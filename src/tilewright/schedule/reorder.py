@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
+from tilewright.ir.verify import may_nest
 from tilewright.ir.visit import variables
 from tilewright.schedule.dependence import accumulates_only, conflict, conflict_text
 from tilewright.schedule.place import Place, loops_named, rewrite_placed
@@ -73,14 +74,14 @@ def _reordered(outermost: For, place: Place, order: tuple[str, ...]) -> Stmt:
             ),
             cure="name all loops of the nest, or split what stands between them",
         )
-    _check_extents([nest[name][0] for name in order])
+    _check_order([nest[name][0] for name in order])
     _check_dependences(list(nest.values()))
     for name in reversed(order):
         node = replace(nest[name][0], body=node)
     return node
 
 
-def _check_extents(loops: list[For]) -> None:
+def _check_order(loops: list[For]) -> None:
     for i, loop in enumerate(loops):
         later = {other.var for other in loops[i:]}
         if variables(loop.extent) & later:
@@ -89,6 +90,14 @@ def _check_extents(loops: list[For]) -> None:
                 where=headline(loop),
                 cure="keep it inside that loop",
             )
+        for outer in loops[:i]:
+            if not may_nest(loop.kind, outer.kind):
+                raise ScheduleError(
+                    f"reorder: '{loop.var.name}' cannot be inside '{outer.var.name}'",
+                    where=headline(loop),
+                    why=f"one is {loop.kind.value} and the other {outer.kind.value}",
+                    cure="change the kind of one of them first",
+                )
 
 
 def _check_dependences(nest: list[tuple[For, Place]]) -> None:

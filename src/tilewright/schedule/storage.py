@@ -32,9 +32,9 @@ def blocked_layout(
     """The padded shape and the layout that ``blocks`` describe.
 
     ``[("oc", None), ("ic", None), ("oc", 32), ("ic", 2)]`` on oc = 40, ic = 5 gives the shape
-    (64, 6) and offsets ``oc//32 * 192 + ic//2 * 64 + oc%32 * 2 + ic%2``. Dims that are not mentioned
-    are outermost. ``row_padding`` makes each step along a dim (its outermost block) that many
-    elements longer than what lies inside.
+    (64, 6) and offsets ``oc//32 * 192 + ic//2 * 64 + oc%32 * 2 + ic%2``. Dims that are not
+    mentioned are outermost. ``row_padding`` makes each step along a dim (its outermost block) that
+    many elements longer than what lies inside.
     """
     entries = _complete(transform, names, blocks)
     padding = dict(row_padding or {})

@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, Vi
 from tilewright.ir.visit import substitute, variables
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
-from tilewright.schedule.tile import split_dims, on_tile
+from tilewright.schedule.tile import on_tile, split_dims
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify
 
@@ -92,7 +92,9 @@ def _tensorized(
         _check_reduction(compute, place, instruction, role_dim, name, kept)
     own = {name: instruction.sizes[d] for d, name in dims.items()}
     sizes = {d.var.name: own.get(d.var.name, 1) for d in compute.dims}
-    splits = split_dims(compute, place, sizes, order or _default_order(compute, own, kept), "tensorize")
+    splits = split_dims(
+        compute, place, sizes, order or _default_order(compute, own, kept), "tensorize"
+    )
     small = replace(on_tile(compute, splits), instruction=instruction.name)
     loops = [s.loop for s in splits.values() if s.loop is not None]
     here = place
@@ -163,7 +165,9 @@ def _same(body: Expr, pattern: Expr, bound: dict[Var, Var]) -> bool:
             return False
         return bound.setdefault(pattern, body) is body
     if isinstance(pattern, Cast):
-        return isinstance(body, Cast) and body.type is pattern.type and _same(body.a, pattern.a, bound)
+        return (
+            isinstance(body, Cast) and body.type is pattern.type and _same(body.a, pattern.a, bound)
+        )
     if isinstance(pattern, Binary) and isinstance(body, Binary) and body.op == pattern.op:
         for a, b in ((body.a, body.b), (body.b, body.a)):
             trial = dict(bound)
@@ -203,7 +207,7 @@ class _Forms:
     def _refuse_if(self, wrong: str | None, view: View) -> None:
         if wrong is not None:
             raise _refusal(
-                f"'{view.buffer.name}' does not lie in memory as '{self.instruction.name}' takes it",
+                f"'{view.buffer.name}' does not lie as '{self.instruction.name}' takes it",
                 self.compute,
                 wrong,
                 "promote it with a fitting layout, or map other dims",
@@ -217,11 +221,11 @@ class _Forms:
             if dim is None:
                 continue
             reason = self._wrong_along(role, offset, name, dim.var)
-            if reason is None and view.mask is not None and name in self.instruction.reduced:
-                if dim.var in variables(view.mask):
-                    reason = f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
             if reason is not None:
                 return reason
+            reduced = name in self.instruction.reduced
+            if reduced and view.mask is not None and dim.var in variables(view.mask):
+                return f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
         return None
 
     def _wrong_along(self, role: Role, offset: Expr, name: str, dim: Var) -> str | None:
@@ -266,7 +270,7 @@ def _expected(steps: tuple[Step, ...], size: int) -> list[int | None]:
 
 
 def _difference(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
-    """How much an atom of the offset grows from ``dim = 0`` to ``dim = value``, if it is constant."""
+    """How much an atom grows from ``dim = 0`` to ``dim = value``, if that is constant."""
     if atom is dim:
         return value
     grown = substitute(atom, {dim: const(value)}) - substitute(atom, {dim: const(0)})

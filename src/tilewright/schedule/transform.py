@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
+from tilewright.facts import Facts
 from tilewright.ir.stmt import Kernel
 from tilewright.simplify import simplify_kernel
 
 P = ParamSpec("P")
 Transform = Callable[Concatenate[Kernel, P], Kernel]
+
+# What was found out while a kernel was simplified: most of it still stands behind the next transform.
+_facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
 
 TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
 
@@ -24,7 +29,12 @@ def transform(function: Transform[P]) -> Transform[P]:
     @functools.wraps(function)
     def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
         changed = function(kernel, *args, **kwargs)
-        return kernel if changed is kernel else simplify_kernel(changed)
+        if changed is kernel:
+            return kernel
+        facts = _facts.get(kernel) or Facts.empty()
+        result = simplify_kernel(changed, facts=facts)
+        _facts[result] = facts
+        return result
 
     TRANSFORMS[function.__name__] = run
     return run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts

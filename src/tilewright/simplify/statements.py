@@ -33,9 +33,14 @@ _NOTHING = Block(())
 _REPLACEABLE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 
 
-def simplify_kernel(kernel: Kernel, trace: Trace | None = None) -> Kernel:
-    """``kernel`` with its body simplified; the same object when nothing changed."""
-    return map_kernel(kernel, lambda body: simplify_stmt(body, Facts.empty(), trace))
+def simplify_kernel(
+    kernel: Kernel, trace: Trace | None = None, facts: Facts | None = None
+) -> Kernel:
+    """``kernel`` with its body simplified; the same object when nothing changed.
+
+    With the ``facts`` of an earlier call, what did not change since is not looked at again.
+    """
+    return map_kernel(kernel, lambda body: simplify_stmt(body, facts, trace))
 
 
 def simplify_stmt(stmt: Stmt, facts: Facts | None = None, trace: Trace | None = None) -> Stmt:
@@ -48,6 +53,13 @@ class _Statements:
         self.trace = trace
 
     def visit(self, stmt: Stmt, facts: Facts) -> Stmt:
+        if stmt in facts.settled:
+            return stmt
+        result = self._visit(stmt, facts)
+        facts.settled.add(result)
+        return result
+
+    def _visit(self, stmt: Stmt, facts: Facts) -> Stmt:
         match stmt:
             case Block():
                 return self._block(stmt, facts)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.problems import Unary
-from tilewright.testing.bounds import least_step, roundoff
+from tilewright.testing.bounds import roundoff
 from tilewright.testing.functions import binary, eltwise
 
 # Made of additions, multiplications, comparisons and rounding: exact where the result is.
@@ -56,8 +57,8 @@ class Approximate:
     def multiply(self, other: Approximate) -> Approximate:
         """The product, rounded."""
         error = (
-            np.abs(self.value) * other.error
-            + np.abs(other.value) * self.error
+            _times(other.error, np.abs(self.value))
+            + _times(self.error, np.abs(other.value))
             + self.error * other.error
         )
         return self._with(self.value * other.value, error)._rounded()
@@ -67,7 +68,7 @@ class Approximate:
         with np.errstate(all="ignore"):
             value = self.value / other.value
             least = np.abs(other.value) - other.error
-            error = (self.error + np.abs(value) * other.error) / least
+            error = (self.error + _times(other.error, np.abs(value))) / least
         power = np.frexp(np.abs(other.value))[0] == 0.5
         result = self._with(value, np.where(least > 0, error, np.inf))
         # The inverse of a power of two is exact.
@@ -82,6 +83,8 @@ class Approximate:
         alpha, beta = function.alpha, function.beta
 
         def at(x: Any) -> Any:
+            if function.function == "relu" and alpha == 0:
+                return np.maximum(x, 0.0)  # of minus infinity, 0 times x is NaN
             return eltwise(function.function, x, alpha, beta)
 
         value = at(self.value)
@@ -118,7 +121,7 @@ class Approximate:
             return self._with(value, np.where(unsure & (either > 0), 1.0, 0.0))
         if function == "prelu":
             steep = np.maximum(1.0, np.abs(other.value))
-            return self._with(value, self.error * steep + other.error)._rounded()
+            return self._with(value, _times(self.error, steep) + other.error)._rounded()
         return self._with(value, np.maximum(self.error, other.error))
 
     def _with(self, value: Any, error: Any) -> Approximate:
@@ -129,7 +132,7 @@ class Approximate:
 
     def _rounded(self, times: int = 1, sure: Any = True) -> Approximate:
         size = np.abs(self.value) + self.error
-        step = times * (roundoff(self.arithmetic) * size + least_step(self.arithmetic) / 2)
+        step = times * (roundoff(self.arithmetic) * size + _half_step(self.arithmetic))
         known = (self.error == 0) & self._holds(self.value) & sure
         return self._with(self.value, np.where(known, self.error, self.error + step))
 
@@ -160,13 +163,11 @@ class Accepted:
             return Accepted(np.clip(np.rint(value), dst.lowest, dst.highest), *ends)
         with np.errstate(all="ignore"):
             want = value.astype(dst.numpy).astype(np.float64)
-            low, high = (
-                np.where(np.isfinite(end), end, value) for end in _ends(value, error)
-            )
-            step = roundoff(dst) * np.maximum(np.abs(low), np.abs(high)) + least_step(dst) / 2
+            low, high = (np.where(np.isfinite(end), end, value) for end in _ends(value, error))
+            step = roundoff(dst) * np.maximum(np.abs(low), np.abs(high)) + _half_step(dst)
             low, high = low - step, high + step
         exact = (error == 0) | ~np.isfinite(value)
-        top = float(np.finfo(np.float32).max) if dst.name == "tf32" else _greatest(dst)
+        top = float(_finfo(dst).max)
         return Accepted(
             want,
             np.where(exact, want, np.where(low < -top, -np.inf, low)),
@@ -178,5 +179,17 @@ def _ends(value: Any, error: Any) -> tuple[Any, Any]:
     return value - error, value + error
 
 
-def _greatest(dst: DType) -> float:
-    return float(dst._finfo.max)
+def _times(error: Any, factor: Any) -> Any:
+    """The product, where no error stays none beside infinity."""
+    with np.errstate(invalid="ignore"):
+        return np.where(error == 0, 0.0, error * factor)
+
+
+def _half_step(dtype: DType) -> float:
+    """Half of the least positive number: the rounding error of what is smaller than normal."""
+    return float(_finfo(dtype).smallest_subnormal) / 2
+
+
+def _finfo(dtype: DType) -> Any:
+    finfo: Any = ml_dtypes.finfo  # has no type annotations
+    return finfo(dtype.numpy)

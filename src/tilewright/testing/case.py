@@ -30,7 +30,6 @@ from tilewright.problems import (
     ZeroPoint,
     describe_post_ops,
     parse_binary_function,
-    parse_direction,
     parse_pool_algorithm,
     parse_reduce_algorithm,
     parse_unary,
@@ -157,8 +156,6 @@ class Case:
     def _tags_text(self) -> dict[str, str]:
         names = zip(ROLES[self.driver], self.tags, strict=True)
         return {_TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
-
-
 
 
 def with_minibatch(case: Case, mb: int) -> Case:

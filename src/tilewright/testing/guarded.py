@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilewright.engine.signature import argument_form
 from tilewright.interpret import pack, unpack
 from tilewright.ir.buffer import Buffer, buffer
-from tilewright.layout.strides import strides_of
 from tilewright.ops.op import Argument
 
 GUARD = 4096  # bytes on each side
@@ -22,13 +22,6 @@ _LINE = 64
 # Inputs: every element a NaN, or -1, which shows in what a kernel computes from it. Outputs: no
 # value that a kernel is likely to write, so that it shows when one does.
 _INPUT_CANARY, _OUTPUT_CANARY = 0xFF, 0xA5
-
-
-def is_plain(argument: Argument) -> bool:
-    """Whether strides say all about where the elements are."""
-    rank = len(argument.shape)
-    layout = argument.layout
-    return strides_of(layout, rank) is not None and layout.padded_shape(rank) == argument.shape
 
 
 class Guarded:
@@ -59,14 +52,10 @@ class Guarded:
 
     @property
     def array(self) -> Any:
-        """The logical array by strides, or, of a blocked layout, its memory in one dim."""
-        if not is_plain(self.argument):
-            return self.flat
-        rank, size = len(self.argument.shape), self.argument.dtype.bytes
-        strides = strides_of(self.argument.layout, rank)
-        assert strides is not None
-        first = self.flat[self.argument.layout.offset :]
-        return as_strided(first, self.argument.shape, tuple(s * size for s in strides))
+        """The array of `engine.signature.Form`: of the logical shape, or with a dim per block."""
+        form = argument_form(self.argument)
+        strides = tuple(stride * self.argument.dtype.bytes for stride in form.strides)
+        return as_strided(self.flat[form.offset :], form.shape, strides)
 
     @property
     def values(self) -> Any:

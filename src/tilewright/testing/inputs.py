@@ -104,8 +104,8 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         channel = first if op.direction is Direction.BWD_D else first + 1
         return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
     if isinstance(op, Matmul) and name == "weights":
-        types = (op.dtype_of(each) for each in ("src", "weights"))
-        terms = exact_terms(*types, op.accumulator, op.dtype_of("dst"))
+        src, weights, dst = (op.dtype_of(each) for each in ("src", "weights", "dst"))
+        terms = exact_terms(src, weights, op.accumulator, dst)
         return (len(op.problem.weights_shape) - 2,), terms
     if isinstance(op, Pooling) and op.algorithm is not PoolAlgorithm.MAX:
         source = op.tensors[0]

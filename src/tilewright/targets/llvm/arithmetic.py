@@ -144,6 +144,17 @@ class Arithmetic:
         """``2**n`` for integers in the range of normal exponents."""
         return self.floats(self.op("add", self.op("shl", n, self.shift), self.one))
 
+    def from_integers(self, n: str) -> str:
+        """Integers as floats, rounded to nearest even."""
+        return self.w.assign(f"sitofp {self.bits_type} {n} to {self.type}")
+
+    def any(self, condition: str) -> str:
+        """One bit: whether the condition holds for any lane."""
+        if self.lanes == 1:
+            return condition
+        name = f"llvm.vector.reduce.or.v{self.lanes}i1"
+        return self.w.call("i1", name, f"{self._flags} {condition}", self._flags)
+
     def widened(self, x: str) -> tuple[Arithmetic, str]:
         """f32 as f64, with the arithmetic for that."""
         wide = Arithmetic(self.w, f64, self.lanes)

@@ -6,18 +6,18 @@ inexact result has its last bit set), so that the rounding after it sees that so
 (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
 to odd", 2008).
 
-Only f16 uses instructions of its own (F16C); without them LLVM calls ``__extendhfsf2`` and
-``__truncsfhf2`` of the compiler's library. ``vcvtneps2bf16`` is not used: it takes subnormals for
-zeros.
+Only f16 uses instructions of its own (F16C); without them LLVM calls functions, which the module
+defines. ``vcvtneps2bf16`` is not used: it takes subnormals for zeros.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 from tilewright.dtypes import (
     DType,
     bf16,
+    boolean,
     f8_e4m3,
     f8_e5m2,
     f16,
@@ -29,13 +29,12 @@ from tilewright.dtypes import (
     tf32,
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic
-from tilewright.targets.llvm.types import llvm_type, splat, suffix
+from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
+from tilewright.targets.llvm.types import llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
-_FP8 = (f8_e4m3, f8_e5m2)
-_NARROW = (tf32, f16, bf16, *_FP8)
-_INFINITY = 0x7F800000  # the bits of f32
+_NARROW = (tf32, f16, bf16, f8_e4m3, f8_e5m2)
 
 
 def emit_cast(w: Writer, value: Value, to: DType) -> Value:
@@ -48,19 +47,19 @@ def emit_cast(w: Writer, value: Value, to: DType) -> Value:
         return single if to is f32 else emit_cast(w, single, to)
     if to in _NARROW:
         return _narrow(w, _single(w, value), to)
+    if source.is_float and to.is_integer:
+        return _saturate(w, value, to)
     return Value(w.assign(_instruction(w, value, to)), to, value.lanes)
 
 
 def _instruction(w: Writer, value: Value, to: DType) -> str:
-    """Between f64, f32, integers and bool."""
+    """Between f64, f32, integers and bool, but not from floats to integers."""
     source, lanes = value.dtype, value.lanes
     type_ = llvm_type(to, lanes)
     if source.is_float and to.is_float:
         return f"{'fpext' if to.bits > source.bits else 'fptrunc'} {value.typed} to {type_}"
     if source.is_float:
-        if to.kind == "bool":
-            return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
-        return _saturating(w, value, to)
+        return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
     signed = source.kind == "int"
     if to.is_float:
         return f"{'sitofp' if signed else 'uitofp'} {value.typed} to {type_}"
@@ -73,12 +72,25 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
     return f"bitcast {value.typed} to {type_}"
 
 
-def _saturating(w: Writer, value: Value, to: DType) -> str:
-    kind = "fptosi" if to.kind == "int" else "fptoui"
-    name = f"llvm.{kind}.sat.{suffix(to, value.lanes)}.{suffix(value.dtype, value.lanes)}"
-    result = llvm_type(to, value.lanes)
-    w.declare(result, name, value.type)
-    return f"call {result} @{name}({value.typed})"
+def _saturate(w: Writer, value: Value, to: DType) -> Value:
+    """f32 or f64 to integers. LLVM's ``fptosi.sat`` is not used: it goes lane by lane."""
+    f = Arithmetic(w, value.dtype, value.lanes)
+    lowest, highest = int(to.lowest), int(to.highest)
+    # The greatest float that the integers hold: for s32 from f32, say, 2**31 - 128.
+    mantissa = f.shift + 1
+    bound = highest - highest % (1 << max(0, highest.bit_length() - mantissa))
+    x = f.select(f.compare("uno", value.text, value.text), 0.0, value.text)
+    inside = f.at_least(f.at_most(x, bound), lowest)
+    wide = s32 if to.bits <= 32 else s64
+    type_ = llvm_type(wide, value.lanes)
+    whole = Value(w.assign(f"fptosi {f.type} {inside} to {type_}"), wide, value.lanes)
+    if bound < highest:
+        beyond = f.compare("ogt", x, bound)
+        flags = llvm_type(boolean, value.lanes)
+        limit = splat(str(highest), to, value.lanes)
+        text = w.assign(f"select {flags} {beyond}, {type_} {limit}, {whole.typed}")
+        whole = Value(text, wide, value.lanes)
+    return emit_cast(w, whole, to)
 
 
 def _widen(w: Writer, value: Value) -> Value:
@@ -88,6 +100,7 @@ def _widen(w: Writer, value: Value) -> Value:
     if value.dtype is tf32:
         return f.value(value.text)
     if value.dtype is f16:
+        _define_half_conversions(w)
         return f.value(w.assign(f"fpext {value.typed} to {f.type}"))
     if value.dtype is bf16:
         short = Value(w.assign(f"bitcast {value.typed} to {llvm_type(s16, lanes)}"), s16, lanes)
@@ -95,21 +108,12 @@ def _widen(w: Writer, value: Value) -> Value:
         return f.value(f.floats(f.op("shl", raw, 16)))
     raw = w.assign(f"zext {value.typed} to {f.bits_type}")
     if value.dtype is f8_e4m3:
-        return f.value(_from_e4m3(f, raw))
+        return f.value(decode(f, raw, E4M3))
     # e5m2 is the upper half of f16.
-    short = llvm_type(s16, lanes)
-    upper = w.assign(f"trunc {f.bits_type} {f.op('shl', raw, 8)} to {short}")
-    half = w.assign(f"bitcast {short} {upper} to {llvm_type(f16, lanes)}")
+    short_type = llvm_type(s16, lanes)
+    upper = w.assign(f"trunc {f.bits_type} {f.op('shl', raw, 8)} to {short_type}")
+    half = w.assign(f"bitcast {short_type} {upper} to {llvm_type(f16, lanes)}")
     return _widen(w, Value(half, f16, lanes))
-
-
-def _from_e4m3(f: Arithmetic, raw: str) -> str:
-    """A multiplication changes the exponent's bias, which is right for subnormals as well."""
-    code = f.op("and", raw, 0x7F)
-    magnitude = f.mul(f.floats(f.op("shl", code, 20)), 2.0**120)
-    absolute = f.select_bits(f.compare_bits("eq", code, 0x7F), 0x7FC00000, f.bits(magnitude))
-    sign = f.op("shl", f.op("and", raw, 0x80), 24)
-    return f.floats(f.op("or", absolute, sign))
 
 
 def _single(w: Writer, value: Value) -> Value:
@@ -150,64 +154,41 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
     f = Arithmetic(w, f32, value.lanes)
     type_ = llvm_type(to, value.lanes)
     if to is tf32:
-        code, special = _cut(f, value.text, 13)
-        rounded = f.op("and", code, ~0x1FFF)
-        x = f.bits(value.text)
-        return Value(f.floats(f.select_bits(special, x, rounded)), tf32, value.lanes)
+        rounded = f.floats(f.op("and", round_at(f, value.text, 13), ~0x1FFF))
+        finite = f.compare("olt", f.absolute(value.text), math.inf)
+        return Value(f.select(finite, rounded, value.text), tf32, value.lanes)
     if to is f16:
+        _define_half_conversions(w)
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
     if to is bf16:
-        code, _ = _cut(f, value.text, 16)
         quiet = f.op("or", f.bits(value.text), 0x400000)
         nan = f.compare("uno", value.text, value.text)
-        upper = f.op("lshr", f.select_bits(nan, quiet, code), 16)
+        code = f.select_bits(nan, quiet, round_at(f, value.text, 16))
         short = llvm_type(s16, value.lanes)
-        half = w.assign(f"trunc {f.bits_type} {upper} to {short}")
+        half = w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {short}")
         return Value(w.assign(f"bitcast {short} {half} to {type_}"), bf16, value.lanes)
-    code = _to_fp8(f, value.text, _FP8_FORMAT[to])
+    code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
     return Value(w.assign(f"trunc {f.bits_type} {code} to {type_}"), to, value.lanes)
 
 
-def _cut(f: Arithmetic, x: str, places: int) -> tuple[str, str]:
-    """The bits of ``x`` rounded to nearest even where ``places`` bits will be cut off, and which
-    lanes are infinite or NaN. Rounding up may carry into the exponent, as far as infinity."""
-    code = f.bits(x)
-    odd = f.op("and", f.op("lshr", code, places), 1)
-    rounded = f.op("add", f.op("add", code, (1 << (places - 1)) - 1), odd)
-    special = f.compare_bits("uge", f.op("and", code, 0x7FFFFFFF), _INFINITY)
-    return rounded, special
+def _define_half_conversions(w: Writer) -> None:
+    """What LLVM calls to convert f16 where the machine has no F16C, kept inside the module: not
+    every C library has them."""
+    if "__extendhfsf2" in w.declarations:
+        return
+    inner = Writer(w.declarations)
+    f = Arithmetic(inner, f32, 1)
+    short = inner.assign("bitcast half %x to i16")
+    inner.emit(f"ret float {decode(f, inner.assign(f'zext i16 {short} to i32'), F16)}")
+    _define(w, "float @__extendhfsf2(half %x)", inner)
+    inner = Writer(w.declarations)
+    f = Arithmetic(inner, f32, 1)
+    short = inner.assign(f"trunc i32 {encode(f, '%x', F16)} to i16")
+    inner.emit(f"ret half {inner.assign(f'bitcast i16 {short} to half')}")
+    _define(w, "half @__truncsfhf2(float %x)", inner)
 
 
-@dataclass(frozen=True)
-class _Fp8:
-    """An 8-bit float: mantissa bits, exponent bias, greatest finite code, overflow, NaN."""
-
-    mantissa: int
-    bias: int
-    greatest: int
-    overflow: int
-    nan: int
-
-
-_FP8_FORMAT = {
-    f8_e4m3: _Fp8(3, 7, 0x7E, 0x7F, 0x7F),  # no infinity: overflow is NaN
-    f8_e5m2: _Fp8(2, 15, 0x7B, 0x7C, 0x7E),
-}
-
-
-def _to_fp8(f: Arithmetic, x: str, form: _Fp8) -> str:
-    """The code of the nearest 8-bit float, in the low bits. Subnormals are rounded by adding a
-    number whose last place is the format's least step."""
-    sign = f.op("and", f.op("lshr", f.bits(x), 24), 0x80)
-    magnitude = f.absolute(x)
-    places = 23 - form.mantissa
-    rounded, _ = _cut(f, magnitude, places)
-    normal = f.op("sub", f.op("lshr", rounded, places), (127 - form.bias) << form.mantissa)
-    step = 127 + 1 - form.bias - form.mantissa + 23
-    shifted = f.add(magnitude, 2.0 ** (step - 127))
-    subnormal = f.op("sub", f.bits(shifted), step << 23)
-    small = f.compare("olt", magnitude, 2.0 ** (1 - form.bias))
-    code = f.select_bits(small, subnormal, normal)
-    code = f.select_bits(f.compare_bits("ugt", code, form.greatest), form.overflow, code)
-    code = f.select_bits(f.compare("uno", x, x), form.nan, code)
-    return f.op("or", code, sign)
+def _define(w: Writer, signature: str, body: Writer) -> None:
+    name = signature[signature.index("@") + 1 : signature.index("(")]
+    lines = [f"define internal {signature} nounwind {{", "entry:", *body.lines, "}"]
+    w.declarations[name] = "\n".join(lines)

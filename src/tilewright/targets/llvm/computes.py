@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from tilewright.dtypes import boolean, s32
+from tilewright.dtypes import boolean, s32, s64
 from tilewright.errors import CompilationError
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.types import lane_mask, llvm_type, suffix
 from tilewright.targets.llvm.values import Value
+
 
 def emit_compute(
     memory: Memory, plan: ComputePlan, instructions: Mapping[str, Instruction]
@@ -31,15 +32,17 @@ def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> Non
     """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and dot products of ``k`` neighbours."""
     stmt = plan.stmt
     lanes_dim, k_dim = _dims_by_role(plan, instruction)
-    masks = [_uniform_mask(memory, operand.view.mask) for operand in stmt.operands]
-    if any(mask is False for mask in masks):
-        return
     extent = memory.exprs.evaluate(lanes_dim.extent, {})
     if isinstance(extent, Value):
         raise CompilationError(f"the lanes of {stmt.name!r} are not a constant number")
-    count = 1 << (int(extent) - 1).bit_length()
-    if instruction.emit != "fma":
-        count = instruction.sizes["n"]
+    # A tail keeps the width of whole vectors, which is that of the registers it shares.
+    count = instruction.sizes["n"]
+    if instruction.emit == "fma" and isinstance(lanes_dim.extent, Const):
+        count = 1 << (int(extent) - 1).bit_length()
+    masks = _masks(memory, plan, lanes_dim.var, count)
+    # A product with a masked operand is 0 and adds nothing.
+    if any(mask is False for mask in masks):
+        return
     outer, memory.lanes = memory.lanes, Lanes(lanes_dim.var, int(extent), count)
     k = instruction.sizes.get("k", 1)
     a, b = (
@@ -69,12 +72,24 @@ def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim
     return lanes[0], reduced[0] if reduced else None
 
 
-def _uniform_mask(memory: Memory, mask: Expr | None) -> Value | bool:
-    """A mask over an instruction's operand is the same for all its lanes."""
-    if mask is None:
-        return True
-    value = memory.exprs.evaluate(mask, {})
-    return value if isinstance(value, Value) else bool(value)
+def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Value | bool]:
+    """The operands' masks: known, one for all lanes, or one per lane."""
+    exprs = memory.exprs
+    if all(operand.view.mask is None for operand in plan.stmt.operands):
+        return [True] * len(plan.operands)
+    exprs.push()
+    if count > 1:
+        positions = ", ".join(f"i64 {lane}" for lane in range(count))
+        exprs.variables[lanes] = Value(f"<{positions}>", s64, count)
+    else:
+        exprs.variables[lanes] = 0
+    masks: list[Value | bool] = []
+    for operand in plan.stmt.operands:
+        mask = operand.view.mask
+        value = True if mask is None else exprs.evaluate(mask, {})
+        masks.append(value if isinstance(value, Value) else bool(value))
+    exprs.pop()
+    return masks
 
 
 def _load_out(memory: Memory, address: Address) -> Value:
@@ -106,8 +121,14 @@ def _operand(
     if address.buffer in memory.registers:
         return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
     pointer = memory.pointer(address, {})
-    if isinstance(mask, Value):
+    per_lane = isinstance(mask, Value) and mask.lanes > 1
+    if isinstance(mask, Value) and not per_lane:
         pointer = memory.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+    if per_lane and (stride != 1 or k != 1):
+        raise CompilationError(
+            f"the mask of {address.buffer.name!r} differs between lanes that share its elements",
+            cure="promote the operand, so that its copy has no mask",
+        )
     if stride == 0:
         return _broadcast(memory, pointer, address, k, width)
     if stride != k:
@@ -115,9 +136,9 @@ def _operand(
             f"neighbouring lanes are {stride} elements apart in {address.buffer.name!r}, not {k}",
             cure="vectorize a dim that is contiguous, or pack the operand",
         )
-    if lanes.active == lanes.count:
+    if lanes.active == lanes.count and not per_lane:
         return memory.load_at(pointer, address.buffer, width)
-    flags = _tail(lanes.active * k, width)
+    flags = memory.flags(mask) if per_lane else _tail(lanes.active * k, width)
     return memory.load_masked(pointer, address.buffer, flags, address.buffer.dtype.bytes)
 
 

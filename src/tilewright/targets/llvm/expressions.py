@@ -228,9 +228,7 @@ class Expressions:
             else:
                 quotient = w.assign(f"sdiv {a.typed}, {divisor}")
                 less = w.assign(f"sub {a.type} {quotient}, {one}")
-                result = w.assign(
-                    f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}"
-                )
+                result = w.assign(f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}")
         return w.assign(f"select {flags} {by_zero}, {a.type} {zero}, {a.type} {result}")
 
     def _unary(self, expr: Unary) -> Result:

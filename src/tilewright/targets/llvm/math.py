@@ -1,11 +1,19 @@
-"""Functions of floats: an instruction where there is one, otherwise the C library lane by lane."""
+"""Functions of floats: an instruction where there is one, otherwise code of our own or libm.
+
+f32 functions are computed on all lanes at once (`exponentials`, `logarithms`, `trigonometry`), the
+narrower floats in f32 and then rounded. f64 functions are those of the C library, lane by lane.
+"""
 
 from __future__ import annotations
 
 from tilewright.dtypes import f32, f64
 from tilewright.errors import CompilationError
+from tilewright.targets.llvm import exponentials, logarithms
+from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.casts import emit_cast
-from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
+from tilewright.targets.llvm.library import emit_by_lanes
+from tilewright.targets.llvm.trigonometry import emit_sine
+from tilewright.targets.llvm.types import constant, splat, suffix
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -16,17 +24,16 @@ _INTRINSICS = {
     "ceil": "ceil",
     "round": "rint",
 }
-_LIBRARY = {
-    "exp": "exp",
-    "exp2": "exp2",
-    "log": "log",
-    "log1p": "log1p",
-    "sin": "sin",
-    "cos": "cos",
-    "tanh": "tanh",
-    "erf": "erf",
-    "pow": "pow",
+_VECTOR = {
+    "exp": exponentials.exp,
+    "exp2": exponentials.exp2,
+    "tanh": exponentials.tanh,
+    "erf": exponentials.erf,
+    "log": logarithms.log,
+    "log1p": logarithms.log1p,
 }
+# Their names in the C library are the same.
+_LIBRARY = frozenset({*_VECTOR, "sin", "cos", "pow"})
 
 
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
@@ -43,23 +50,13 @@ def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
         root = emit_function(w, "sqrt", arguments)
         one = splat(constant(1.0, dtype), dtype, lanes)
         return Value(w.assign(f"fdiv {root.type} {one}, {root.text}"), dtype, lanes)
-    if name in _LIBRARY:
-        return _by_lanes(w, _LIBRARY[name] + ("f" if dtype is f32 else ""), arguments)
-    raise CompilationError(f"no code for the function {name!r}")
-
-
-def _by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Value:
-    first = arguments[0]
-    scalar = scalar_type(first.dtype)
-    types = ", ".join([scalar] * len(arguments))
-    if first.lanes == 1:
-        text = ", ".join(a.typed for a in arguments)
-        return Value(w.call(scalar, function, text, types), first.dtype)
-    type_ = llvm_type(first.dtype, first.lanes)
-    result = "poison"
-    for lane in range(first.lanes):
-        parts = [w.assign(f"extractelement {a.typed}, i64 {lane}") for a in arguments]
-        text = ", ".join(f"{scalar} {part}" for part in parts)
-        one = w.call(scalar, function, text, types)
-        result = w.assign(f"insertelement {type_} {result}, {scalar} {one}, i64 {lane}")
-    return Value(result, first.dtype, first.lanes)
+    if name not in _LIBRARY:
+        raise CompilationError(f"no code for the function {name!r}")
+    if dtype is f64:
+        return emit_by_lanes(w, name, arguments)
+    if name in ("sin", "cos"):
+        return emit_sine(w, name, first)
+    f = Arithmetic(w, f32, lanes)
+    if name == "pow":
+        return f.value(logarithms.power(f, first.text, arguments[1].text))
+    return f.value(_VECTOR[name](f, first.text))

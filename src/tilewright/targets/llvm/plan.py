@@ -134,6 +134,7 @@ class Planner:
     def __init__(self) -> None:
         self.memory_only: set[Buffer] = set()
         self._variables: dict[Var, _Variable] = {}
+        self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
 
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
         """The plan of ``stmt`` where ``facts`` hold."""
@@ -206,7 +207,8 @@ class Planner:
         return CallPlan(node, addresses, self._loads(exprs, facts))
 
     def _define(self, variable: Var, part: str, scope: Scope) -> None:
-        self._variables[variable] = _Variable(part, len(self._variables), scope)
+        self._levels += 1
+        self._variables[variable] = _Variable(part, self._levels, scope)
 
     def _loads(self, exprs: Iterable[Expr], facts: Facts) -> Loads:
         loads: Loads = {}

@@ -256,6 +256,15 @@ class Statements:
     # Branches.
 
     def _if(self, plan: IfPlan) -> None:
+        active = self._tail(plan)
+        if active is not None:
+            outer = self.memory.lanes
+            assert outer is not None
+            self.memory.lanes = Lanes(outer.var, active, outer.count)
+            if active:
+                self.emit(plan.then)
+            self.memory.lanes = outer
+            return
         condition = self._condition(plan.stmt.condition, plan.loads)
         if not isinstance(condition, Value):
             self.exprs.push()
@@ -265,6 +274,27 @@ class Statements:
             self._predicated(plan, condition)
         else:
             self._branch(plan, condition)
+
+    def _tail(self, plan: IfPlan) -> int | None:
+        """How many lanes run, where the condition is known for each and holds for the first ones."""
+        lanes, variables = self.memory.lanes, self.exprs.variables
+        if lanes is None or plan.orelse or plan.loads or self.memory.predicate is not None:
+            return None
+        every = variables[lanes.var]
+        holds: list[bool] = []
+        for lane in range(lanes.active):
+            self.exprs.push()
+            variables[lanes.var] = lane
+            value = self.exprs.evaluate(plan.stmt.condition, plan.loads)
+            self.exprs.pop()
+            if isinstance(value, Value):
+                break
+            holds.append(bool(value))
+        variables[lanes.var] = every
+        count = sum(holds)
+        if len(holds) < lanes.active or not all(holds[:count]):
+            return None
+        return count
 
     def _condition(self, condition: Expr, loads: Loads) -> Value | bool:
         """All conjuncts; one that is known false decides, whatever the others cost."""

@@ -1,4 +1,4 @@
-"""Conversion between scalar types on numpy arrays, as `ir.expr.Cast` specifies it.
+"""Conversion between scalar types, as `ir.expr.Cast` specifies it: on numbers and numpy arrays.
 
 numpy and ml_dtypes narrow f64 to bf16 and fp8 through f32, which rounds twice; here every
 conversion rounds once, to nearest even. The trick is rounding to odd in between: an inexact f32 has
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType, f16, f32, f64, tf32
+from tilewright.dtypes import DType, f16, f32, f64, s64, tf32
 
 # Mantissa bits of f32 that tf32 does not have.
 _TF32_CUT = 13
@@ -37,6 +37,13 @@ def convert(values: Any, source: DType, target: DType) -> Any:
         if source.is_float:
             return _round(array, target)
         return _from_integer(array, target)
+
+
+def rounded(value: Any, target: DType) -> float:
+    """A number (a float counts as f64, an integer as exact) as the nearest one of a float type."""
+    if isinstance(value, int | np.integer) and -(2**63) <= value < 2**63:
+        return float(convert(np.int64(value), s64, target))
+    return float(convert(np.float64(value), f64, target))
 
 
 def _truncate(array: Any, target: DType) -> Any:

@@ -1,0 +1,205 @@
+"""One benchmark: an op, timed beside its peers, with what its compilation and a call cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilewright.bench.measure import call_overhead, fastest, measure
+from tilewright.bench.peaks import Peaks
+from tilewright.bench.peer import find_peers
+from tilewright.engine import CompiledKernel
+from tilewright.engine.compile import forget
+from tilewright.engine.signature import argument_form
+from tilewright.errors import TilewrightError
+from tilewright.ops.op import Argument, Op
+from tilewright.problems import (
+    BinaryProblem,
+    ConvProblem,
+    EltwiseProblem,
+    MatmulProblem,
+    PoolProblem,
+    ReduceProblem,
+    ReorderProblem,
+    conv_from_sizes,
+    pool_from_sizes,
+)
+from tilewright.recipes import choose
+
+Compile = Callable[[Op], CompiledKernel]
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. Times are medians; those that could not be measured are None.
+
+    ``ratio`` is the peer's time over ours: above 1, we are faster. ``gflops`` counts valid work
+    only (no padding taps); ``peak_percent`` is of the multiply-adds that the machine can do, or,
+    for ops that only move data, of the bandwidth of ``level``, the least memory that holds it all.
+    """
+
+    case: str
+    name: str
+    ms: float
+    best_ms: float
+    gflops: float
+    gbytes_per_second: float
+    peak_percent: float
+    level: str
+    peer: str | None
+    peer_ms: float | None
+    ratio: float | None
+    other_peers: dict[str, float] = field(default_factory=dict)
+    compile_cold_ms: float | None = None
+    compile_cached_ms: float | None = None
+    call_us: float | None = None
+    bound_call_us: float | None = None
+    flops: int = 0
+    bytes: int = 0
+    config: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as JSON holds it."""
+        return asdict(self)
+
+
+def benchmark(op: Op, case: str, compile: Compile, peaks: Peaks, *, seconds: float = 1.0) -> Row:
+    """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
+
+    ``case`` is what reproduces it. Raises what ``compile`` raises.
+    """
+    kernel = compile(op)
+    cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
+    forget()
+    again = compile(op)
+    cached = again.compile_seconds if again.from_cache else None
+    ways = find_peers(kernel.op, peaks.threads)
+    peers = {name: fastest(list(calls)) for name, calls in ways.items()}
+    arrays = make_arrays(kernel)
+    ours = kernel.bind(**arrays)
+    times = measure({"ours": ours, **peers}, seconds=seconds, pause=peaks.threads > 1)
+    call, bound = _call_seconds(op, compile)
+    mine = times["ours"].median
+    first = next(iter(peers), None)
+    flops = op.problem.valid_flops
+    moved = sum(math.prod(a.shape) * a.dtype.bytes for a in kernel.op.arguments)
+    level = _level(op, moved, peaks)
+    limit = peaks.bandwidth[level] if level else peaks.of(next(iter(op.types))[1])
+    reached = 1e-9 * (moved if level else flops) / mine
+    return Row(
+        case=case,
+        name=op.problem.name or op.problem.descriptor(),
+        ms=1e3 * mine,
+        best_ms=1e3 * times["ours"].best,
+        gflops=1e-9 * flops / mine,
+        gbytes_per_second=1e-9 * moved / mine,
+        peak_percent=100 * reached / limit,
+        level=level,
+        peer=first,
+        peer_ms=1e3 * times[first].median if first else None,
+        ratio=times[first].median / mine if first else None,
+        other_peers={name: 1e3 * times[name].median for name in peers if name != first},
+        compile_cold_ms=1e3 * cold,
+        compile_cached_ms=None if cached is None else 1e3 * cached,
+        call_us=None if call is None else 1e6 * call,
+        bound_call_us=None if bound is None else 1e6 * bound,
+        flops=flops,
+        bytes=moved,
+        config=repr(kernel.config),
+    )
+
+
+def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
+    """Random arrays for all arguments, packed where the kernel asks for it."""
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {}
+    for argument in kernel.op.arguments:
+        array = _array(argument, rng)
+        arrays[argument.name] = (
+            kernel.pack(argument.name, array) if argument.name in kernel.packed else array
+        )
+    return arrays
+
+
+def _array(argument: Argument, rng: np.random.Generator) -> Any:
+    """An array of the argument's form, at an address as a library would give it."""
+    form = argument_form(argument)
+    size = argument.dtype.bytes
+    raw = np.zeros(form.extent * size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    flat = raw[start : start + form.extent * size].view(argument.dtype.numpy)
+    if argument.access != "out":
+        # Below 4, so that integers differ too.
+        flat[...] = (4 * rng.random(form.extent, np.float32)).astype(argument.dtype.numpy)
+    strides = tuple(stride * size for stride in form.strides)
+    return as_strided(flat[form.offset :], form.shape, strides)
+
+
+def _build_seconds(kernel: CompiledKernel) -> float:
+    """What compiling takes without a cache: the way of `engine.compile`, once more."""
+    start = time.perf_counter()
+    op, target = kernel.op, kernel.target
+    naive = op.kernel()
+    _, scheduled = choose.choose(op, naive, target.machine)
+    for part in (scheduled.kernel, *scheduled.packs.values()):
+        module = target.lower(part)
+        target.load(target.assemble(module), module.entry)
+    return time.perf_counter() - start
+
+
+def _call_seconds(op: Op, compile: Compile) -> tuple[float | None, float | None]:
+    """What a call costs: that of the same op on one element, checked each time, and bound."""
+    try:
+        kernel = compile(_smallest(op))
+        arrays = make_arrays(kernel)
+    except TilewrightError:
+        # The op's attributes ask for dims that one element does not have.
+        return None, None
+    return call_overhead(lambda: kernel(**arrays)), call_overhead(kernel.bind(**arrays))
+
+
+def _smallest(op: Op) -> Op:
+    """The op on as little as there can be, of the same rank."""
+    problem: Any = op.problem
+    match problem:
+        case ConvProblem():
+            axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
+            sizes = {"mb": 1, "ic": 1, "oc": 1, f"i{axis}": 1, f"k{axis}": 1}
+            small: Any = conv_from_sizes("", **sizes)
+        case PoolProblem():
+            axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
+            small = pool_from_sizes("", **{"mb": 1, "ic": 1, f"i{axis}": 1, f"k{axis}": 1})
+        case MatmulProblem():
+            batch = (1,) * len(problem.batch)
+            small = MatmulProblem(batch, batch, 1, 1, 1)
+        case ReduceProblem():
+            # Something has to be reduced.
+            first = problem.reduced_dims[0]
+            ones = (1,) * len(problem.src_shape)
+            small = ReduceProblem(tuple(2 if i == first else 1 for i in range(len(ones))), ones)
+        case BinaryProblem():
+            ones = (1,) * len(problem.src0_shape)
+            small = BinaryProblem(ones, ones)
+        case EltwiseProblem():
+            small = EltwiseProblem((1,) * len(problem.shape))
+        case _:
+            assert isinstance(problem, ReorderProblem)
+            small = ReorderProblem((1,) * len(problem.shape))
+    return replace(op, problem=small, layouts=())
+
+
+def _level(op: Op, moved: int, peaks: Peaks) -> str:
+    """The memory whose bandwidth limits ``op``; "" for one that computes."""
+    if isinstance(op.problem, ConvProblem | MatmulProblem):
+        return ""
+    for level, size in peaks.sizes.items():
+        if moved <= size * peaks.threads and level in peaks.bandwidth:
+            return level
+    return "DRAM"

@@ -1,0 +1,50 @@
+"""The same work in PyTorch, which computes convolutions and matmuls with oneDNN.
+
+Each side gets its best conditions: channels-last activations unless the case asks for plain ones,
+weights packed beforehand, and a preallocated output where PyTorch's function takes one. Where
+there are several ways to ask for the same, all are given; the fastest counts.
+
+PyTorch is optional: without it, and for what it has no function for, there is no peer.
+"""
+
+from __future__ import annotations
+
+from tilewright.bench.peer_contraction import convolution_peers, matmul_peers
+from tilewright.bench.peer_streaming import (
+    elementwise_peers,
+    pooling_peers,
+    reduction_peers,
+    reorder_peers,
+)
+from tilewright.bench.torch_tensors import Peers, load_torch
+from tilewright.ops.convolution import Convolution
+from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.matmul import Matmul
+from tilewright.ops.op import Op
+from tilewright.ops.pooling import Pooling
+from tilewright.ops.reduction import Reduction
+from tilewright.ops.reorder import Reorder
+
+
+def find_peers(op: Op, threads: int) -> Peers:
+    """What to compare ``op`` (its layouts decided) with; empty where there is nothing."""
+    torch = load_torch()
+    if torch is None:
+        return {}
+    torch.set_num_threads(threads)
+    if op.attributes.scales or op.attributes.zero_points:
+        return {}
+    match op:
+        case Convolution():
+            return convolution_peers(torch, op)
+        case Matmul():
+            return matmul_peers(torch, op)
+        case Pooling():
+            return pooling_peers(torch, op)
+        case Reduction():
+            return reduction_peers(torch, op)
+        case Eltwise() | BinaryOp():
+            return elementwise_peers(torch, op)
+        case Reorder():
+            return reorder_peers(torch, op)
+    return {}

@@ -1,0 +1,85 @@
+"""PyTorch, where it is installed, and its tensors for an op's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tilewright.dtypes import DType
+from tilewright.engine.signature import argument_form
+from tilewright.layout.strides import strides_of
+from tilewright.ops.op import Argument
+from tilewright.problems import ConvProblem, PoolProblem
+
+Call = Callable[[], Any]
+# By the name of the library: ways to compute the same.
+Peers = Mapping[str, Sequence[Call]]
+
+
+@cache
+def load_torch() -> Any:
+    """The module ``torch``, or None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def random_tensor(torch: Any, shape: Sequence[int], dtype: DType) -> Any:
+    """Random data, row-major."""
+    type_ = getattr(torch, dtype.numpy_name)
+    if dtype.is_integer:
+        low = 0 if dtype.kind == "uint" else -4
+        return torch.randint(low, 5, tuple(shape), dtype=type_)
+    return torch.rand(tuple(shape), dtype=torch.float32).to(type_)
+
+
+def is_plain(argument: Argument) -> bool:
+    """Whether channels are far apart in memory, as in nchw."""
+    strides = strides_of(argument.layout, len(argument.shape))
+    return strides is not None and argument.shape[1] > 1 and strides[1] != 1
+
+
+def image(torch: Any, argument: Argument) -> Any:
+    """Activations of ``argument``'s shape and type, in 2D where they have one spatial dim."""
+    shape = argument.shape if len(argument.shape) > 3 else flat_shape(argument.shape)
+    tensor = random_tensor(torch, shape, argument.dtype)
+    if is_plain(argument):
+        return tensor
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.to(memory_format=formats[len(shape)])
+
+
+def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape of one spatial dim as one of two."""
+    return (*shape[:-1], 1, shape[-1])
+
+
+def window_of(problem: ConvProblem | PoolProblem) -> dict[str, list[int]] | None:
+    """Stride, padding and dilation as PyTorch takes them; None for padding that it lacks."""
+    padding = []
+    for window in problem.windows:
+        room = window.size + 2 * window.pad_l - window.reach
+        if room < 0 or room // window.stride + 1 != window.out:
+            return None
+        padding.append(window.pad_l)
+    found = {
+        "stride": list(problem.stride),
+        "padding": padding,
+        "dilation": [each + 1 for each in problem.dilation],
+    }
+    if problem.ndims == 1:
+        usual = {"stride": 1, "padding": 0, "dilation": 1}
+        found = {key: [usual[key], *value] for key, value in found.items()}
+    return found
+
+
+def strided(torch: Any, argument: Argument) -> Any | None:
+    """A tensor with ``argument``'s strides; None where it has blocks."""
+    form = argument_form(argument)
+    if form.shape != argument.shape:
+        return None
+    flat = random_tensor(torch, (form.extent,), argument.dtype)
+    return flat.as_strided(form.shape, form.strides, form.offset)

@@ -1,0 +1,12 @@
+"""The command line, ``tilewright COMMAND``: benchdnn's descriptors and knob names.
+
+In reading order: `knobs` (options that several commands share, and the cases that they ask for),
+`batch` (files of them), `checking` (verify), `benchmarking` (bench), `inspecting` (show, build,
+run), `information` (rules, targets, sets, doctor, cache), `app` (all commands, and `main`).
+
+Exit codes: 0 fine, 1 a case failed, 2 bad input.
+"""
+
+from tilewright.cli.app import main
+
+__all__ = ["main"]

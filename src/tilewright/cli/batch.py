@@ -1,0 +1,74 @@
+"""Files of options and descriptors, as benchdnn reads them.
+
+Each line is an option, ``--dir=BWD_D``, which holds for what follows, ``--reset``, which forgets
+them, ``--batch=FILE``, read in its place, or a descriptor. ``#`` starts a comment; the comment
+``# driver: conv`` says what the file is for. The sets that ship have this form.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Container, Iterator
+from pathlib import Path
+
+from tilewright.errors import ProblemError
+
+_DRIVER = "# driver:"
+_DEEPEST = 16
+
+
+def read_batch(
+    path: Path, driver: str, texts: dict[str, str], known: Container[str], depth: int = 0
+) -> Iterator[tuple[dict[str, str], str]]:
+    """The descriptors of a file, each with the options that hold for it; ``texts`` at first.
+
+    Raises `ProblemError` for a file that cannot be read, an unknown option, another driver's file.
+    """
+    if depth > _DEEPEST:
+        raise ProblemError("batch files read each other", where=str(path))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(
+            f"cannot read the batch file {path}", where="--batch", why=str(error)
+        ) from error
+    current = dict(texts)
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}, line {number}"
+        if line.startswith(_DRIVER) and line.removeprefix(_DRIVER).strip() != driver:
+            raise ProblemError(
+                f"the file is for {line.removeprefix(_DRIVER).strip()}, not {driver}",
+                where=where,
+                cure="use that driver",
+            )
+        for word in _words(line, where):
+            if not word.startswith("--"):
+                yield dict(current), word
+                continue
+            name, _, value = word.removeprefix("--").partition("=")
+            name = name.replace("_", "-")
+            if name == "reset":
+                current = dict(texts)
+            elif name == "batch":
+                yield from read_batch(path.parent / value, driver, current, known, depth + 1)
+            elif name in known:
+                current[name] = value
+                if not value:
+                    del current[name]
+            else:
+                raise ProblemError(
+                    f"unknown option --{name}", where=where, cure="see tilewright verify --help"
+                )
+
+
+def _words(line: str, where: str) -> list[str]:
+    """The words of a line without its comment; quotes of names stay."""
+    if "#" not in line and "'" not in line:
+        return line.split()
+    try:
+        reader = shlex.shlex(line, posix=False)
+        reader.whitespace_split = True
+        reader.commenters = "#"
+        return [word.strip("'") for word in reader]
+    except ValueError as error:
+        raise ProblemError("the line has an open quote", where=where, why=str(error)) from error

@@ -1,0 +1,83 @@
+"""``tilewright verify``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.progress import progress
+from tilewright.engine import CompiledKernel, compile_op
+from tilewright.errors import LayoutError, ProblemError, UnsupportedError
+from tilewright.ops.op import Op
+from tilewright.testing.case import Case
+from tilewright.testing.verify import Status, Verdict, one_line, summary, verify
+
+
+@with_knobs
+def verify_command(
+    knobs: Knobs,
+    random: Annotated[
+        int, typer.Option("--random", min=0, help="So many random problems.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Which random problems.")] = 0,
+) -> None:
+    """Check kernels: against float64, and for what they write.
+
+    One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
+
+    Examples:
+
+      tilewright verify conv ic64ih56oc64kh3ph1
+
+      tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --dtag axb --set tails
+
+      tilewright verify conv --random 2000 --seed 1
+    """
+    cases = replace(knobs, random=random, seed=seed).cases()
+    counts: Counter[Status] = Counter()
+    for case, verdict in progress(verdicts(knobs, cases), len(cases), "verify"):
+        print(verdict.line(repeat(knobs, case)), flush=True)
+        counts[verdict.status] += 1
+    print(summary(counts))
+    if counts[Status.FAILED]:
+        raise typer.Exit(1)
+
+
+def verdicts(knobs: Knobs, cases: list[Case]) -> Iterator[tuple[Case, Verdict]]:
+    """The verdict of each case; a case alone that cannot be asked for is bad input."""
+    alone = len(cases) == 1
+    for case in cases:
+        try:
+            op = case.op()
+        except (LayoutError, ProblemError, UnsupportedError) as error:
+            if alone:
+                raise
+            yield case, Verdict(Status.SKIPPED, one_line(error))
+            continue
+        if knobs.config is not None or alone:
+            # An illegal config, or nothing that runs here, is for the user to mend.
+            compile_case(knobs, op)
+        yield case, verify(op, lambda op: compile_case(knobs, op))
+
+
+def compile_case(knobs: Knobs, op: Op) -> CompiledKernel:
+    """Compiles with what the options say of target, threads and config."""
+    return compile_op(op, knobs.target, knobs.threads, knobs.config)
+
+
+def repeat(knobs: Knobs, case: Case) -> str:
+    """The arguments that ask for one case again."""
+    words = case.arguments().split(" ", 1)
+    shared = []
+    if knobs.target != "x86":
+        shared.append(f"--target={knobs.target}")
+    if knobs.threads is not None:
+        shared.append(f"--threads={knobs.threads}")
+    if knobs.config is not None:
+        shared.append(f"--config='{knobs.config}'")
+    return " ".join([words[0], *shared, words[1]])

@@ -1,0 +1,11 @@
+"""Compiling: an op, a target and a config become a program, which is cached.
+
+In reading order: `signature` (what a caller passes), `program` (code, loaded), `compile` (the way
+there, and the caches), `kernel` (what a user holds and calls), `cost` (what the code costs),
+`export` (files for others), `disk_cache`.
+"""
+
+from tilewright.engine.compile import compile_op
+from tilewright.engine.kernel import CompiledKernel, Packed
+
+__all__ = ["CompiledKernel", "Packed", "compile_op"]

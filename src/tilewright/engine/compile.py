@@ -1,0 +1,149 @@
+"""From an op to a kernel that can be called, through the caches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tilewright.config import settings
+from tilewright.dtypes import dtype
+from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
+from tilewright.engine.kernel import CompiledKernel, PackCode
+from tilewright.engine.program import Code
+from tilewright.engine.signature import Form
+from tilewright.errors import ArgumentError, TilewrightError
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config, parse_config
+from tilewright.targets.registry import Target, find_target
+
+# Code from another version of the generator is never taken: raise this when what is generated
+# changes.
+GENERATOR = "1"
+
+_memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
+_MEMORY_LIMIT = 512
+
+
+def compile_op(
+    op: Op,
+    target: str = "x86",
+    threads: int | None = None,
+    config: Config | str | None = None,
+) -> CompiledKernel:
+    """Compiles ``op`` for ``target``, or takes the code from memory or disk.
+
+    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice. Raises
+    `UnsupportedError`, `ScheduleError`.
+    """
+    start = time.perf_counter()
+    threads = settings().threads if threads is None else threads
+    if threads < 1:
+        raise ArgumentError(f"threads is {threads}", cure="pass 1 or more")
+    where = find_target(target)
+    op = choose.resolve(op)
+    if isinstance(config, str):
+        config = parse_config(config)
+    key = content_key(*(p.encode() for p in (GENERATOR, repr(op), where.identity, repr(config))))
+    cached = True
+    found = _memory.get(key)
+    if found is None:
+        found = _from_disk(key, where)
+    if found is None:
+        cached = False
+        found = _build(op, where, config, key)
+    _remember(key, found)
+    chosen, code, packs = found
+    seconds = time.perf_counter() - start
+    return CompiledKernel(op, where, chosen, threads, code, packs, seconds, cached)
+
+
+def forget() -> None:
+    """Drops the kernels that are kept in memory; those in use live on."""
+    _memory.clear()
+
+
+def _remember(key: str, found: tuple[Config, Code, dict[str, PackCode]]) -> None:
+    _memory[key] = found
+    while len(_memory) > _MEMORY_LIMIT:
+        _memory.pop(next(iter(_memory)), None)
+
+
+def _build(
+    op: Op, target: Target, config: Config | None, key: str
+) -> tuple[Config, Code, dict[str, PackCode]]:
+    """Schedules, lowers and assembles, and leaves the result on disk."""
+    kernel = op.kernel()
+    if config is None:
+        config, scheduled = choose.choose(op, kernel, target.machine)
+    else:
+        scheduled = choose.schedule(op, kernel, target.machine, config)
+    _debug(scheduled.stages)
+    parts = {"": scheduled.kernel, **scheduled.packs}
+    payload = bytearray()
+    meta: dict[str, Any] = {"config": repr(config), "parts": {}}
+    for name, part in parts.items():
+        module = target.lower(part)
+        binary = target.assemble(module)
+        meta["parts"][name] = {
+            "start": len(payload),
+            "size": len(binary),
+            "entry": module.entry,
+            "workspaces": list(module.workspaces),
+            "arguments": len(part.params),
+            "packed": _packed_meta(part) if name else None,
+        }
+        payload += binary
+    open_disk_cache().put(key, bytes(payload), meta)
+    return _load(target, bytes(payload), meta, config)
+
+
+def _packed_meta(pack: Kernel) -> dict[str, Any]:
+    """What a later process needs to know of a packed argument."""
+    buffer = pack.params[-1].buffer
+    text = to_text(pack)
+    return {
+        "dtype": buffer.dtype.name,
+        "extent": buffer.layout.extent,
+        "key": content_key(text.encode()),
+    }
+
+
+def _from_disk(key: str, target: Target) -> tuple[Config, Code, dict[str, PackCode]] | None:
+    entry: Entry | None = open_disk_cache().get(key)
+    if entry is None:
+        return None
+    try:
+        config = parse_config(entry.meta["config"])
+        return _load(target, entry.payload, entry.meta, config)
+    except (TilewrightError, KeyError, TypeError, ValueError):
+        # An entry that its checksum lets pass, but that is not ours: compile again.
+        return None
+
+
+def _load(
+    target: Target, payload: bytes, meta: dict[str, Any], config: Config
+) -> tuple[Config, Code, dict[str, PackCode]]:
+    codes: dict[str, Code] = {}
+    packs: dict[str, PackCode] = {}
+    for name, part in meta["parts"].items():
+        binary = payload[part["start"] : part["start"] + part["size"]]
+        workspaces = tuple(part["workspaces"])
+        codes[name] = Code(target, binary, part["entry"], workspaces, part["arguments"])
+        if name:
+            packed = part["packed"]
+            extent = int(packed["extent"])
+            form = Form(dtype(packed["dtype"]), (extent,), (1,), 0, extent)
+            packs[name] = PackCode(codes[name], form, packed["key"])
+    return config, codes[""], packs
+
+
+def _debug(stages: dict[str, Kernel]) -> None:
+    level = settings().debug
+    if level >= 2:
+        print("stages: " + " -> ".join(stages), file=sys.stderr)
+    if level >= 3:
+        print(to_text(list(stages.values())[-1]), file=sys.stderr)

@@ -1,0 +1,252 @@
+"""What a user holds: a compiled kernel, called on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.engine.cost import Cost, cost_of
+from tilewright.engine.export import export
+from tilewright.engine.program import Code
+from tilewright.engine.signature import Form, argument_form, form_of
+from tilewright.errors import ArgumentError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Kernel
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config
+from tilewright.recipes.schedule import Schedule
+from tilewright.runtime.arrays import ArraySpec
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.registry import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """An argument in the order in which a kernel reads it; made by `CompiledKernel.pack`.
+
+    ``key`` says which kernels take it: those that pack alike.
+    """
+
+    name: str
+    key: str
+    data: NDArray[Any]
+    pointer: int
+
+
+@dataclass(frozen=True)
+class PackCode:
+    """How one argument is packed: the code, the packed form, and what tells packings apart."""
+
+    code: Code
+    form: Form
+    key: str
+
+
+Getter = Callable[[Any], int]
+
+
+class CompiledKernel:
+    """A kernel for one problem on one target. Thread-safe; arrays are never copied.
+
+    Calling it takes the op's arguments by name. Results are allocated, unless ``out`` (or an
+    argument of the result's name) is given; one result is returned as it is, several as a dict.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        target: Target,
+        config: Config,
+        threads: int,
+        code: Code,
+        packs: Mapping[str, PackCode],
+        compile_seconds: float,
+        from_cache: bool,
+    ) -> None:
+        self.op = op
+        self.target = target
+        self.config = config
+        self.threads = threads
+        self.code = code
+        self.compile_seconds = compile_seconds
+        self.from_cache = from_cache
+        self._packs = packs
+        self._names = tuple(a.name for a in op.arguments)
+        self._results = tuple(a.name for a in op.arguments if a.access != "in")
+        self._forms = {a.name: argument_form(a) for a in op.arguments}
+        self._getters: tuple[tuple[str, Getter], ...] = tuple(
+            (a.name, self._getter(a.name, a.access != "in")) for a in op.arguments
+        )
+        self._sizes = {
+            a.name: self._forms[a.name].extent * a.dtype.bytes for a in op.arguments
+        }
+
+    @property
+    def packed(self) -> tuple[str, ...]:
+        """The arguments that `pack` has to prepare."""
+        return tuple(self._packs)
+
+    def _getter(self, name: str, writable: bool) -> Getter:
+        pack = self._packs.get(name)
+        form = self._forms[name]
+        if pack is None:
+            return form.spec(name, writable).pointer
+        key = pack.key
+
+        def pointer(array: Any) -> int:
+            if type(array) is Packed and array.key == key:
+                return array.pointer
+            given = "packed for another kernel" if type(array) is Packed else "not packed"
+            raise ArgumentError(
+                f"{name} is {given}",
+                where=f"parameter {name}",
+                why="this kernel reads it in an order of its own",
+                cure=f"pass kernel.pack({name!r}, {name}) and keep the result for further calls",
+            )
+
+        return pointer
+
+    def pack(self, name: str, array: Any) -> Any:
+        """``array`` (of the argument's logical shape, row-major) in the order the kernel reads.
+
+        An argument that needs no packing is returned as it is.
+        """
+        if name not in self._names:
+            raise ArgumentError(
+                f"there is no argument {name!r}", cure="choose one of " + ", ".join(self._names)
+            )
+        pack = self._packs.get(name)
+        if pack is None:
+            return array
+        source = self._forms[name].spec(name, writable=False)
+        flat = np.zeros(pack.form.extent + 64, pack.form.dtype.numpy)
+        skip = (-flat.ctypes.data % 64) // pack.form.dtype.bytes
+        data = flat[skip : skip + pack.form.extent]
+        pointer = int(data.ctypes.data)
+        pack.code.run([source.pointer(array), pointer], 1)
+        return Packed(name, pack.key, data, pointer)
+
+    def __call__(self, *, out: Any = None, **arrays: Any) -> Any:
+        """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
+        made = self._outputs(out, arrays)
+        self.code.run(self._pointers(arrays), self.threads)
+        if len(made) == 1:
+            return arrays[made[0]]
+        return {name: arrays[name] for name in made}
+
+    def bind(self, *, out: Any = None, **arrays: Any) -> Callable[[], None]:
+        """A function of no arguments that runs the kernel on these arrays, checked once."""
+        self._outputs(out, arrays)
+        call: Callable[[], None] = self.code.bound(self._pointers(arrays), self.threads)
+
+        def bound(_keep: Any = (arrays, self), _call: Callable[[], None] = call) -> None:
+            _call()
+
+        return bound
+
+    def _outputs(self, out: Any, arrays: dict[str, Any]) -> tuple[str, ...]:
+        """Puts the result arrays into ``arrays``: those given, or new ones."""
+        results = self._results
+        if out is not None:
+            given = out if isinstance(out, Mapping) else {results[0]: out}
+            for name, array in given.items():
+                if name not in results:
+                    raise ArgumentError(
+                        f"{name!r} is no result", cure="choose one of " + ", ".join(results)
+                    )
+                arrays[name] = array
+        for name in results:
+            if name not in arrays:
+                if self.op.argument(name).access == "inout":
+                    raise ArgumentError(
+                        f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
+                    )
+                arrays[name] = self._forms[name].empty()
+        return results
+
+    def _pointers(self, arrays: dict[str, Any]) -> list[int]:
+        try:
+            pointers = [getter(arrays[name]) for name, getter in self._getters]
+        except KeyError as error:
+            raise ArgumentError(
+                f"the argument {error.args[0]!r} is missing",
+                cure="pass " + ", ".join(f"{name}=..." for name in self._names),
+            ) from None
+        if len(arrays) != len(pointers):
+            extra = ", ".join(sorted(set(arrays) - set(self._names)))
+            raise ArgumentError(
+                f"there is no argument {extra}", cure="choose one of " + ", ".join(self._names)
+            )
+        self._check_overlap(pointers)
+        return pointers
+
+    def _check_overlap(self, pointers: list[int]) -> None:
+        """A result must not share memory with another argument, which the code relies on."""
+        sizes = self._sizes
+        for position, name in enumerate(self._names):
+            if name not in self._results:
+                continue
+            start = pointers[position]
+            end = start + sizes[name]
+            for other, pointer in enumerate(pointers):
+                if other == position or self._names[other] in self._packs:
+                    continue
+                if pointer < end and start < pointer + sizes[self._names[other]]:
+                    raise ArgumentError(
+                        f"{name} shares memory with {self._names[other]}",
+                        where=f"parameter {name}",
+                        why="the kernel may write a result before it has read all inputs",
+                        cure="pass arrays that do not overlap",
+                    )
+
+    # How it came to be.
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule, made again where the code came from a cache."""
+        kernel = self.op.kernel()
+        return choose.schedule(self.op, kernel, self.target.machine, self.config)
+
+    @property
+    def stages(self) -> dict[str, Kernel]:
+        """The kernel at each stage of its schedule, from naive to what the target takes."""
+        return self.schedule.stages
+
+    @cached_property
+    def module(self) -> Module:
+        return self.target.lower(self.schedule.kernel)
+
+    def source(self, kind: str) -> str:
+        """The kernel as text: ``"llvm"`` or ``"asm"``."""
+        if kind == "llvm":
+            return self.module.text
+        if kind == "asm":
+            return self.target.assembly(self.module)
+        raise ArgumentError(f"there is no source {kind!r}", cure="choose llvm or asm")
+
+    def cost(self) -> Cost:
+        """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""
+        return cost_of(self.op, self.source("asm"))
+
+    def export(self, directory: str | Path) -> Path:
+        """Writes an object file, a C header and the ABI in words; returns the directory."""
+        return export(self, Path(directory))
+
+    def __repr__(self) -> str:
+        return f"<{self.op.kind} kernel for {self.target.name}: {self.op.problem.descriptor()}>"
+
+
+def spec_of(buffer: Buffer) -> Form:
+    """The form of a packed buffer: its memory, flat."""
+    flat = form_of((buffer.layout.extent,), buffer.dtype, buffer.layout)
+    return Form(flat.dtype, (buffer.layout.extent,), (1,), 0, buffer.layout.extent)
+
+
+__all__ = ["ArraySpec", "CompiledKernel", "PackCode", "Packed", "spec_of"]

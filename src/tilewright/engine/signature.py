@@ -1,0 +1,64 @@
+"""What a caller passes for each argument of a kernel.
+
+A plain layout is a strided array of the logical shape (``nhwc`` is the shape (N, C, H, W) with
+channels last in memory, as PyTorch's ``channels_last``). A blocked layout is an array with one dim
+per block, outermost first: ``nChw16c`` is (N, C/16, H, W, 16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.dtypes import DType
+from tilewright.ir.buffer import Layout
+from tilewright.ops.op import Argument
+from tilewright.runtime.arrays import ArraySpec
+
+
+@dataclass(frozen=True)
+class Form:
+    """Shape and strides (in elements) of the array that stands for a tensor in memory."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    extent: int
+
+    def spec(self, name: str, writable: bool, cure: str | None = None) -> ArraySpec:
+        """What checks an array of this form."""
+        return ArraySpec(name, self.dtype, self.shape, self.strides, writable, cure)
+
+    def empty(self) -> NDArray[Any]:
+        """A new array, uninitialized but for what lies between its elements."""
+        count = self.extent - self.offset
+        dense = int(np.prod(self.shape)) == count
+        flat = (np.empty if dense else np.zeros)(count, self.dtype.numpy)
+        return np.lib.stride_tricks.as_strided(
+            flat, self.shape, tuple(s * self.dtype.bytes for s in self.strides)
+        )
+
+
+def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
+    """The array form of a tensor with this layout."""
+    blocks = {block.dim: block for block in layout.blocks}
+    plain = len(blocks) == len(layout.blocks) == len(shape)
+    if plain and layout.padded_shape(len(shape)) == shape:
+        strides = tuple(blocks[dim].stride for dim in range(len(shape)))
+        return Form(dtype, shape, strides, layout.offset, layout.extent)
+    return Form(
+        dtype,
+        tuple(block.size for block in layout.blocks),
+        tuple(block.stride for block in layout.blocks),
+        layout.offset,
+        layout.extent,
+    )
+
+
+def argument_form(argument: Argument) -> Form:
+    """The array form of an op's argument."""
+    return form_of(argument.shape, argument.dtype, argument.layout)

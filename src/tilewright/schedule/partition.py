@@ -1,0 +1,129 @@
+"""Splitting a loop so that its middle is free of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.facts.affine import Affine, affine
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
+from tilewright.ir.stmt import Compute, For, Kernel, Stmt
+from tilewright.ir.visit import block, substitute_stmt, variables, walk
+from tilewright.schedule.access import direct_exprs
+from tilewright.schedule.collapse import difference
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    walk_placed,
+)
+from tilewright.schedule.transform import transform
+
+# A border piece of at most this many iterations may be written out one by one.
+_MOST_COPIES = 4
+
+
+@transform
+def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
+    """Splits a loop of constant extent such that conditions on its variable hold in the middle.
+
+        for oh in 56:
+          compute f(kh in 3): ...src[oh + kh - 1 | 1 <= oh + kh and oh + kh < 57]
+    ->  partition("oh")
+        compute f(kh in 3): ...src[kh - 1 | 1 <= kh]
+        for oh in 54:
+          compute f(kh in 3): ...src[oh + kh]
+        compute f(kh in 3): ...src[kh + 54 | kh < 2]
+
+    Conditions are masks, the branches of ``if`` and the choices of ``min`` and ``max``, as far as
+    they are linear in the variable. The pieces before and behind are called ``<loop>_head`` and
+    ``<loop>_tail``; one of a single iteration is no loop. With ``split_borders``, those of up to
+    four iterations are written out. Nothing changes where all iterations have tests, or none.
+    """
+    loops_named(kernel, loop, "partition")
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == loop:
+            return _partitioned(stmt, place, split_borders)
+        return None
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
+    if not isinstance(loop.extent, Const):
+        return loop
+    extent = int(loop.extent.value)
+    low, high = _steady(loop, place, extent)
+    if low >= high or (low, high) == (0, extent):
+        return loop
+    taken = place.names | bound_names(loop)
+    head = _pieces(loop, 0, low, fresh(f"{loop.var.name}_head", taken), split_borders)
+    tail = _pieces(loop, high, extent, fresh(f"{loop.var.name}_tail", taken), split_borders)
+    return block(*head, _piece(loop, low, high, loop.var), *tail)
+
+
+def _pieces(loop: For, start: int, stop: int, name: str, split: bool) -> list[Stmt]:
+    if start == stop:
+        return []
+    if split and stop - start <= _MOST_COPIES:
+        return [_piece(loop, i, i + 1, var(name)) for i in range(start, stop)]
+    return [_piece(loop, start, stop, var(name))]
+
+
+def _piece(loop: For, start: int, stop: int, variable: Var) -> For:
+    """The iterations from ``start`` to ``stop``. One alone simplifies to its body."""
+    value: Expr = variable if start == 0 else variable + start
+    body = loop.body if value is loop.var else substitute_stmt(loop.body, {loop.var: value})
+    return replace(loop, var=variable, extent=const(stop - start), body=body)
+
+
+def _steady(loop: For, place: Place, extent: int) -> tuple[int, int]:
+    """The iterations in which all conditions on the loop's variable are known."""
+    low, high = 0, extent
+    for form, facts, either in _conditions(loop, place):
+        first = _range(form, loop.var, facts, extent)
+        if either:
+            other = _range(-form, loop.var, facts, extent)
+            first = max(first, other, key=lambda r: r[1] - r[0])
+        if first[0] < first[1]:
+            low, high = max(low, first[0]), min(high, first[1])
+    return low, high
+
+
+def _conditions(loop: For, place: Place) -> Iterator[tuple[Affine, Facts, bool]]:
+    """Forms that it helps to know the sign of, with what is known where they stand.
+
+    For a comparison that is "not negative"; for a choice of ``min`` or ``max``, either sign.
+    """
+    for stmt, here in walk_placed(loop.body, place.inside(loop)):
+        facts = here.facts
+        if isinstance(stmt, Compute):
+            facts = here.facts_with(stmt.dims)
+        for expr in direct_exprs(stmt):
+            for node in walk(expr):
+                if not isinstance(node, Binary) or loop.var not in variables(node):
+                    continue
+                form = difference(node)
+                if form is not None:
+                    yield form, facts, False
+                elif node.op in ("min", "max") and node.type.is_integer:
+                    yield affine(node.b) - affine(node.a), facts, True
+
+
+def _range(form: Affine, variable: Var, facts: Facts, extent: int) -> tuple[int, int]:
+    """The iterations in which ``form`` is surely not negative; (0, 0) if there are none."""
+    step = form.terms.get(variable, 0)
+    rest = Affine({a: c for a, c in form.terms.items() if a is not variable}, form.constant)
+    if step == 0 or any(variable in variables(a) for a in rest.terms):
+        return (0, 0)
+    least = facts.bounds(rest.to_expr())[0]
+    if least is None:
+        return (0, 0)
+    if step > 0:
+        return (min(max(0, -(least // step)), extent), extent)
+    return (0, max(0, min(extent, least // -step + 1)))

@@ -1,0 +1,171 @@
+"""Loop bounds instead of masks: iterations that contribute nothing are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, affine
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    Select,
+    Var,
+    all_of,
+    conjuncts,
+    const,
+    maximum,
+    minimum,
+    select,
+    var,
+)
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, LoopKind, Stmt, View
+from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
+from tilewright.schedule.access import map_views
+from tilewright.schedule.collapse import difference
+from tilewright.schedule.identity import is_identity, vanishes
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    fresh,
+    loops_named,
+    rewrite_placed,
+)
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify
+
+
+@transform
+def trim(kernel: Kernel, loop: str) -> Kernel:
+    """Restricts a reduction loop to the iterations in which its masks hold.
+
+        for kh in 3:
+          compute conv(ow in 4): acc[ow] add= s * w    (s = src[oh + kh - 1, ow | 1 <= oh + kh])
+    ->  trim("kh")
+        kh_lo = max(1 - oh, 0)
+        for kh in max(3 - kh_lo, 0):
+          compute conv(ow in 4): acc[ow] add= s * w    (s = src[oh + kh + kh_lo - 1, ow])
+
+    A condition counts when it depends on the loop's variable and outer ones alone, stands in every
+    compute inside, and where it does not hold, the compute's term is neutral: a factor of it is
+    zero, or it is ``select(condition, term, neutral)``. Nothing changes where there is none.
+    """
+    loops_named(kernel, loop, "trim")
+    taken = bound_names(kernel.body)
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == loop:
+            return _trimmed(stmt, place, taken)
+        return None
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _trimmed(loop: For, place: Place, taken: frozenset[str]) -> Stmt:
+    computes = _computes(loop)
+    inner = frozenset(bound_names(loop.body))
+    common = _conditions(computes[0], loop.var, inner)
+    for compute in computes[1:]:
+        others = set(_conditions(compute, loop.var, inner))
+        common = [c for c in common if c in others]
+    if not common:
+        return loop
+    low, high = _bounds(common, loop)
+    low = simplify(low, place.facts)
+    lets: list[Stmt] = []
+    if not isinstance(low, Const):
+        name = var(fresh(f"{loop.var.name}_lo", taken | place.names))
+        lets.append(Let(name, low))
+        low = name
+    dropped = set(common)
+    body = rewrite_stmts(loop.body, lambda s: _without(s, dropped))
+    body = substitute_stmt(body, {loop.var: loop.var + low})
+    extent = simplify(maximum(high - low, 0), place.facts)
+    kind = loop.kind
+    if kind in (LoopKind.UNROLLED, LoopKind.VECTOR) and not isinstance(extent, Const):
+        kind = LoopKind.SERIAL
+    return block(*lets, replace(loop, extent=extent, body=body, kind=kind))
+
+
+def _computes(loop: For) -> list[Compute]:
+    """All that the loop does; refuses other statements."""
+    found: list[Compute] = []
+    for stmt in walk_stmts(loop.body):
+        if isinstance(stmt, Compute):
+            found.append(stmt)
+        elif not isinstance(stmt, Block | For):
+            raise ScheduleError(
+                f"trim: the loop '{loop.var.name}' does more than to reduce",
+                where=headline(stmt),
+                why="iterations may only be left out if nothing else happens in them",
+                cure="move this statement out of the loop, or trim earlier",
+            )
+    if not found or any(c.combiner is None for c in found):
+        raise ScheduleError(
+            f"trim: the loop '{loop.var.name}' does not reduce",
+            where=headline(loop),
+            why="only a term that is combined with others can be neutral",
+            cure="choose a loop around a reduction",
+        )
+    return found
+
+
+def _conditions(compute: Compute, variable: Var, inner: frozenset[str]) -> list[Expr]:
+    """The conditions without which the compute's term is neutral, and that the loop decides."""
+    found: list[Expr] = []
+    for operand in compute.operands:
+        if vanishes(compute, operand.var):
+            found += conjuncts(operand.view.mask)
+    body = compute.body
+    if isinstance(body, Select) and is_identity(body.b, compute.combiner):
+        found += conjuncts(body.condition)
+    return [c for c in dict.fromkeys(found) if _decides(c, variable, inner)]
+
+
+def _decides(condition: Expr, variable: Var, inner: frozenset[str]) -> bool:
+    names = {v.name for v in variables(condition)}
+    form = difference(condition)
+    if form is None or names & inner or variable not in form.terms:
+        return False
+    return not any(variable in variables(a) for a in form.terms if a is not variable)
+
+
+def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
+    """Where the iterations that count begin and end.
+
+    ``step * k + rest >= 0`` is ``k >= ceil(-rest / step)``, which is ``-(rest // step)``, for a
+    positive step, and ``k < rest // -step + 1`` for a negative one.
+    """
+    low: Expr = const(0)
+    high = loop.extent
+    for condition in conditions:
+        form = difference(condition)
+        assert form is not None
+        step = form.terms[loop.var]
+        terms = {a: c for a, c in form.terms.items() if a is not loop.var}
+        rest = Affine(terms, form.constant).to_expr()
+        if step > 0:
+            low = maximum(low, affine(-(rest // step)).to_expr())
+        else:
+            high = minimum(high, rest // -step + 1)
+    return low, high
+
+
+def _without(stmt: Stmt, dropped: set[Expr]) -> Stmt:
+    """A compute without the conditions that now always hold."""
+    if not isinstance(stmt, Compute):
+        return stmt
+
+    def view(old: View) -> View:
+        kept = [c for c in conjuncts(old.mask) if c not in dropped]
+        return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
+
+    stmt = map_views(stmt, view)
+    body = stmt.body
+    if isinstance(body, Select) and is_identity(body.b, stmt.combiner):
+        rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
+        body = body.a if rest is None else select(rest, body.a, body.b)
+    return stmt if body is stmt.body else replace(stmt, body=body)

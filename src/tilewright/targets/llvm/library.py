@@ -1,0 +1,25 @@
+"""Functions of the C library, called for each lane."""
+
+from __future__ import annotations
+
+from tilewright.targets.llvm.types import llvm_type, scalar_type
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.writer import Writer
+
+
+def emit_by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Value:
+    """``function`` (``expf``) of each lane of values of one type, which it also gives."""
+    first = arguments[0]
+    scalar = scalar_type(first.dtype)
+    types = ", ".join([scalar] * len(arguments))
+    if first.lanes == 1:
+        text = ", ".join(a.typed for a in arguments)
+        return Value(w.call(scalar, function, text, types), first.dtype)
+    type_ = llvm_type(first.dtype, first.lanes)
+    result = "poison"
+    for lane in range(first.lanes):
+        parts = [w.assign(f"extractelement {a.typed}, i64 {lane}") for a in arguments]
+        text = ", ".join(f"{scalar} {part}" for part in parts)
+        one = w.call(scalar, function, text, types)
+        result = w.assign(f"insertelement {type_} {result}, {scalar} {one}, i64 {lane}")
+    return Value(result, first.dtype, first.lanes)

@@ -1,0 +1,91 @@
+"""Coefficients of the functions' polynomials, lowest power first, and the constants beside them.
+
+Each minimizes the greatest weighted error on Chebyshev nodes: weighted least squares in 40 digits,
+repeated with Lawson's update of the weights (Lawson, "Contributions to the theory of linear least
+maximum approximation", 1961). The lowest coefficient is then rounded to the type it is used in and
+the rest fitted again, and so on upwards. ``error`` is the greatest relative error of the function
+that remains, before roundings; half an ulp of f32 is 2**-25 to 2**-24.
+"""
+
+from __future__ import annotations
+
+# e**r = 1 + r + r**2 P(r) for abs(r) < 0.3475; error 2**-28.2.
+EXP = (4.9999994e-1, 1.666652e-1, 4.166826e-2, 8.368849e-3, 1.3821723e-3)
+
+# e**r - 1 = r + r**2 P(r) for abs(r) < 0.3475; error 2**-31.
+EXPM1 = (5e-1, 1.6666666e-1, 4.1666493e-2, 8.333543e-3, 1.3932368e-3, 1.9764336e-4)
+
+# 2**r = 1 + r P(r) for abs(r) < 0.501; error 2**-28.3.
+EXP2 = (6.931472e-1, 2.4022648e-1, 5.5503592e-2, 9.618498e-3, 1.3391189e-3, 1.5330008e-4)
+
+# The same; error 2**-23.3.
+EXP2_SHORT = (6.93147e-1, 2.4022242e-1, 5.5507034e-2, 9.671561e-3, 1.3273127e-3)
+
+# log(1 + f) = f - f**2 / 2 + f**3 P(f) for sqrt(1/2) <= 1 + f <= sqrt(2); error 2**-30.2.
+LOG = (
+    3.3333313e-1,
+    -2.5000012e-1,
+    2.0002073e-1,
+    -1.6667858e-1,
+    1.4220224e-1,
+    -1.24080926e-1,
+    1.1886206e-1,
+    -1.16614535e-1,
+    6.733989e-2,
+)
+
+# log(2) in two parts: a product of the first (10 bits) with an exponent is exact.
+LN2_HIGH, LN2_LOW = 0.693359375, -2.1219444005469058e-4
+
+# erf(x) = x + x P(x**2) for abs(x) < ERF_SMALL; error 2**-26.
+ERF_SMALL = 0.875
+ERF = (
+    1.2837915e-1,
+    -3.7612513e-1,
+    1.1282113e-1,
+    -2.6780173e-2,
+    5.0165565e-3,
+    -6.1262015e-4,
+)
+
+# erf(x) = 1 - 2**P(x) for ERF_SMALL <= x <= 4, above which it is 1; error 2**-28.9.
+ERFC_LOG2 = (
+    -1.9342179e-4,
+    -1.6272644,
+    -9.1862464e-1,
+    -1.5050536e-1,
+    3.2341205e-2,
+    -4.4599166e-3,
+    2.8981405e-4,
+)
+
+# sin(r) = r + r**3 P(r**2) for abs(r) < 0.786; error 2**-27.8.
+SIN = (-1.6666655e-1, 8.332187e-3, -1.951798e-4)
+
+# cos(r) = 1 - r**2 / 2 + r**4 P(r**2) for abs(r) < 0.786; error 2**-33.
+COS = (4.1666646e-2, -1.3887311e-3, 2.4432558e-5)
+
+# pi/2 in two parts: a product of the first (33 bits) with an integer below 2**20 is exact in f64.
+HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267341256, 6.077100506506192e-11
+
+# log2(m) = s P(s**2), s = (m - 1) / (m + 1), for sqrt(1/2) <= m <= sqrt(2), in f64; error 2**-45.
+LOG2_F64 = (
+    2.885390081777851,
+    9.617966941128694e-1,
+    5.770779423529859e-1,
+    4.12209261720574e-1,
+    3.1990505612457015e-1,
+    2.8291259200816066e-1,
+)
+
+# 2**r = P(r) for abs(r) <= 0.5, in f64; error 2**-34.5.
+EXP2_F64 = (
+    9.999999999619859e-1,
+    6.931471807319065e-1,
+    2.40226511969697e-1,
+    5.550410344287836e-2,
+    9.618027322036116e-3,
+    1.3333929479696501e-3,
+    1.546928238405728e-4,
+    1.520041113133878e-5,
+)

@@ -1,0 +1,344 @@
+"""What a correct kernel gives: for each result, the reference in float64 and what is accepted.
+
+The reference is `testing.reference`; the bound on sums is `testing.bounds`; from the sum to what is
+stored, `testing.approximate` follows the epilogue's order (see `ops.epilogue`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType, f32, f64
+from tilewright.ops.attributes import scale_name, zero_point_name
+from tilewright.ops.convolution import Convolution
+from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.matmul import Matmul
+from tilewright.ops.op import Op
+from tilewright.ops.pooling import Pooling
+from tilewright.ops.reduction import Reduction
+from tilewright.ops.reorder import Reorder
+from tilewright.problems import (
+    Binary,
+    ConvProblem,
+    Direction,
+    PoolAlgorithm,
+    Prelu,
+    ReduceAlgorithm,
+    Sum,
+    Unary,
+)
+from tilewright.testing import reference
+from tilewright.testing.approximate import Accepted, Approximate
+from tilewright.testing.bounds import dot_bound, gamma
+
+_POOL = {
+    PoolAlgorithm.MAX: "max",
+    PoolAlgorithm.AVERAGE_WITH_PADDING: "avg_include_padding",
+    PoolAlgorithm.AVERAGE_WITHOUT_PADDING: "avg_exclude_padding",
+}
+
+
+def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
+    """What each result of ``op`` may be, given the arrays that its kernel reads.
+
+    ``exact``: the arrays are such that sums have no rounding error (see `testing.inputs`).
+    """
+    # Infinities and NaN are values here: a maximum of nothing, a logarithm of 0.
+    with np.errstate(all="ignore"):
+        return _Expected(op, arrays, exact).results()
+
+
+class _Expected:
+    def __init__(self, op: Op, arrays: Mapping[str, Any], exact: bool) -> None:
+        self.op = op
+        self.arrays = {name: np.asarray(a).astype(np.float64) for name, a in arrays.items()}
+        self.exact = exact
+        self.result = next(t.name for t in op.tensors if t.access != "in")
+        wide = f64 in (op.accumulator, op.dtype_of(self.result))
+        self.arithmetic: DType = f64 if wide else f32
+
+    def results(self) -> dict[str, Accepted]:
+        op = self.op
+        match op:
+            case Convolution():
+                value = self._convolution(op)
+            case Matmul():
+                value = self._product(
+                    lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
+                )
+            case Pooling():
+                value = self._pooling(op)
+            case Reduction():
+                value = self._reduction(op)
+            case Eltwise():
+                value = self._loaded("src").unary(op.function)
+            case BinaryOp():
+                value = self._scaled("src0", "src").binary(op.function, self._scaled("src1"))
+            case Reorder():
+                value = Approximate.exact(self._shifted("src"), self.arithmetic)
+            case _:
+                raise AssertionError(f"no reference for {op!r}")
+        found = {self.result: Accepted.stored(self._epilogue(value), op.dtype_of(self.result))}
+        if op.direction is Direction.BWD_WB:
+            found["bias"] = self._bias_gradient()
+        return found
+
+    def _loaded(self, name: str) -> Approximate:
+        return Approximate.exact(self.arrays[name], self.arithmetic)
+
+    def _scaled(self, name: str, scale: str | None = None) -> Approximate:
+        """A source of a binary op, whose scale is applied before the function."""
+        value = self._loaded(name)
+        factor = self._scale(scale or name, value.value.shape)
+        return value if factor is None else value.multiply(factor)
+
+    def _shifted(self, name: str) -> Any:
+        """An input less its zero points."""
+        array = self.arrays[name]
+        point = self.op.attributes.zero_point(name)
+        if point is None:
+            return array
+        if point.value is not None:
+            return array - point.value
+        flat = self.arrays[zero_point_name(name)]
+        return array - self._spread(flat, point.policy, name, array.shape)
+
+    def _product(
+        self, multiply: Callable[[Any, Any], Any], first: str, second: str, terms: int
+    ) -> Approximate:
+        """A contraction of two inputs, with the scales of both.
+
+        Scales are applied to the operands: in exact arithmetic that is the same, and in float64
+        almost.
+        """
+        a, b = self._shifted(first), self._shifted(second)
+        plain = np.asarray(multiply(a, b))
+        error = np.zeros(plain.shape)
+        if not self.exact:
+            error = self._sum_error(multiply(np.abs(a), np.abs(b)), plain, terms)
+        value = Approximate(plain, error, self.arithmetic)
+        for name in ("src", "weights"):
+            scale = self.op.attributes.scale(name)
+            if scale is None:
+                continue
+            array = self.arrays[name]
+            if scale.value is not None:
+                value = value.multiply(Approximate.constant(scale.value, self.arithmetic))
+                continue
+            # One factor for each element of the sum: those of an operand of ones, multiplied.
+            flat = self.arrays[scale_name(name)]
+            factors = np.broadcast_to(
+                self._spread(flat, scale.policy, name, array.shape), array.shape
+            )
+            value = value.multiply(self._per_result(multiply, first, second, name, factors))
+        return value
+
+    def _per_result(
+        self,
+        multiply: Callable[[Any, Any], Any],
+        first: str,
+        second: str,
+        name: str,
+        factors: Any,
+    ) -> Approximate:
+        """Factors of an input as factors of the result: they do not vary where it is summed."""
+        ones = {each: np.ones(self.arrays[each].shape) for each in (first, second)}
+        count = np.asarray(multiply(ones[first], ones[second]))
+        ones[name] = factors
+        total = np.asarray(multiply(ones[first], ones[second]))
+        mean = np.divide(total, count, out=np.ones(total.shape), where=count > 0)
+        # Scales are of f32 at most: what the division left behind is no part of them.
+        return Approximate.exact(mean.astype(np.float32), self.arithmetic)
+
+    def _sum_error(self, magnitudes: Any, plain: Any, terms: int) -> Any:
+        types = tuple(t for t in dict(self.op.types).values() if t.name == "tf32")
+        acc = self.op.accumulator
+        error = dot_bound(
+            magnitudes, plain, terms=terms, accumulator=acc, dst=acc, operands=types[:2]
+        )
+        # The reference is float64 as well, with an error as large as the kernel's.
+        return 2 * error if acc is f64 else error
+
+    def _convolution(self, op: Convolution) -> Approximate:
+        p = op.problem
+        common: dict[str, Any] = {
+            "stride": p.stride,
+            "dilation": p.dilation,
+            "left": p.pad_l,
+            "groups": p.g,
+        }
+        taps = math.prod(p.kernel)
+        if op.direction.is_forward:
+            return self._product(
+                lambda a, b: reference.convolution_forward(a, b, right=p.pad_r, **common),
+                "src",
+                "weights",
+                p.ic // p.g * taps,
+            )
+        if op.direction is Direction.BWD_D:
+            return self._product(
+                lambda a, b: reference.convolution_backward_data(
+                    a, b, src_shape=p.src_shape, **common
+                ),
+                "dst",
+                "weights",
+                p.oc // p.g * taps,
+            )
+        return self._product(
+            lambda a, b: reference.convolution_backward_weights(
+                a, b, weights_shape=p.weights_shape, **common
+            ),
+            "src",
+            "dst",
+            p.mb * math.prod(p.dst_size),
+        )
+
+    def _bias_gradient(self) -> Accepted:
+        problem = self.op.problem
+        assert isinstance(problem, ConvProblem)
+        diff = self.arrays["dst"]
+        plain = reference.convolution_backward_bias(diff)
+        error = np.zeros(plain.shape)
+        if not self.exact:
+            magnitudes = reference.convolution_backward_bias(np.abs(diff))
+            error = self._sum_error(magnitudes, plain, problem.mb * math.prod(problem.dst_size))
+        value = Approximate(plain, error, self.arithmetic)
+        return Accepted.stored(value, self.op.dtype_of("bias"))
+
+    def _pooling(self, op: Pooling) -> Approximate:
+        if not op.direction.is_forward:
+            return self._average_gradient(op)
+        p = op.problem
+        source = self.arrays["src"]
+
+        def pool(array: Any) -> Any:
+            return reference.pooling(
+                array,
+                algorithm=_POOL[op.algorithm],
+                kernel=p.kernel,
+                stride=p.stride,
+                dilation=p.dilation,
+                left=p.pad_l,
+                right=p.pad_r,
+            )
+
+        value = pool(source)
+        if op.algorithm is PoolAlgorithm.MAX:
+            # Of nothing, the least number of the type.
+            least = float(op.accumulator.lowest)
+            return Approximate.exact(np.maximum(value, least), self.arithmetic)
+        return self._averaged(value, pool(np.abs(source)), math.prod(p.kernel))
+
+    def _averaged(self, value: Any, magnitudes: Any, terms: int) -> Approximate:
+        """A sum that was divided: by a constant's rounded inverse, or by a division."""
+        error = np.zeros(value.shape)
+        if not self.exact:
+            error = self._sum_error(magnitudes, value, terms)
+        error = error + gamma(3, self.arithmetic) * (np.abs(value) + error)
+        return Approximate(value, error, self.arithmetic)
+
+    def _average_gradient(self, op: Pooling) -> Approximate:
+        """The adjoint of the average: a depthwise convolution by data, with weights of 1."""
+        p = op.problem
+        windows: dict[str, Any] = {"stride": p.stride, "dilation": p.dilation, "left": p.pad_l}
+        count: Any = float(math.prod(p.kernel))
+        ones = np.ones((1, 1, *p.kernel))
+        if op.algorithm is PoolAlgorithm.AVERAGE_WITHOUT_PADDING:
+            inside = np.ones((1, 1, *p.src_size))
+            count = reference.convolution_forward(inside, ones, right=p.pad_r, **windows)
+            count = np.maximum(count, 1.0)
+        weights = np.ones((p.ic, 1, 1, *p.kernel))
+
+        def gradient(array: Any) -> Any:
+            return reference.convolution_backward_data(
+                array, weights, src_shape=p.src_shape, groups=p.ic, **windows
+            )
+
+        shares = self.arrays["dst"] / count
+        plain, magnitudes = gradient(shares), gradient(np.abs(shares))
+        # Each share is rounded, and so is every addition.
+        terms = math.prod(p.kernel)
+        error = gamma(terms + 3, op.accumulator) * magnitudes
+        return Approximate(plain, error, self.arithmetic)
+
+    def _reduction(self, op: Reduction) -> Approximate:
+        axes = op.problem.reduced_dims
+        source = self.arrays["src"]
+        algorithm = op.algorithm
+        plain = reference.reduction(source, axes, algorithm=algorithm.value)
+        terms = math.prod(source.shape[axis] for axis in axes)
+        if algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN):
+            return Approximate.exact(plain, self.arithmetic)
+        if algorithm is ReduceAlgorithm.MUL:
+            grown = 0.0 if self.exact else 2 * gamma(terms, op.accumulator)
+            return Approximate(plain, np.abs(plain) * grown, self.arithmetic)
+        magnitudes = reference.reduction(np.abs(source), axes, algorithm=algorithm.value)
+        if algorithm is ReduceAlgorithm.MEAN:
+            return self._averaged(plain, magnitudes, terms)
+        error = np.zeros(plain.shape)
+        if not self.exact:
+            error = self._sum_error(magnitudes, plain, terms)
+        return Approximate(plain, error, self.arithmetic)
+
+    def _epilogue(self, value: Approximate) -> Approximate:
+        """Scales of sources (where they are not applied yet), bias, post-ops, dst's attributes."""
+        op, attributes = self.op, self.op.attributes
+        if attributes.bias or attributes.scales or attributes.post_ops:
+            value = value.convert()
+        if isinstance(op, Reorder | Pooling | Reduction):
+            factor = self._scale("src", value.value.shape)
+            value = value if factor is None else value.multiply(factor)
+        rank = value.value.ndim
+        if attributes.bias is not None:
+            channel = rank - 1 if isinstance(op, Matmul) else 1
+            shape = [-1 if dim == channel else 1 for dim in range(rank)]
+            bias = self.arrays["bias"].reshape(shape)
+            value = value.add(Approximate.exact(bias, self.arithmetic))
+        for position, post_op in enumerate(attributes.post_ops):
+            match post_op:
+                case Unary():
+                    value = value.unary(post_op)
+                case Sum():
+                    value = value.add(self._old(post_op))
+                case Prelu():
+                    value = value.binary("prelu", self._loaded(attributes.name_of(position)))
+                case Binary():
+                    other = self._loaded(attributes.name_of(position))
+                    value = value.binary(post_op.function, other)
+        factor = self._scale("dst", value.value.shape)
+        value = value if factor is None else value.divide(factor)
+        point = attributes.zero_point("dst")
+        if point is None:
+            return value
+        shift: Any = point.value
+        if shift is None:
+            flat = self.arrays[zero_point_name("dst")]
+            shift = self._spread(flat, point.policy, "dst", value.value.shape)
+        return value.add(Approximate.exact(shift, self.arithmetic))
+
+    def _old(self, post_op: Sum) -> Approximate:
+        old = Approximate.exact(self.arrays[self.result] - post_op.zero_point, self.arithmetic)
+        if post_op.scale == 1:
+            return old
+        return old.multiply(Approximate.constant(post_op.scale, self.arithmetic))
+
+    def _scale(self, tensor: str, shape: tuple[int, ...]) -> Approximate | None:
+        scale = self.op.attributes.scale(tensor)
+        if scale is None:
+            return None
+        if scale.value is not None:
+            return Approximate.constant(scale.value, self.arithmetic)
+        flat = self.arrays[scale_name(tensor)]
+        spread = self._spread(flat, scale.policy, tensor, shape)
+        return Approximate.exact(spread, self.arithmetic)
+
+    def _spread(self, flat: Any, policy: Any, tensor: str, shape: tuple[int, ...]) -> Any:
+        """Values that vary along the dims of ``policy``, with size 1 for the others."""
+        grouped = tensor == "weights" and isinstance(self.op, Convolution) and self.op.problem.g > 1
+        kind = self.op.kind
+        dims = policy.dims(len(shape), tensor=tensor, driver=kind, grouped=grouped)
+        return np.reshape(flat, [n if i in dims else 1 for i, n in enumerate(shape)])

@@ -1,0 +1,279 @@
+"""Random cases: small problems with every feature of their driver, the same from the same seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, u8
+from tilewright.errors import LayoutError, ProblemError, UnsupportedError
+from tilewright.layout.tags import CANONICAL
+from tilewright.problems import (
+    BINARY_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    Binary,
+    BinaryProblem,
+    Direction,
+    EltwiseProblem,
+    MatmulProblem,
+    PoolAlgorithm,
+    PostOp,
+    Prelu,
+    Problem,
+    ReduceAlgorithm,
+    ReduceProblem,
+    ReorderProblem,
+    Scale,
+    Sum,
+    Unary,
+    ZeroPoint,
+    conv_from_sizes,
+    pool_from_sizes,
+)
+from tilewright.problems.policy import Policy
+from tilewright.testing.case import ALGORITHMS, ROLES, Case
+
+_FLOATS = (f32, f32, f32, bf16, bf16, f16, f64)
+_INTEGERS = (u8, s8)
+_RESULTS = (f32, s32, s8, u8, bf16)
+_CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
+# Multiply-adds: the interpreter is slow, and the reference takes its time too.
+_MOST_WORK = 2_000_000
+
+
+def random_cases(driver: str, number: int, seed: int) -> Iterator[Case]:
+    """``number`` cases of ``driver``, each one that makes an op.
+
+    Raises `ProblemError` for an unknown driver.
+    """
+    if driver not in ROLES:
+        raise ProblemError(f"unknown driver {driver!r}", cure="choose one of " + ", ".join(ROLES))
+    rng = random.Random(f"{driver} {seed}")
+    for _ in range(number):
+        yield _valid(driver, rng)
+
+
+def _valid(driver: str, rng: random.Random) -> Case:
+    """A case whose op can be made: knobs drawn one by one do not always fit together."""
+    while True:
+        try:
+            case = _case(driver, rng)
+            case.op()
+        except (ProblemError, UnsupportedError, LayoutError):
+            continue
+        if case.problem.nominal_flops <= _MOST_WORK:
+            return case
+
+
+def _case(driver: str, rng: random.Random) -> Case:
+    problem = _PROBLEMS[driver](rng)
+    direction = _direction(driver, rng)
+    types = _types(driver, direction, rng)
+    shapes = [problem.shapes[name] for name in ROLES[driver]]
+    ranks = [len(shape) for shape in shapes]
+    tags = tuple(_tag(rank, rng) for rank in ranks)
+    result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
+    quantized = types[0].is_integer and direction.is_forward
+    post_ops: tuple[PostOp, ...] = ()
+    if not direction.is_backward_weights and rng.random() < 0.5:
+        post_ops = tuple(_post_op(result, rng) for _ in range(rng.randint(1, 3)))
+        if types[-1].is_integer and post_ops:
+            # A rounded integer hides how the number came about: keep to what is exact.
+            post_ops = tuple(p for p in post_ops if not isinstance(p, Unary) or _tame(p))
+    return Case(
+        problem,
+        types,
+        tags,
+        direction,
+        _algorithm(driver, rng),
+        scales=_scales(driver, rng) if quantized or rng.random() < 0.1 else (),
+        zero_points=_zero_points(driver, types, rng) if quantized else (),
+        post_ops=post_ops,
+    )
+
+
+def _size(rng: random.Random) -> int:
+    return rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 12, 14))
+
+
+def _spatial(rng: random.Random) -> dict[str, int]:
+    """Sizes of one to three spatial dims, anything that a window may be."""
+    sizes: dict[str, int] = {}
+    axes = rng.choice(("hw", "hw", "hw", "w", "dhw"))
+    for axis in axes:
+        most = 7 if axes == "dhw" else 14
+        size = min(_size(rng), most)
+        kernel = rng.choice((1, 1, 2, 3, 3, 3, 5, 7))
+        stride = rng.choice((1, 1, 1, 2, 2, 3, 4))
+        dilation = rng.choice((0, 0, 0, 0, 1, 2))
+        reach = (kernel - 1) * (dilation + 1) + 1
+        padding = rng.choice((0, 0, kernel // 2, kernel // 2, 1, 2, kernel))
+        whole = (size + 2 * padding - reach) // stride + 1
+        sizes |= {f"i{axis}": size, f"k{axis}": kernel, f"s{axis}": stride, f"p{axis}": padding}
+        sizes[f"d{axis}"] = dilation
+        # One output more or less than fits makes the padding asymmetric.
+        sizes[f"o{axis}"] = max(1, whole + rng.choice((-1, 0, 0, 0, 0, 1, 2)))
+    return sizes
+
+
+def _convolution(rng: random.Random) -> Problem:
+    groups = rng.choice((1, 1, 1, 1, 2, 3, 5, 8, 17))
+    ic, oc = (rng.choice(_CHANNELS) for _ in range(2))
+    if groups > 1:
+        depthwise = rng.random() < 0.5
+        ic = groups if depthwise else groups * rng.choice((2, 3, 4, 8))
+        oc = groups * (rng.choice((1, 1, 2, 3)) if depthwise else rng.choice((1, 2, 5, 8)))
+    sizes = {"g": groups, "mb": rng.choice((1, 1, 2, 3)), "ic": ic, "oc": oc}
+    return conv_from_sizes("", **sizes, **_spatial(rng))
+
+
+def _pooling(rng: random.Random) -> Problem:
+    sizes = {"mb": rng.choice((1, 2)), "ic": rng.choice(_CHANNELS)}
+    return pool_from_sizes("", **sizes, **_spatial(rng))
+
+
+def _matmul(rng: random.Random) -> Problem:
+    batch = tuple(rng.choice((1, 2, 3)) for _ in range(rng.choice((0, 0, 0, 1, 2))))
+    src, wei = (tuple(rng.choice((size, size, 1)) for size in batch) for _ in range(2))
+    m, k, n = (rng.choice((1, 2, 3, 7, 8, 16, 17, 31, 32, 48, 65)) for _ in range(3))
+    return MatmulProblem(src, wei, m, k, n)
+
+
+def _shape(rng: random.Random) -> tuple[int, ...]:
+    rank = rng.randint(1, 5)
+    return tuple(rng.choice((1, 2, 3, 4, 5, 7, 8, 16, 17)) for _ in range(rank))
+
+
+def _reduction(rng: random.Random) -> Problem:
+    shape = _shape(rng)
+    return ReduceProblem(shape, tuple(rng.choice((1, size)) for size in shape))
+
+
+def _binary(rng: random.Random) -> Problem:
+    shape = _shape(rng)
+    first, second = (tuple(rng.choice((size, size, 1)) for size in shape) for _ in range(2))
+    return BinaryProblem(first, second)
+
+
+_PROBLEMS: dict[str, Callable[[random.Random], Problem]] = {
+    "conv": _convolution,
+    "matmul": _matmul,
+    "pool": _pooling,
+    "reduce": _reduction,
+    "eltwise": lambda rng: EltwiseProblem(_shape(rng)),
+    "binary": _binary,
+    "reorder": lambda rng: ReorderProblem(_shape(rng)),
+}
+
+
+def _direction(driver: str, rng: random.Random) -> Direction:
+    choices = {
+        "conv": tuple(Direction),
+        "matmul": (Direction.FWD_D, Direction.FWD_B),
+        "pool": (Direction.FWD_D, Direction.FWD_D, Direction.BWD_D),
+    }
+    return rng.choice(choices.get(driver, (Direction.FWD_D,)))
+
+
+def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType, ...]:
+    number = len(ROLES[driver])
+    if direction.is_forward and rng.random() < 0.3:
+        result = rng.choice(_RESULTS)
+        if driver in ("conv", "matmul"):
+            return (rng.choice(_INTEGERS), s8, result)
+        return (*(rng.choice(_INTEGERS) for _ in range(number - 1)), result)
+    one = rng.choice(_FLOATS)
+    if rng.random() < 0.8:
+        return (one,) * number
+    # Mixed: the result, or a gradient, in a wider type.
+    wide = f32 if one in (bf16, f16) else one
+    written = {Direction.BWD_D: 0, Direction.BWD_W: 1, Direction.BWD_WB: 1}
+    place = written.get(direction, number - 1)
+    return tuple(wide if i == place else one for i in range(number))
+
+
+def _tag(rank: int, rng: random.Random) -> str:
+    """Any of: nothing said, row-major, channels last, any order of dims, one or two blocks."""
+    letters = CANONICAL[:rank]
+    kind = rng.choice(("any", "plain", "last", "order", "block", "block", "blocks"))
+    if kind == "any":
+        return "any"
+    if kind == "plain" or rank == 1:
+        return letters
+    if kind == "last":
+        return letters[0] + letters[2:] + letters[1]
+    if kind == "order":
+        return "".join(rng.sample(letters, rank))
+    first = rng.choice(letters[:2])
+    size = rng.choice((2, 4, 8, 16, 16))
+    if kind == "block":
+        return letters.replace(first, first.upper()) + f"{size}{first}"
+    second = letters[1] if first == letters[0] else letters[0]
+    outer = letters.replace(first, first.upper()).replace(second, second.upper())
+    return f"{outer}{size}{first}{rng.choice((4, 8, 16))}{second}"
+
+
+def _algorithm(driver: str, rng: random.Random) -> str:
+    match driver:
+        case "pool":
+            return rng.choice([each.value for each in PoolAlgorithm])
+        case "reduce":
+            return rng.choice([each.value for each in ReduceAlgorithm])
+        case "binary":
+            return rng.choice(BINARY_FUNCTIONS)
+        case "eltwise":
+            return _unary(rng).describe()
+    return ALGORITHMS.get(driver, "")
+
+
+def _unary(rng: random.Random) -> Unary:
+    name = rng.choice(list(UNARY_FUNCTIONS))
+    taken = UNARY_FUNCTIONS[name].parameters
+    alpha = rng.choice((0.1, 0.5, 1.0, 2.0)) if "alpha" in taken else 0.0
+    beta = alpha + rng.choice((0.0, 0.25, 1.0)) if "beta" in taken else 0.0
+    return Unary(name, alpha, beta, rng.choice((1.0, 1.0, 1.0, 0.5)))
+
+
+def _tame(unary: Unary) -> bool:
+    return unary.function in ("relu", "abs", "clip", "clip_v2", "linear", "round")
+
+
+def _post_op(rank: int, rng: random.Random) -> PostOp:
+    kind = rng.choice(("unary", "unary", "sum", "binary", "binary", "prelu"))
+    policy = Policy(rng.choice(("common", "per_oc", "per_tensor")))
+    if kind == "sum":
+        return Sum(rng.choice((1.0, 0.5, 2.0)))
+    if kind == "prelu":
+        return Prelu(policy)
+    if kind == "binary":
+        function = rng.choice(("add", "add", "mul", "max", "min", "sub"))
+        return Binary(function, rng.choice((f32, f32, bf16, s8)), policy)
+    unary = _unary(rng)
+    # Of a negative sum, these have no value.
+    return Unary("relu") if unary.function in ("log", "sqrt", "pow", "exp") else unary
+
+
+def _scales(driver: str, rng: random.Random) -> tuple[Scale, ...]:
+    if driver == "eltwise":
+        return (Scale("dst", value=0.5),)
+    found = []
+    if rng.random() < 0.5:
+        found.append(Scale("src", value=rng.choice((0.25, 0.5, 2.0, 0.1))))
+    if driver in ("conv", "matmul") and rng.random() < 0.5:
+        found.append(Scale("weights", Policy("per_oc")))
+    if rng.random() < 0.3:
+        found.append(Scale("dst", value=rng.choice((2.0, 4.0, 0.5))))
+    return tuple(found)
+
+
+def _zero_points(
+    driver: str, types: tuple[DType, ...], rng: random.Random
+) -> tuple[ZeroPoint, ...]:
+    if driver not in ("conv", "matmul", "reorder"):
+        return ()
+    found = []
+    if rng.random() < 0.4:
+        found.append(ZeroPoint("src", value=rng.choice((1, 3, 7))))
+    if types[-1].is_integer and rng.random() < 0.3:
+        found.append(ZeroPoint("dst", value=rng.choice((1, 5))))
+    return tuple(found)

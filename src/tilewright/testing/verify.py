@@ -1,0 +1,174 @@
+"""Verifies a kernel: against float64, and for what it does to memory.
+
+First on integers whose sums are exact, where the tolerance is zero; then on reals, within a bound
+on the rounding errors. Both times each array lies between canaries, at the least alignment that a
+caller may use, and results are full of NaN at first. So a kernel fails that computes something
+else, does not write all of a result, leaves a block's padding other than zero, writes outside of
+results, or changes an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.ops.op import Op
+from tilewright.testing.approximate import Accepted
+from tilewright.testing.expected import expected
+from tilewright.testing.guarded import Guarded
+from tilewright.testing.inputs import make_inputs
+
+
+class Verifiable(Protocol):
+    """What `verify` needs of a compiled kernel; `engine.CompiledKernel` is one."""
+
+    @property
+    def op(self) -> Op:
+        """The op with its layouts decided."""
+
+    @property
+    def packed(self) -> Sequence[str]:
+        """The arguments that `pack` must prepare."""
+
+    def pack(self, name: str, array: Any, /) -> Any:
+        """What to pass for ``name``."""
+
+    def __call__(self, **arrays: Any) -> Any:
+        """Runs on arrays by argument name; ``out`` is the result, or a mapping of several."""
+
+
+class Status(Enum):
+    """How a case ended."""
+
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first wrong element of a result, and how wrong the worst is."""
+
+    argument: str
+    index: tuple[int, ...]
+    got: float
+    want: float
+    tolerance: float
+    wrong: int
+    max_error: float
+
+    def __str__(self) -> str:
+        place = ", ".join(map(str, self.index))
+        return (
+            f"{self.argument}[{place}] is {self.got:.9g}, expected {self.want:.9g} "
+            f"within {self.tolerance:.3g}; {self.wrong} wrong, max error {self.max_error:.3g}"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``reason`` says why a case failed or was skipped; ``error`` is the largest that was seen."""
+
+    status: Status
+    reason: str = ""
+    mismatch: Mismatch | None = None
+    error: float = 0.0
+
+    def line(self, reproduce: str) -> str:
+        """One line: the status, the reason, and what to run to see it again."""
+        reason = f"({self.reason}) " if self.reason else ""
+        return f"{self.status.value} {reason}{reproduce}"
+
+
+def verify(op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0) -> Verdict:
+    """Compiles ``op`` and checks the kernel on integers, then on reals.
+
+    Skipped is what is not available (`UnsupportedError`); any other error fails the case.
+    """
+    try:
+        kernel = compile(op)
+        worst = 0.0
+        for exact in (True, False):
+            fault, error = _check(kernel, op, exact=exact, seed=seed)
+            worst = max(worst, error)
+            if fault is not None:
+                where = "integers" if exact else "reals"
+                mismatch = fault if isinstance(fault, Mismatch) else None
+                return Verdict(Status.FAILED, f"on {where}: {fault}", mismatch, worst)
+    except UnsupportedError as error:
+        return Verdict(Status.SKIPPED, one_line(error))
+    except TilewrightError as error:
+        return Verdict(Status.FAILED, f"{type(error).__name__}: {one_line(error)}")
+    return Verdict(Status.PASSED, error=worst)
+
+
+def one_line(error: TilewrightError) -> str:
+    """What an error says, without its place and cure."""
+    return " ".join(error.what.split()) + (f": {error.why}" if error.why else "")
+
+
+def _check(
+    kernel: Verifiable, op: Op, *, exact: bool, seed: int
+) -> tuple[Mismatch | str | None, float]:
+    """Runs ``kernel`` once: what is wrong, if anything, and the largest error."""
+    decided = kernel.op
+    inputs, accepted = _reference(replace(op, layouts=()), exact, seed)
+    guarded = {a.name: Guarded(a, inputs.get(a.name)) for a in decided.arguments}
+    if not all(_same(guarded[name].values, array) for name, array in inputs.items()):
+        # Strides of 0 make several elements one.
+        inputs = {name: guarded[name].values for name in inputs}
+        accepted = expected(op, inputs, exact=exact)
+    results = [a.name for a in decided.arguments if a.access != "in"]
+    given = {name: each.array for name, each in guarded.items() if name not in results}
+    for name in kernel.packed:
+        given[name] = kernel.pack(name, given[name])
+    outs = {name: guarded[name].array for name in results}
+    kernel(**given, out=outs if len(outs) > 1 else outs[results[0]])
+    worst = 0.0
+    for name in results:
+        mismatch, error = _compare(name, guarded[name].values, accepted[name])
+        worst = max(worst, error)
+        if mismatch is not None:
+            return mismatch, worst
+    faults = (each.fault() for each in guarded.values())
+    return next((fault for fault in faults if fault is not None), None), worst
+
+
+@lru_cache(maxsize=2)
+def _reference(op: Op, exact: bool, seed: int) -> tuple[dict[str, Any], dict[str, Accepted]]:
+    """Data and results of an op, whose layouts do not matter; kept for the next layout."""
+    inputs = make_inputs(op, exact=exact, seed=seed)
+    return inputs, expected(op, inputs, exact=exact)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(np.array_equal(a.astype(np.float64), b.astype(np.float64)))
+
+
+def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | None, float]:
+    got = result.astype(np.float64)
+    want, low, high = (
+        np.broadcast_to(each, got.shape) for each in (accepted.want, accepted.low, accepted.high)
+    )
+    with np.errstate(invalid="ignore"):
+        right = ((got >= low) & (got <= high)) | (np.isnan(got) & np.isnan(want))
+        off = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, np.abs(got - want))
+    worst = float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
+    if bool(right.all()):
+        return None, worst
+    place = tuple(int(i) for i in np.argwhere(~right)[0])
+    tolerance = max(float(high[place] - want[place]), float(want[place] - low[place]))
+    wrong = int(np.count_nonzero(~right))
+    mismatch = Mismatch(name, place, float(got[place]), float(want[place]), tolerance, wrong, worst)
+    return mismatch, worst
+
+
+def summary(verdicts: Mapping[Status, int]) -> str:
+    """The last line of a run: ``N passed, N failed, N skipped``."""
+    return ", ".join(f"{verdicts.get(each, 0)} {each.value.lower()}" for each in Status)

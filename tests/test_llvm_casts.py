@@ -1,0 +1,101 @@
+"""Generated conversions against the interpreter's, for every pair of types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lane_functions import LaneFunction, levels
+from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s8, s32, tf32, u8
+from tilewright.conversions import convert
+from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.x86.assemble import assembly
+
+# numpy warns about the overflows and signaling NaNs that are tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def _values(dtype: DType) -> Any:
+    """Values of ``dtype``: all of them where there are few; else random bits, and numbers around
+    every boundary of the other types."""
+    rng = np.random.default_rng(7)
+    if dtype.kind == "bool":
+        return np.tile([False, True], 8)
+    if dtype.bits <= 16:
+        codes = np.arange(2**dtype.bits, dtype=f"uint{dtype.bits}")
+        return codes.view(dtype.numpy)
+    random = rng.integers(0, 2**64, 1 << 14, np.uint64)
+    narrow = [t for t in ALL if t.bits <= 16 and t.is_float]
+    halves = np.concatenate([_midpoints(t) for t in narrow])
+    powers = np.ldexp(1.0, np.arange(-160, 160))
+    edges = np.concatenate([powers, powers - 1, powers + 0.5, halves])
+    signed = np.concatenate([edges, -edges])
+    with np.errstate(all="ignore"):
+        if dtype.is_float:
+            singles = signed.astype(dtype.numpy)
+            bits = singles.view(f"uint{dtype.bits}")
+            near = np.concatenate([bits, bits + 1, bits - 1]).view(dtype.numpy)
+            wild = random.astype(f"uint{dtype.bits}").view(dtype.numpy)
+            mild = rng.normal(size=1 << 14) * np.exp(rng.normal(size=1 << 14) * 9)
+            special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
+            parts = [near, wild, mild, special]
+        else:
+            limit = 2.0 ** (dtype.bits - 1) * 0.999
+            near = np.clip(signed, -limit, limit).astype(dtype.numpy)
+            shifts = rng.integers(0, dtype.bits, 1 << 14).astype(dtype.numpy)
+            wild = random.astype(dtype.numpy)
+            parts = [near, near + 1, near - 1, wild, wild >> shifts]
+        values = np.concatenate([p.astype(dtype.numpy) for p in parts])
+    if dtype is tf32:
+        values = convert(values, f32, tf32)
+    return np.resize(values, (len(values) // 16 + 1) * 16)
+
+
+def _midpoints(dtype: DType) -> Any:
+    """Halfway between neighbours of a narrow float, and its nonnegative finite values."""
+    codes = np.arange(2 ** (dtype.bits - 1), dtype=f"uint{dtype.bits}")
+    with np.errstate(all="ignore"):
+        values = codes.view(dtype.numpy).astype(np.float64)
+    values = values[np.isfinite(values)][:: max(1, len(codes) // 4096)]
+    return np.concatenate([values, (values[1:] + values[:-1]) / 2])
+
+
+def _same(got: Any, want: Any) -> Any:
+    """Equal bit for bit, except that any NaN is as good as another."""
+    if want.dtype.kind in "biu":
+        return got == want
+    unsigned = f"uint{want.dtype.itemsize * 8}"
+    wide_got, wide_want = (a.astype(np.float64) for a in (got, want))
+    equal = got.view(unsigned) == want.view(unsigned)
+    return equal | (np.isnan(wide_got) & np.isnan(wide_want))
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("source", ALL, ids=str)
+def test_casts_match_the_interpreter(source: DType, level: str) -> None:
+    values = _values(source)
+    for to in ALL:
+        want = np.asarray(convert(values, source, to))
+        for lanes in (16, 1):
+            got = _cast(source, to, lanes, level)(values)
+            bad = ~_same(got, want)
+            if bad.any():
+                at = int(np.argmax(bad))
+                pytest.fail(
+                    f"{source} to {to}, {lanes} lanes: {bad.sum()} differ; "
+                    f"{values[at]!r} gives {got[at]!r}, not {want[at]!r}"
+                )
+
+
+def _cast(source: DType, to: DType, lanes: int, level: str) -> LaneFunction:
+    return LaneFunction(lambda w, a: emit_cast(w, a[0], to), (source,), to, lanes, level)
+
+
+@pytest.mark.parametrize(
+    ("source", "to"), [(f32, s8), (f32, u8), (f32, s32), (bf16, f32), (f32, bf16), (f8_e4m3, f32)]
+)
+def test_frequent_casts_stay_in_vectors(source: DType, to: DType) -> None:
+    cast = _cast(source, to, 16, "sse42")
+    assert "pinsr" not in assembly(cast.text, "haswell")

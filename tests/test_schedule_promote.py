@@ -1,0 +1,289 @@
+"""fuse_dims, promote, promote_result, hoist_pack: golden texts, results, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedule_cases import becomes, convolution, equal, matmul
+from tilewright.dtypes import bf16, f32
+from tilewright.errors import ScheduleError
+from tilewright.ir import Space, parse_kernel, same, to_text
+from tilewright.schedule import (
+    fuse_dims,
+    hoist_pack,
+    promote,
+    promote_result,
+    tile,
+    tile_and_fuse,
+)
+
+BOX = """
+    kernel f(in x: f32[56], out y: f32[56]):
+      compute zero(i in 56):
+        y[i] = 0.0
+      for o in 14:
+        compute sum(i in 4, k in 3):
+          s = x[i + k + o * 4 - 1 | 1 <= i + k + o * 4 and i + k + o * 4 < 57]
+          y[i + o * 4] add= s
+"""
+
+
+def test_fuse_dims_of_images() -> None:
+    naive = convolution(kh=1, kw=1, pad=(0, 0), mb=2)
+    kernel = fuse_dims(naive, "oh", "ow", "m")
+    equal(naive, kernel)
+    text = to_text(kernel)
+    assert "in src: f32[2, 3, 42] {0:2:126 2:42:3 1:3:1}" in text
+    assert "compute conv(mb in 2, oc in 5, m in 42, ic in 3):" in text
+    assert "dst[mb, oc, m] = max(a + b, 0.0)" in text
+
+
+@pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 3), (2, 0), (3, 2)])
+def test_fuse_dims_of_taps_and_channels(stride: int, pad: int) -> None:
+    naive = convolution(mb=2, ic=3, iw=9, kh=5, kw=5, stride=(stride, stride), pad=(pad, pad))
+    kernel = fuse_dims(naive, "kw", "ic", "k")
+    equal(naive, kernel)
+    assert f"k + ow * {3 * stride}" in to_text(kernel)
+
+
+def test_fuse_dims_rewrites_bounds_exactly() -> None:
+    kernel = fuse_dims(
+        convolution(ic=3, ih=14, iw=224, kh=7, kw=7, stride=(2, 2), pad=(3, 3)), "kw", "ic", "k"
+    )
+    assert "9 <= k + ow * 6 and k + ow * 6 < 681]" in to_text(kernel)
+
+
+def test_fuse_dims_in_named_computes_rewrites_the_others() -> None:
+    naive = convolution(channels_last=False, kw=3, ic=4)
+    packed = promote(naive, "conv", "w", by="dims", layout=["oc", "kh", "kw", "ic"])
+    packed = promote(packed, "conv", "s", layout=["oh_kh", "ow_kw", "ic"])
+    kernel = fuse_dims(packed, "kw", "ic", "k", computes=["conv"])
+    equal(naive, kernel)
+    assert "weights_packed[oc, kh, ic + kw * 4] = w" in to_text(kernel)
+
+
+def test_fuse_dims_keeps_blocks() -> None:
+    naive = convolution(ic=4, oc=16)
+    blocks = ["oc", "kh", "kw", "ic", ("oc", 16), ("ic", 2)]
+    packed = promote(naive, "conv", "w", by="dims", layout=blocks)
+    kernel = fuse_dims(packed, "kw", "ic", "k", computes=["conv"])
+    equal(naive, kernel)
+    assert "weights_packed: f32[16, 3, 12] {0:1:576 1:3:192 2:6:32 0:16:2 2:2:1}" in to_text(kernel)
+
+
+def test_fuse_dims_refuses() -> None:
+    with pytest.raises(ScheduleError, match="'oh' and 'ow' do not fuse in the mask of 'src'"):
+        fuse_dims(convolution(), "oh", "ow", "m")
+    with pytest.raises(ScheduleError, match="a step of dim 2 is not the whole of dim 1"):
+        fuse_dims(convolution(), "kh", "ic", "k")
+    with pytest.raises(ScheduleError, match="'kw' and 'ic' do not fuse in 'src'"):
+        fuse_dims(convolution(dilation=(1, 2)), "kw", "ic", "k")
+    with pytest.raises(ScheduleError, match="no compute has the dims 'oh' and 'x'"):
+        fuse_dims(convolution(), "oh", "x", "m")
+    with pytest.raises(ScheduleError, match="the name 'mb' is taken"):
+        fuse_dims(convolution(mb=2), "kw", "ic", "mb")
+
+
+def test_promote_a_footprint_with_its_halo() -> None:
+    becomes(
+        BOX,
+        lambda k: promote(k, "sum", "s", at="o"),
+        """
+        kernel f(in x: f32[56], out y: f32[56]):
+          compute zero(i in 56):
+            y[i] = 0.0
+          for o in 14:
+            alloc x_packed: f32[6] workgroup
+            compute s_pack(i_k in 6):
+              s = x[i_k + o * 4 - 1 | 1 <= i_k + o * 4 and i_k + o * 4 < 57]
+              x_packed[i_k] = s
+            compute sum(i in 4, k in 3):
+              s = x_packed[i + k]
+              y[i + o * 4] add= s
+        """,
+    )
+
+
+def test_promote_by_dims() -> None:
+    becomes(
+        BOX,
+        lambda k: promote(k, "sum", "s", at="o", by="dims", name="columns", layout=["k", "i"]),
+        """
+        kernel f(in x: f32[56], out y: f32[56]):
+          compute zero(i in 56):
+            y[i] = 0.0
+          for o in 14:
+            alloc columns: f32[4, 3] {1:3:4 0:4:1} workgroup
+            compute s_pack(i in 4, k in 3):
+              s = x[i + k + o * 4 - 1 | 1 <= i + k + o * 4 and i + k + o * 4 < 57]
+              columns[i, k] = s
+            compute sum(i in 4, k in 3):
+              s = columns[i, k]
+              y[i + o * 4] add= s
+        """,
+    )
+
+
+def test_promote_the_exact_box_of_a_tile() -> None:
+    naive = convolution(ic=3, ih=64, iw=64, oc=4, kh=7, kw=7, stride=(2, 2), pad=(3, 3))
+    kernel = tile_and_fuse(naive, "epilogue", {"oh": 16, "ow": 16})
+    kernel = promote(kernel, "conv", "s", at="ow_o")
+    assert "alloc src_packed: f32[3, 37, 37] workgroup" in to_text(kernel)
+    assert "s = src_packed[ic, kh + oh * 2, kw + ow * 2]" in to_text(kernel)
+    equal(naive, kernel)
+
+
+@pytest.mark.parametrize("by", ["tensor", "dims"])
+@pytest.mark.parametrize("at", [None, "oh_o", "ow_o"])
+def test_promote_anywhere_with_tails(by: str, at: str | None) -> None:
+    naive = convolution(mb=2, ic=3, ih=9, iw=8, oc=5, stride=(2, 1), pad=(1, 2))
+    kernel = tile(naive, "conv", {"oh": 2, "ow": 3, "ic": 2}, ["oh", "ow", "ic"])
+    kernel = promote(kernel, "conv", "s", at=at, by=by)  # type: ignore[arg-type]
+    kernel = promote(kernel, "conv", "w", at=at, by=by)  # type: ignore[arg-type]
+    equal(naive, kernel)
+
+
+def test_promote_into_blocks_with_zero_padding() -> None:
+    naive = convolution(ic=5, oc=19)
+    blocks = [("oc", None), "kh", "kw", ("ic", None), ("oc", 16), ("ic", 2)]
+    kernel = promote(naive, "conv", "w", by="dims", layout=blocks, row_padding={"kh": 8})
+    equal(naive, kernel)
+    text = to_text(kernel)
+    assert "f32[32, 6, 3, 3] {0:2:888 2:3:296 3:3:96 1:3:32 0:16:2 1:2:1} workgroup" in text
+    assert "w = weights[oc, ic, kh, kw | oc < 19 and ic < 5]" in text
+
+
+def test_promote_keeps_conditions_that_are_no_bounds() -> None:
+    naive = parse_kernel(
+        """
+        kernel f(in x: f32[12], out y: f32[8]):
+          compute zero(i in 8):
+            y[i] = 0.0
+          compute sum(i in 8, k in 3):
+            s = x[i + k | i + k < 9 and (i + k * 2) % 3 == 0]
+            y[i] add= s
+        """
+    )
+    kernel = promote(naive, "sum", "s")
+    equal(naive, kernel)
+    assert "s = x[i_k | i_k < 9]" in to_text(kernel)
+    assert "s = x_packed[i + k | (i + k * 2) % 3 == 0]" in to_text(kernel)
+
+
+def test_promote_converts() -> None:
+    naive = convolution()
+    kernel = promote(naive, "conv", "s", cast=bf16)
+    equal(naive, kernel)
+    assert "acc[0, oc, oh, ow] add= f32(s) * w" in to_text(kernel)
+    half = convolution(dtype="bf16")
+    wide = promote(half, "conv", "s", cast=f32)
+    equal(half, wide)
+    assert "acc[0, oc, oh, ow] add= s * f32(w)" in to_text(wide)
+
+
+def test_promote_refuses() -> None:
+    with pytest.raises(ScheduleError, match=r"no operand 'q'[^$]*choose one of s, w"):
+        promote(convolution(), "conv", "q")
+    with pytest.raises(ScheduleError, match="'acc' is written where it would be copied"):
+        promote(convolution(), "epilogue", "a")
+    with pytest.raises(ScheduleError, match="the loop 'oc_o' does not hold the compute 'conv'"):
+        promote(tile(convolution(), "zero", {"oc": 2}), "conv", "s", at="oc_o")
+    with pytest.raises(ScheduleError, match="the new buffer has no dim 'oh'"):
+        promote(convolution(), "conv", "w", by="dims", layout=["oh"])
+    with pytest.raises(ScheduleError, match=r"\('oc', None\) is not the outermost block"):
+        promote(convolution(), "conv", "w", by="dims", layout=[("oc", 4), ("oc", None)])
+    folded = parse_kernel(
+        """
+        kernel f(in x: f32[12], out y: f32[8]):
+          compute f(i in 8):
+            s = x[i // 2]
+            y[i] = s
+        """
+    )
+    with pytest.raises(ScheduleError, match=r'is no box[^$]*by="dims"'):
+        promote(folded, "f", "s")
+    equal(folded, promote(folded, "f", "s", by="dims"))
+
+
+def test_promote_result() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[8, 10], inout y: f32[10]):
+          for k_o in 2:
+            for i_o in 3:
+              compute sum(i in min(10 - i_o * 4, 4), k in 4):
+                v = x[k + k_o * 4, i + i_o * 4]
+                y[i + i_o * 4] add= v
+        """,
+        lambda k: promote_result(k, "sum", at="i_o"),
+        """
+        kernel f(in x: f32[8, 10], inout y: f32[10]):
+          for k_o in 2:
+            for i_o in 3:
+              alloc y_tile: f32[4] private
+              compute sum_load(i in min(10 - i_o * 4, 4)):
+                value = y[i + i_o * 4]
+                y_tile[i] = value
+              compute sum(i in min(10 - i_o * 4, 4), k in 4):
+                v = x[k + k_o * 4, i + i_o * 4]
+                y_tile[i] add= v
+              compute sum_store(i in min(10 - i_o * 4, 4)):
+                value = y_tile[i]
+                y[i + i_o * 4] = value
+        """,
+    )
+
+
+def test_promote_result_of_a_blocked_convolution() -> None:
+    naive = convolution(ic=4, oc=6, mb=2)
+    kernel = tile(
+        naive, "conv", {"ic": 2, "oc": 4, "oh": 2, "ow": 3, "mb": 1}, ["ic", "mb", "oc", "oh", "ow"]
+    )
+    equal(naive, promote_result(kernel, "conv", at="ow_o", layout=["ow", "oc"]))
+    equal(naive, promote_result(kernel, "conv", at="ow_o", space=Space.WORKGROUP))
+
+
+def test_promote_result_refuses() -> None:
+    kernel = tile(matmul(), "mul", {"m": 4, "n": 4})
+    with pytest.raises(ScheduleError, match="an extent varies with a loop inside"):
+        promote_result(kernel, "mul", at="m_o")
+    with pytest.raises(ScheduleError, match="does not hold the compute 'zero'"):
+        promote_result(kernel, "zero", at="m_o")
+
+
+def test_hoist_pack() -> None:
+    naive = convolution(ic=5, oc=19)
+    kernel = promote(naive, "conv", "w", by="dims", layout=["oc", "ic", ("oc", 16)])
+    pack, main = hoist_pack(kernel, "weights_packed")
+    equal(naive, main, pack)
+    assert [p.name for p in main.params] == ["src", "weights_packed", "bias", "dst"]
+    assert (
+        to_text(pack)
+        == """\
+kernel conv_pack_weights(
+    in weights: f32[19, 5, 3, 3] {0:19:45 2:3:15 3:3:5 1:5:1},
+    out weights_packed: f32[32, 5, 3, 3] {2:3:480 3:3:160 0:2:80 1:5:16 0:16:1},
+):
+  compute w_pack(oc in 32, ic in 5, kh in 3, kw in 3):
+    w = weights[oc, ic, kh, kw | oc < 19]
+    weights_packed[oc, ic, kh, kw] = w"""
+    )
+    assert same(hoist_pack(kernel, "weights_packed")[1], main)
+
+
+def test_hoist_pack_refuses() -> None:
+    with pytest.raises(ScheduleError, match="no buffer 'weights_packed' is allocated at the top"):
+        hoist_pack(convolution(), "weights_packed")
+    with pytest.raises(ScheduleError, match="'acc' is not filled from one input"):
+        hoist_pack(convolution(), "acc")
+    kernel = parse_kernel(
+        """
+        kernel f(in x: f32[8], out y: f32[8]):
+          compute f(i in 8):
+            a = x[i]
+            b = x[7 - i]
+            y[i] = a + b
+        """
+    )
+    with pytest.raises(ScheduleError, match="'x' is still read without packing"):
+        hoist_pack(promote(kernel, "f", "a"), "x_packed")

@@ -1,0 +1,145 @@
+"""Random transforms in a row: each refuses, or leaves a kernel that computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from schedule_cases import convolution, equal
+from tilewright.errors import ScheduleError
+from tilewright.ir import Compute, For, Kernel, LoopKind, verify
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.x86 import machine
+from tilewright.schedule import (
+    drop_unit_dims,
+    fuse_dims,
+    lower_computes,
+    pad,
+    parallelize,
+    partition,
+    promote,
+    promote_result,
+    reorder,
+    set_kind,
+    tensorize,
+    tile,
+    tile_and_fuse,
+    trim,
+)
+
+SIZES = (1, 2, 3, 4, 16)
+FMA = [machine("avx512").instruction(f"fma_f32x{lanes}") for lanes in (4, 8, 16)]
+
+
+def _loops(kernel: Kernel) -> list[str]:
+    return sorted({s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)}) or ["none"]
+
+
+def _compute(kernel: Kernel, r: Random) -> tuple[str, list[str]]:
+    """A compute and its dims."""
+    computes = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
+    if not computes:
+        return "none", []
+    chosen = r.choice(computes)
+    return chosen.name, [d.var.name for d in chosen.dims]
+
+
+def _sizes(dims: list[str], r: Random) -> dict[str, int]:
+    return {d: r.choice(SIZES) for d in r.sample(dims, r.randint(0, len(dims)))}
+
+
+def _tile(k: Kernel, r: Random) -> Kernel:
+    compute, dims = _compute(k, r)
+    return tile(k, compute, _sizes(dims, r))
+
+
+def _tile_and_fuse(k: Kernel, r: Random) -> Kernel:
+    dims = ["mb", "oc", "oh", "ow"]
+    producers = r.choice([None, ["zero", "conv"]])
+    sizes = _sizes(dims, r)
+    return tile_and_fuse(k, "epilogue", sizes, producers=producers, storage=r.sample(dims, 2))
+
+
+def _promote(k: Kernel, r: Random) -> Kernel:
+    at = r.choice([None, *_loops(k)])
+    if r.random() < 0.5:
+        return promote(k, "conv", r.choice("sw"), at)
+    layout = r.choice([(), [("oc", None), ("ic", None), ("oc", 16), ("ic", 2)]])
+    return promote(k, "conv", r.choice("sw"), at, by="dims", layout=layout)
+
+
+def _pad(k: Kernel, r: Random) -> Kernel:
+    compute, dims = _compute(k, r)
+    return pad(k, compute, {r.choice(dims or ["none"]): r.choice([2, 4, 6, 16])})
+
+
+def _tensorize(k: Kernel, r: Random) -> Kernel:
+    return tensorize(k, "conv", r.choice(FMA), {"n": r.choice(["oc", "ow", "m"])})
+
+
+def _lower(k: Kernel, r: Random) -> Kernel:
+    compute, dims = _compute(k, r)
+    vector = r.choice([None, *dims])
+    return lower_computes(k, [compute], vector=vector, lanes=r.choice([1, 4, 16]), unroll=dims)
+
+
+def _fuse(k: Kernel, r: Random) -> Kernel:
+    outer, inner = r.choice([("oh", "ow"), ("kw", "ic"), ("kh", "kw"), ("mb", "oh")])
+    return fuse_dims(k, outer, inner, "m")
+
+
+def _kind(k: Kernel, r: Random) -> Kernel:
+    kinds = [LoopKind.UNROLLED, LoopKind.PARALLEL, LoopKind.VECTOR]
+    return set_kind(k, r.choice(_loops(k)), r.choice(kinds))
+
+
+MOVES: list[Callable[[Kernel, Random], Kernel]] = [
+    _tile,
+    _tile,
+    _tile_and_fuse,
+    _promote,
+    _promote,
+    _pad,
+    _tensorize,
+    _lower,
+    _fuse,
+    _kind,
+    lambda k, r: drop_unit_dims(k),
+    lambda k, r: partition(k, r.choice(_loops(k)), split_borders=r.random() < 0.3),
+    lambda k, r: trim(k, r.choice(_loops(k))),
+    lambda k, r: parallelize(k, r.sample(_loops(k), 1)),
+    lambda k, r: reorder(k, r.sample(_loops(k), min(2, len(_loops(k))))),
+    lambda k, r: promote_result(k, "conv", r.choice(_loops(k))),
+]
+
+
+def _convolution(r: Random) -> Kernel:
+    return convolution(
+        mb=r.choice([1, 2]),
+        ic=r.choice([1, 2, 3, 5]),
+        ih=r.randint(4, 9),
+        iw=r.randint(4, 9),
+        oc=r.choice([1, 3, 8, 16, 19]),
+        kh=r.choice([1, 2, 3]),
+        kw=r.choice([1, 3]),
+        stride=(r.choice([1, 2]), r.choice([1, 2, 3])),
+        dilation=(1, r.choice([1, 2])),
+        pad=(r.choice([0, 1, 3]), r.choice([1, 2])),
+        channels_last=r.random() < 0.6,
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_schedules(seed: int) -> None:
+    r = Random(seed)
+    naive = _convolution(r)
+    kernel = naive
+    for _ in range(8):
+        try:
+            kernel = r.choice(MOVES)(kernel, r)
+        except ScheduleError:
+            continue
+        verify(kernel)
+    equal(naive, kernel)
