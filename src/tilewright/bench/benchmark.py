@@ -70,10 +70,12 @@ class Row:
         return asdict(self)
 
 
-def benchmark(op: Op, case: str, compile: Compile, peaks: Peaks, *, seconds: float = 1.0) -> Row:
+def benchmark(
+    op: Op, case: str, compile: Compile, peaks: Peaks, *, label: str = "", seconds: float = 1.0
+) -> Row:
     """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
 
-    ``case`` is what reproduces it. Raises what ``compile`` raises.
+    ``case`` is what reproduces it, and ``label`` what the table calls it. Raises what ``compile`` raises.
     """
     kernel = compile(op)
     cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
@@ -95,7 +97,7 @@ def benchmark(op: Op, case: str, compile: Compile, peaks: Peaks, *, seconds: flo
     reached = 1e-9 * (moved if level else flops) / mine
     return Row(
         case=case,
-        name=op.problem.name or op.problem.descriptor(),
+        name=label or op.problem.name or op.problem.descriptor(),
         ms=1e3 * mine,
         best_ms=1e3 * times["ours"].best,
         gflops=1e-9 * flops / mine,
@@ -155,30 +157,30 @@ def _build_seconds(kernel: CompiledKernel) -> float:
 
 
 def _call_seconds(op: Op, compile: Compile) -> tuple[float | None, float | None]:
-    """What a call costs: that of the same op on one element, checked each time, and bound."""
+    """What a call costs: that of the same op on a few elements, checked, and bound."""
     try:
         kernel = compile(_smallest(op))
         arrays = make_arrays(kernel)
     except TilewrightError:
-        # The op's attributes ask for dims that one element does not have.
+        # The op's attributes ask for dims that these do not have.
         return None, None
     return call_overhead(lambda: kernel(**arrays)), call_overhead(kernel.bind(**arrays))
 
 
 def _smallest(op: Op) -> Op:
-    """The op on as little as there can be, of the same rank."""
+    """The op on next to nothing, of the same rank."""
     problem: Any = op.problem
     match problem:
         case ConvProblem():
             axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
-            sizes = {"mb": 1, "ic": 1, "oc": 1, f"i{axis}": 1, f"k{axis}": 1}
+            sizes = {"mb": 1, "ic": 16, "oc": 16, f"i{axis}": 1, f"k{axis}": 1}
             small: Any = conv_from_sizes("", **sizes)
         case PoolProblem():
             axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
             small = pool_from_sizes("", **{"mb": 1, "ic": 1, f"i{axis}": 1, f"k{axis}": 1})
         case MatmulProblem():
             batch = (1,) * len(problem.batch)
-            small = MatmulProblem(batch, batch, 1, 1, 1)
+            small = MatmulProblem(batch, batch, 1, 16, 16)
         case ReduceProblem():
             # Something has to be reduced.
             first = problem.reduced_dims[0]

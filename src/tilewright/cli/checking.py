@@ -12,7 +12,7 @@ import typer
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_op
-from tilewright.errors import LayoutError, ProblemError, UnsupportedError
+from tilewright.errors import LayoutError, ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
 from tilewright.testing.case import Case
 from tilewright.testing.verify import Status, Verdict, one_line, summary, verify
@@ -21,9 +21,7 @@ from tilewright.testing.verify import Status, Verdict, one_line, summary, verify
 @with_knobs
 def verify_command(
     knobs: Knobs,
-    random: Annotated[
-        int, typer.Option("--random", min=0, help="So many random problems.")
-    ] = 0,
+    random: Annotated[int, typer.Option("--random", min=0, help="So many random problems.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Which random problems.")] = 0,
 ) -> None:
     """Check kernels: against float64, and for what they write.
@@ -34,7 +32,7 @@ def verify_command(
 
       tilewright verify conv ic64ih56oc64kh3ph1
 
-      tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --dtag axb --set tails
+      tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --set tails
 
       tilewright verify conv --random 2000 --seed 1
     """
@@ -59,10 +57,24 @@ def verdicts(knobs: Knobs, cases: list[Case]) -> Iterator[tuple[Case, Verdict]]:
                 raise
             yield case, Verdict(Status.SKIPPED, one_line(error))
             continue
-        if knobs.config is not None or alone:
-            # An illegal config, or nothing that runs here, is for the user to mend.
-            compile_case(knobs, op)
+        _compile_first(knobs, op, alone)
         yield case, verify(op, lambda op: compile_case(knobs, op))
+
+
+def _compile_first(knobs: Knobs, op: Op, alone: bool) -> None:
+    """Raises what the user has to mend: a config, or a single case that is not available."""
+    try:
+        if alone or knobs.config is not None:
+            compile_case(knobs, op)
+    except UnsupportedError:
+        if alone:
+            raise
+    except ScheduleError:
+        if knobs.config is not None:
+            raise
+    except Exception:
+        # `verify` meets it again, and reports it.
+        pass
 
 
 def compile_case(knobs: Knobs, op: Op) -> CompiledKernel:

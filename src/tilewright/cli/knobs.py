@@ -239,9 +239,7 @@ def _knobs(
         "attr-post-ops": attr_post_ops,
     }
     texts = {name: text for name, text in given.items() if text}
-    return Knobs(
-        driver, tuple(descriptors or ()), texts, target, threads, config, batch, set_name
-    )
+    return Knobs(driver, tuple(descriptors or ()), texts, target, threads, config, batch, set_name)
 
 
 def with_knobs(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,9 +9,9 @@ from tilewright.facts import intervals
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.intervals import Interval
 from tilewright.facts.ranges import Ranges
-from tilewright.ir.expr import COMPARISONS, Binary, Const, Expr, Load, Select, Unary, Var, unary
+from tilewright.ir.expr import COMPARISONS, Binary, Const, Expr, Select, Unary, Var, unary
 from tilewright.ir.stmt import Stmt
-from tilewright.ir.visit import variables, walk
+from tilewright.ir.visit import reads_memory, variables
 
 _Value = TypeVar("_Value")
 
@@ -353,7 +353,7 @@ class Facts(Ranges):
 
 def _is_pure(expr: Expr) -> bool:
     """Whether the value depends on variables only, not on memory."""
-    return not any(isinstance(node, Load) for node in walk(expr))
+    return not reads_memory(expr)
 
 
 def _without(table: dict[Expr, _Value], var: Var) -> dict[Expr, _Value]:

@@ -67,10 +67,14 @@ def print_with(function: Callable[[Any], str]) -> None:
 
 
 class Expr(Printed):
-    """Base of all expressions. ``type`` is the scalar type of the value."""
+    """Base of all expressions. ``type`` is the scalar type of the value.
 
-    __slots__ = ("__weakref__", "type")
+    ``summary`` is where `ir.visit.summary` remembers what it found out.
+    """
+
+    __slots__ = ("__weakref__", "summary", "type")
     type: DType
+    summary: tuple[frozenset[Var], bool] | None
 
     @classmethod
     def _intern(cls, key: tuple[Any, ...], type_: DType, **fields: Any) -> Any:
@@ -82,6 +86,7 @@ class Expr(Printed):
                 return node
         node = object.__new__(cls)
         node.type = type_
+        node.summary = None
         for name, value in fields.items():
             setattr(node, name, value)
         reference = _Reference(node, _forget)

@@ -90,7 +90,41 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def variables(expr: Expr) -> frozenset[Var]:
     """The variables that occur."""
-    return frozenset(node for node in walk(expr) if isinstance(node, Var))
+    return summary(expr)[0]
+
+
+def reads_memory(expr: Expr) -> bool:
+    """Whether there is a load, so that a store may change the value."""
+    return summary(expr)[1]
+
+
+def summary(expr: Expr) -> tuple[frozenset[Var], bool]:
+    """The variables that occur, and whether there is a load. Each node is looked at once, ever."""
+    if isinstance(expr, Var):  # not remembered: it would keep itself alive
+        return (frozenset((expr,)), False)
+    if expr.summary is not None:
+        return expr.summary
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        parts = children(node)
+        missing = [p for p in parts if p.summary is None and not isinstance(p, Var)]
+        if missing:
+            stack += missing
+            continue
+        names: frozenset[Var] = frozenset()
+        reads = isinstance(node, Load)
+        for part in parts:
+            own, own_reads = summary(part)
+            if not names:
+                names = own
+            elif not own <= names:
+                names |= own
+            reads = reads or own_reads
+        node.summary = (names, reads)
+        stack.pop()
+    assert expr.summary is not None
+    return expr.summary
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -114,9 +148,30 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced. The values are not themselves substituted into."""
-    if not values:
+    if not values or variables(expr).isdisjoint(values):
         return expr
-    return rewrite(expr, lambda node: values.get(node, node) if isinstance(node, Var) else node)
+    done: dict[Expr, Expr] = dict(values)
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        parts = children(node)
+        missing = []
+        for part in parts:
+            if part in done:
+                continue
+            if variables(part).isdisjoint(values):
+                done[part] = part
+            else:
+                missing.append(part)
+        if missing:
+            stack += missing
+            continue
+        done[node] = rebuild(node, tuple([done[part] for part in parts]))
+        stack.pop()
+    return done[expr]
 
 
 ExprChange = Callable[[Expr], Expr]

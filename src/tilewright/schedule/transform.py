@@ -14,7 +14,7 @@ from tilewright.simplify import simplify_kernel
 P = ParamSpec("P")
 Transform = Callable[Concatenate[Kernel, P], Kernel]
 
-# What was found out while a kernel was simplified: most of it still stands behind the next transform.
+# What was found out while a kernel was simplified: most of it stands after the next transform, too.
 _facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
 
 TRANSFORMS: dict[str, Callable[..., Kernel]] = {}

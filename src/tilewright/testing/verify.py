@@ -105,6 +105,9 @@ def verify(op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0) -> Ver
         return Verdict(Status.SKIPPED, one_line(error))
     except TilewrightError as error:
         return Verdict(Status.FAILED, f"{type(error).__name__}: {one_line(error)}")
+    except Exception as error:
+        # A defect: one case must not end the run of thousands.
+        return Verdict(Status.FAILED, f"crashed: {type(error).__name__}: {error}")
     return Verdict(Status.PASSED, error=worst)
 
 

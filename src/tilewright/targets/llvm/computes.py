@@ -10,7 +10,7 @@ from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
-from tilewright.targets.llvm.types import lane_mask, llvm_type, suffix
+from tilewright.targets.llvm.types import lane_mask, lane_numbers, llvm_type, suffix
 from tilewright.targets.llvm.values import Value
 
 
@@ -79,8 +79,7 @@ def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Va
         return [True] * len(plan.operands)
     exprs.push()
     if count > 1:
-        positions = ", ".join(f"i64 {lane}" for lane in range(count))
-        exprs.variables[lanes] = Value(f"<{positions}>", s64, count)
+        exprs.variables[lanes] = Value(lane_numbers(count), s64, count)
     else:
         exprs.variables[lanes] = 0
     masks: list[Value | bool] = []

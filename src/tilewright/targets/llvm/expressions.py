@@ -26,6 +26,7 @@ from tilewright.ir.expr import (
     cast,
     const,
 )
+from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.types import constant, llvm_type, splat, suffix
@@ -112,7 +113,7 @@ class Expressions:
             if key in scope:
                 return scope[key]
         result = self._compute(expr)
-        if not _reads_memory(expr):
+        if not reads_memory(expr):
             self._scopes[-1][key] = result
         return result
 
@@ -269,21 +270,3 @@ class Expressions:
     def index(self, result: Result) -> str:
         """``result`` (s64) as the text of a scalar i64."""
         return self.value(result, s64).text
-
-
-def _reads_memory(expr: Expr) -> bool:
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        match node:
-            case Load():
-                return True
-            case Binary():
-                stack += (node.a, node.b)
-            case Unary() | Cast():
-                stack.append(node.a)
-            case Select():
-                stack += (node.condition, node.a, node.b)
-            case _:
-                pass
-    return False

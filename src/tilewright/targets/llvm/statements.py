@@ -26,7 +26,7 @@ from tilewright.targets.llvm.plan import (
     StorePlan,
     Terms,
 )
-from tilewright.targets.llvm.types import scalar_type
+from tilewright.targets.llvm.types import lane_numbers, scalar_type
 from tilewright.targets.llvm.values import Value
 
 # A stack that a thread surely has room for; more must come from the workspace.
@@ -161,8 +161,7 @@ class Statements:
         if self.memory.lanes is not None:
             raise CompilationError(f"the vector loop {plan.stmt.var.name!r} is inside another one")
         count = 1 << (extent - 1).bit_length()
-        lanes = ", ".join(f"i64 {lane}" for lane in range(count))
-        value: int | Value = Value(f"<{lanes}>", s64, count) if count > 1 else 0
+        value: int | Value = Value(lane_numbers(count), s64, count) if count > 1 else 0
         self.memory.lanes = Lanes(plan.stmt.var, extent, count) if count > 1 else None
         self.exprs.push()
         self.exprs.variables[plan.stmt.var] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def scalar_type(dtype: DType) -> str:
     return _LLVM[dtype.name]
 
 
+@cache
 def llvm_type(dtype: DType, lanes: int = 1) -> str:
     """The LLVM type of a value of ``lanes`` elements; a plain scalar for one."""
     scalar = scalar_type(dtype)
@@ -66,6 +68,12 @@ def constant(value: Any, dtype: DType) -> str:
 def splat(text: str, dtype: DType, lanes: int) -> str:
     """A constant repeated over ``lanes``."""
     return text if lanes == 1 else f"splat ({scalar_type(dtype)} {text})"
+
+
+@cache
+def lane_numbers(lanes: int) -> str:
+    """The constant s64 vector 0, 1, 2, ..."""
+    return "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
 
 
 def lane_mask(active: int, lanes: int) -> str:

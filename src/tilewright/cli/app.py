@@ -1,0 +1,65 @@
+"""All commands together, and how they end."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tilewright.cli.benchmarking import bench_command
+from tilewright.cli.checking import verify_command
+from tilewright.cli.information import (
+    cache_command,
+    doctor_command,
+    rules_command,
+    sets_command,
+    targets_command,
+)
+from tilewright.cli.inspecting import build_command, run_command, show_command
+from tilewright.errors import TilewrightError
+
+BAD_INPUT = 2
+
+app = typer.Typer(
+    name="tilewright",
+    help="Tensor kernels: verify them, time them, look into them, build them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, command in {
+    "verify": verify_command,
+    "bench": bench_command,
+    "show": show_command,
+    "build": build_command,
+    "run": run_command,
+    "rules": rules_command,
+    "targets": targets_command,
+    "sets": sets_command,
+    "doctor": doctor_command,
+    "cache": cache_command,
+}.items():
+    app.command(name)(command)
+
+
+def main() -> None:
+    """The command ``tilewright``. Exits with 0, 1 (a case failed) or 2 (bad input)."""
+    try:
+        app(prog_name="tilewright")
+    except TilewrightError as error:
+        _refuse(str(error))
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing is left to be flushed at exit.
+        sys.stdout = sys.stderr
+        sys.exit(0)
+    except OSError as error:
+        _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except MemoryError:
+        _refuse("there is not enough memory for these arrays\n  cure: choose a smaller problem")
+
+
+def _refuse(message: str) -> None:
+    print(f"tilewright: {message}", file=sys.stderr)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,98 @@
+"""``tilewright bench``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.bench.benchmark import Row, benchmark
+from tilewright.bench.peaks import measure_peaks
+from tilewright.bench.report import print_table, write_json
+from tilewright.bench.roofline import plot
+from tilewright.cli.checking import compile_case, repeat
+from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.progress import progress
+from tilewright.config import settings
+from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
+from tilewright.testing.case import Case
+from tilewright.testing.verify import one_line
+
+
+@with_knobs
+def bench_command(
+    knobs: Knobs,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write all figures to this file.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw a roofline: .png, .svg or .pdf.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.0, help="For each side of each case, at most.")
+    ] = 1.0,
+) -> None:
+    """Time kernels beside PyTorch (oneDNN), where it is installed.
+
+    A table: medians, the ratio (above 1: we are faster), valid GFLOP/s, percent of a peak measured
+    in the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
+
+    Examples:
+
+      tilewright bench conv --set resnet_50 --threads 1
+
+      tilewright bench conv --dir BWD_D,BWD_W --dt f32 ic64ih56oc64kh3ph1 --json out.json
+
+      tilewright bench matmul 1024x1024:1024x1024
+    """
+    cases = knobs.cases()
+    for path in (json, plot_file):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ProblemError(f"there is no folder for {path}", where=str(path.parent))
+    threads = settings().threads if knobs.threads is None else knobs.threads
+    peaks = measure_peaks(threads)
+    knobs_differ = len({replace(case, problem=cases[0].problem) for case in cases}) > 1
+    rows: list[Row] = []
+    failed = False
+    for case in progress(cases, len(cases), "bench"):
+        words = repeat(knobs, case)
+        try:
+            op = case.op()
+            row = benchmark(
+                op,
+                words,
+                lambda op: compile_case(knobs, op),
+                peaks,
+                label=_label(case, knobs_differ),
+                seconds=seconds,
+            )
+            rows.append(row)
+        except (UnsupportedError, LayoutError, ProblemError) as error:
+            if len(cases) == 1:
+                raise
+            print(f"SKIPPED ({one_line(error)}) {words}", file=sys.stderr)
+        except TilewrightError as error:
+            if knobs.config is not None:
+                raise
+            failed = True
+            print(f"FAILED ({type(error).__name__}: {one_line(error)}) {words}", file=sys.stderr)
+    if rows:
+        print_table(rows, peaks)
+    if json is not None:
+        write_json(json, rows, peaks)
+    if plot_file is not None:
+        plot(plot_file, rows, peaks)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _label(case: Case, knobs_differ: bool) -> str:
+    """What tells this case from the others of a table."""
+    name = case.problem.name or case.problem.descriptor()
+    if not knobs_differ:
+        return name
+    knobs = [word for word in case.arguments().split()[1:] if word.startswith("--")]
+    return " ".join([name, *(word.partition("=")[2] for word in knobs)])

@@ -1,0 +1,138 @@
+"""``tilewright rules``, ``targets``, ``sets``, ``doctor`` and ``cache``."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.bench import catalog
+from tilewright.bench.torch_tensors import load_torch
+from tilewright.config import settings
+from tilewright.engine.disk_cache import open_disk_cache
+from tilewright.machines import x86
+from tilewright.simplify import all_rules
+from tilewright.targets.registry import TARGETS, find_target
+from tilewright.targets.x86.assemble import host_cpu
+from tilewright.targets.x86.host import host
+
+
+def rules_command(
+    name: Annotated[str, typer.Argument(help="Only rules with this in their name.")] = "",
+) -> None:
+    """List the simplifier's rules: name, pattern, replacement, condition.
+
+    Examples:
+
+      tilewright rules
+
+      tilewright rules div
+    """
+    found = [rule for rule in all_rules() if name in rule.name]
+    for rule in found:
+        print(f"{rule.name}: {rule.text}")
+    print(f"{len(found)} rules")
+
+
+def targets_command() -> None:
+    """List the targets, their feature levels, and which of them run here.
+
+    Examples:
+
+      tilewright targets
+    """
+    for family in TARGETS:
+        for variant in ("", *x86.LEVELS):
+            target = find_target(f"{family}:{variant}" if variant else family)
+            machine = target.machine
+            here = "runs here" if target.runs_here else "does not run here"
+            print(f"{target.name}: {machine.vector_bytes}-byte vectors, {here}")
+            print("    " + " ".join(each.name for each in machine.instructions))
+
+
+def sets_command(
+    name: Annotated[str, typer.Argument(help="Print the descriptors of this set.")] = "",
+) -> None:
+    """List the sets of problems that ship, or the problems of one.
+
+    Examples:
+
+      tilewright sets
+
+      tilewright sets resnet_50
+    """
+    if name:
+        for problem in catalog.load(name).problems:
+            print(problem.descriptor())
+        return
+    for each in map(catalog.load, catalog.names()):
+        print(f"{each.name}: {each.driver}, {len(each.problems)} problems")
+
+
+def doctor_command() -> None:
+    """Say what Tilewright finds here: machine, features, caches, versions, settings.
+
+    Examples:
+
+      tilewright doctor
+    """
+    machine, now, stats = host(), settings(), open_disk_cache().stats()
+    caches = ", ".join(f"L{i} {size // 1024} KiB" for i, size in enumerate(machine.caches, start=1))
+    known = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))
+    torch: Any = load_torch()
+    lines = {
+        "tilewright": _version("tilewright"),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        "processor": f"{host_cpu()}, {machine.cores} cores",
+        "features": " ".join(known),
+        "vectors": f"{machine.vector_registers} of {machine.vector_bytes} bytes",
+        "caches": caches,
+        "instructions": " ".join(each.name for each in machine.instructions),
+        "threads": now.threads,
+        "llvmlite": _version("llvmlite"),
+        "numpy": _version("numpy"),
+        "ml_dtypes": _version("ml_dtypes"),
+        "torch": "not installed" if torch is None else torch.__version__,
+        "matplotlib": _version("matplotlib"),
+        "cache": f"{stats.folder} ({_cache_state(stats.usable, now.cache_enabled)})",
+    }
+    for name, text in lines.items():
+        print(f"{name:<13}{text}")
+
+
+def cache_command(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all kernels.")] = False,
+) -> None:
+    """Say what the disk cache of compiled kernels holds, or clear it.
+
+    Examples:
+
+      tilewright cache
+
+      tilewright cache --clear
+    """
+    cache = open_disk_cache()
+    if clear:
+        print(f"{cache.clear()} kernels removed")
+        return
+    stats = cache.stats()
+    print(f"folder   {stats.folder} ({_cache_state(stats.usable, settings().cache_enabled)})")
+    print(f"kernels  {stats.entries}")
+    print(f"bytes    {stats.size} of at most {stats.limit}")
+
+
+def _cache_state(usable: bool, enabled: bool) -> str:
+    if not enabled:
+        return "switched off by TILEWRIGHT_CACHE"
+    return "in use" if usable else "cannot be written"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,181 @@
+"""``tilewright show``, ``build`` and ``run``: one kernel's stages, its files, its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.lib.stride_tricks import as_strided
+
+from tilewright.cli.checking import compile_case, repeat
+from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.engine import CompiledKernel
+from tilewright.engine.signature import argument_form
+from tilewright.errors import ArgumentError, ProblemError
+from tilewright.interpret import pack, unpack
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.printer import to_text
+from tilewright.ops.op import Argument
+
+
+@with_knobs
+def show_command(
+    knobs: Knobs,
+    stage: Annotated[
+        str, typer.Option("--stage", help="A stage's name, all, llvm, asm, config or cost.")
+    ] = "all",
+) -> None:
+    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config.
+
+    Each stage is IR that parses back and runs in the interpreter.
+
+    Examples:
+
+      tilewright show conv ic64ih56oc64kh3ph1
+
+      tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
+    """
+    for case in knobs.cases():
+        kernel = compile_case(knobs, case.op())
+        print(f"# {repeat(knobs, case)}")
+        print(_shown(kernel, stage).rstrip("\n"))
+
+
+def _shown(kernel: CompiledKernel, stage: str) -> str:
+    if stage == "config":
+        return repr(kernel.config)
+    if stage == "cost":
+        cost = kernel.cost()
+        return "\n".join(f"{name}: {getattr(cost, name)}" for name in type(cost).__annotations__)
+    if stage in ("llvm", "asm"):
+        return kernel.source(stage)
+    stages = kernel.stages
+    if stage == "all":
+        return "\n\n".join(f"# stage {name}\n{to_text(each)}" for name, each in stages.items())
+    if stage not in stages:
+        raise ProblemError(
+            f"there is no stage {stage!r}",
+            where="--stage",
+            cure="choose one of " + ", ".join(["all", *stages, "llvm", "asm", "config", "cost"]),
+        )
+    return to_text(stages[stage])
+
+
+@with_knobs
+def build_command(
+    knobs: Knobs,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+) -> None:
+    """Write a kernel as an object file, with a C header and its ABI in words.
+
+    Several cases get a folder each, numbered from 0.
+
+    Examples:
+
+      tilewright build conv --dt bf16 ic64ih56oc64kh3ph1 -o build
+    """
+    cases = knobs.cases()
+    for number, case in enumerate(cases):
+        folder = output if len(cases) == 1 else output / str(number)
+        where = compile_case(knobs, case.op()).export(folder)
+        print(f"{where}: {repeat(knobs, case)}")
+
+
+@with_knobs
+def run_command(
+    knobs: Knobs,
+    array: Annotated[
+        list[str], typer.Option("--array", "-a", help="NAME=FILE.npy, for each input.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder to write NAME.npy to.")
+    ],
+) -> None:
+    """Run a kernel on arrays from .npy files, all of the logical shape.
+
+    Results are written as .npy files of the logical shape. bf16 and fp8 are raw bytes there, as
+    numpy has no names for them.
+
+    Examples:
+
+      tilewright run conv mb1ic2ih4oc2kh3 -a src=x.npy -a weights=w.npy -o results
+    """
+    cases = knobs.cases()
+    if len(cases) != 1:
+        raise ProblemError(
+            f"{len(cases)} cases are given", where="the command line", cure="give one"
+        )
+    kernel = compile_case(knobs, cases[0].op())
+    for name, values in _results(kernel, _given(array)).items():
+        output.mkdir(parents=True, exist_ok=True)
+        np.save(output / f"{name}.npy", values, allow_pickle=False)
+        print(output / f"{name}.npy")
+
+
+def _given(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in words:
+        name, _, file = word.partition("=")
+        if not file:
+            raise ProblemError(
+                f"{word!r} is not NAME=FILE", where="--array", cure="write --array src=x.npy"
+            )
+        try:
+            found[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArgumentError(
+                f"cannot read {file}", where=f"--array {name}", why=str(error)
+            ) from error
+    return found
+
+
+def _results(kernel: CompiledKernel, given: dict[str, Any]) -> dict[str, Any]:
+    """Runs the kernel on arrays of logical shape, and gives its results in the same form."""
+    arguments = {argument.name: argument for argument in kernel.op.arguments}
+    for name in given:
+        if name not in arguments:
+            raise ArgumentError(
+                f"there is no argument {name!r}",
+                where="--array",
+                cure="choose one of " + ", ".join(arguments),
+            )
+    memory: dict[str, Any] = {}
+    for name, argument in arguments.items():
+        if argument.access == "out":
+            memory[name] = np.zeros(argument.layout.extent, argument.dtype.numpy)
+        elif name in given:
+            memory[name] = pack(_buffer(argument), _typed(argument, given[name]))
+        else:
+            raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
+    arrays = {name: _array(arguments[name], flat) for name, flat in memory.items()}
+    for name in kernel.packed:
+        arrays[name] = kernel.pack(name, arrays[name])
+    kernel(**arrays)
+    results = [argument for argument in arguments.values() if argument.access != "in"]
+    return {each.name: unpack(_buffer(each), memory[each.name]) for each in results}
+
+
+def _typed(argument: Argument, array: Any) -> Any:
+    """``array``, whose raw bytes are bf16 or fp8 where the argument has such a type."""
+    wanted = argument.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)
+    if array.dtype != wanted:
+        raise ArgumentError(
+            f"{argument.name} has elements of type {array.dtype}, expected {argument.dtype}",
+            where=f"--array {argument.name}",
+            cure=f"save it as {argument.dtype.numpy_name}",
+        )
+    return array
+
+
+def _array(argument: Argument, flat: Any) -> Any:
+    form = argument_form(argument)
+    strides = tuple(stride * argument.dtype.bytes for stride in form.strides)
+    return as_strided(flat[form.offset :], form.shape, strides)
+
+
+def _buffer(argument: Argument) -> Buffer:
+    return buffer(argument.name, argument.dtype, argument.shape, argument.layout)
