@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tilewright.bench.measure import call_overhead, fastest, measure
+from tilewright.bench.measure import Call, call_overhead, fastest, measure
 from tilewright.bench.peaks import Peaks
 from tilewright.bench.peer import find_peers
 from tilewright.engine import CompiledKernel
@@ -75,15 +75,15 @@ def benchmark(
 ) -> Row:
     """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
 
-    ``case`` is what reproduces it, and ``label`` what the table calls it. Raises what ``compile`` raises.
+    ``case`` is what reproduces it, and ``label`` what the table calls it.
+    Raises what ``compile`` raises.
     """
     kernel = compile(op)
     cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
     forget()
     again = compile(op)
     cached = again.compile_seconds if again.from_cache else None
-    ways = find_peers(kernel.op, peaks.threads)
-    peers = {name: fastest(list(calls)) for name, calls in ways.items()}
+    peers = _peers(kernel.op, peaks.threads)
     arrays = make_arrays(kernel)
     ours = kernel.bind(**arrays)
     times = measure({"ours": ours, **peers}, seconds=seconds, pause=peaks.threads > 1)
@@ -116,6 +116,25 @@ def benchmark(
         bytes=moved,
         config=repr(kernel.config),
     )
+
+
+def _peers(op: Op, threads: int) -> dict[str, Call]:
+    """The fastest way of each peer, of those that work."""
+    try:
+        ways = find_peers(op, threads)
+    except RuntimeError:
+        # PyTorch's error for what it has no kernel for.
+        return {}
+    working = {name: [call for call in calls if _works(call)] for name, calls in ways.items()}
+    return {name: fastest(calls) for name, calls in working.items() if calls}
+
+
+def _works(call: Call) -> bool:
+    try:
+        call()
+    except RuntimeError:
+        return False
+    return True
 
 
 def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def measure(
     counts = {name: _calibrate(call) for name, call in sides.items()}
     samples: dict[str, list[float]] = {name: [] for name in sides}
     end = time.perf_counter() + seconds * len(sides)
+    latest = end + max(seconds * len(sides), 1.0)
     rounds = 0
     while rounds < MIN_ROUNDS or (time.perf_counter() < end and not _stable(samples)):
         for name, call in sides.items():
@@ -48,7 +49,7 @@ def measure(
             call()  # wakes the threads, and fills the caches again
             samples[name].append(_batch(call, counts[name]))
         rounds += 1
-        if rounds >= 3 and time.perf_counter() > end + seconds * len(sides):
+        if rounds >= 3 and time.perf_counter() > latest:
             break  # a call takes so long that few must do
     return {
         name: Timing(statistics.median(times), min(times), len(times))

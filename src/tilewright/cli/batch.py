@@ -7,7 +7,7 @@ them, ``--batch=FILE``, read in its place, or a descriptor. ``#`` starts a comme
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from tilewright.errors import ProblemError
 
 _DRIVER = "# driver:"
 _DEEPEST = 16
+# A comment, a word, in which what is quoted may hold blanks, or a quote that nothing ends.
+_WORD = re.compile(r'#.*|(?:"[^"]*"|[^\s"])+|"')
 
 
 def read_batch(
@@ -62,13 +64,14 @@ def read_batch(
 
 
 def _words(line: str, where: str) -> list[str]:
-    """The words of a line without its comment; quotes of names stay."""
-    if "#" not in line and "'" not in line:
-        return line.split()
-    try:
-        reader = shlex.shlex(line, posix=False)
-        reader.whitespace_split = True
-        reader.commenters = "#"
-        return [word.strip("'") for word in reader]
-    except ValueError as error:
-        raise ProblemError("the line has an open quote", where=where, why=str(error)) from error
+    """The words of a line without its comment; the quotes of names stay."""
+    words = []
+    for word in _WORD.findall(line):
+        if word.startswith("#"):
+            break
+        if word == '"':
+            raise ProblemError(
+                "the line has an open quote", where=where, cure='end the name with "'
+            )
+        words.append(word)
+    return words

@@ -10,14 +10,16 @@ from typing import Annotated
 import typer
 
 from tilewright.bench.benchmark import Row, benchmark
-from tilewright.bench.peaks import measure_peaks
+from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.report import print_table, write_json
 from tilewright.bench.roofline import plot
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.progress import progress
 from tilewright.config import settings
+from tilewright.engine import CompiledKernel
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
+from tilewright.ops.op import Op
 from tilewright.testing.case import Case
 from tilewright.testing.verify import one_line
 
@@ -58,27 +60,19 @@ def bench_command(
     rows: list[Row] = []
     failed = False
     for case in progress(cases, len(cases), "bench"):
-        words = repeat(knobs, case)
+        label = _label(case, knobs_differ)
         try:
-            op = case.op()
-            row = benchmark(
-                op,
-                words,
-                lambda op: compile_case(knobs, op),
-                peaks,
-                label=_label(case, knobs_differ),
-                seconds=seconds,
-            )
-            rows.append(row)
+            rows.append(_row(knobs, case, peaks, label, seconds))
         except (UnsupportedError, LayoutError, ProblemError) as error:
             if len(cases) == 1:
                 raise
-            print(f"SKIPPED ({one_line(error)}) {words}", file=sys.stderr)
+            print(f"SKIPPED ({one_line(error)}) {repeat(knobs, case)}", file=sys.stderr)
         except TilewrightError as error:
             if knobs.config is not None:
                 raise
             failed = True
-            print(f"FAILED ({type(error).__name__}: {one_line(error)}) {words}", file=sys.stderr)
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            print(f"FAILED ({reason}) {repeat(knobs, case)}", file=sys.stderr)
     if rows:
         print_table(rows, peaks)
     if json is not None:
@@ -87,6 +81,14 @@ def bench_command(
         plot(plot_file, rows, peaks)
     if failed:
         raise typer.Exit(1)
+
+
+def _row(knobs: Knobs, case: Case, peaks: Peaks, label: str, seconds: float) -> Row:
+    def compile(op: Op) -> CompiledKernel:
+        return compile_case(knobs, op)
+
+    words = repeat(knobs, case)
+    return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds)
 
 
 def _label(case: Case, knobs_differ: bool) -> str:

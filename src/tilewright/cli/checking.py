@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -91,5 +92,5 @@ def repeat(knobs: Knobs, case: Case) -> str:
     if knobs.threads is not None:
         shared.append(f"--threads={knobs.threads}")
     if knobs.config is not None:
-        shared.append(f"--config='{knobs.config}'")
+        shared.append("--config=" + shlex.quote(knobs.config))
     return " ".join([words[0], *shared, words[1]])

@@ -39,8 +39,8 @@ def show_command(
     """
     for case in knobs.cases():
         kernel = compile_case(knobs, case.op())
-        print(f"# {repeat(knobs, case)}")
-        print(_shown(kernel, stage).rstrip("\n"))
+        text = _shown(kernel, stage).rstrip("\n")
+        print(f"# {repeat(knobs, case)}\n{text}")
 
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:

@@ -7,6 +7,7 @@ found out before the loop runs, by computing every offset that its stores and lo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +22,42 @@ from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Let, Stmt, Sto
 from tilewright.ir.visit import substitute, variables, walk
 
 Index = tuple[Expr, ...]
+Scope = tuple[tuple[Var, Expr], ...]  # loops and op dims with their extents, outermost first
 
 # Verdicts that are remembered.
 _MEMO_SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access of a loop's body, with what is around it inside of the loop.
+
+    The scope belongs to the access: loops and ops side by side may use one name for dims of
+    different extents.
+    """
+
+    index: Index
+    scope: Scope
+
+    def trimmed(self) -> Access:
+        """The access with that part of its scope on which its offsets depend."""
+        needed = frozenset[Var]().union(*map(variables, self.index))
+        kept: list[tuple[Var, Expr]] = []
+        for var, extent in reversed(self.scope):
+            if var in needed:
+                kept.append((var, extent))
+                needed |= variables(extent)
+        return Access(self.index, tuple(reversed(kept)))
+
+    def exprs(self) -> tuple[Expr, ...]:
+        return (*self.index, *(extent for _, extent in self.scope))
+
+    def outer(self) -> frozenset[Var]:
+        """The variables that are defined around the scope."""
+        needed = frozenset[Var]().union(*map(variables, self.index))
+        for var, extent in reversed(self.scope):
+            needed = (needed - {var}) | variables(extent)
+        return needed
 
 
 @dataclass
@@ -32,104 +66,104 @@ class Nest:
 
     loop: For
     known: bool = True  # every access is understood
-    stores: dict[Buffer, list[Index]] = field(default_factory=dict)
-    loads: dict[Buffer, list[Index]] = field(default_factory=dict)
-    extents: dict[Var, list[Expr]] = field(default_factory=dict)  # of inner loops and op dims
+    stores: dict[Buffer, list[Access]] = field(default_factory=dict)
+    loads: dict[Buffer, list[Access]] = field(default_factory=dict)
     private: set[Buffer] = field(default_factory=set)  # allocated in the body: one per lane
     checked: list[Buffer] = field(default_factory=list)
-    inner: list[Var] = field(default_factory=list)  # of ``extents``: those that offsets need
     outer: list[Var] = field(default_factory=list)  # defined around the loop, and needed
+    points: int = 1  # of an access in one iteration, as far as extents are constants
 
     def finish(self) -> None:
         """Decides what can be decided without values."""
         self.checked = [buffer for buffer in self.stores if buffer not in self.private]
-        exprs = [e for b in self.checked for index in self._accesses(b) for e in index]
-        needed = frozenset[Var]().union(*map(variables, exprs))
-        # An inner loop's extent may need variables too; its own loop is entered later.
-        for var in reversed(self.extents):
-            if var in needed:
-                exprs += self.extents[var]
-                needed = needed.union(*map(variables, self.extents[var]))
-        self.inner = [var for var in self.extents if var in needed]
-        self.outer = sorted(needed - set(self.inner) - {self.loop.var}, key=lambda v: v.name)
+        accesses: list[Access] = []
+        for buffer in self.checked:
+            for kind in (self.stores, self.loads):
+                kind[buffer] = [access.trimmed() for access in kind.get(buffer, [])]
+                accesses += kind[buffer]
+        needed = frozenset[Var]().union(*(access.outer() for access in accesses))
+        self.outer = sorted(needed - {self.loop.var}, key=lambda v: v.name)
+        for access in accesses:
+            sizes = (int(e.value) for _, e in access.scope if isinstance(e, Const))
+            self.points = max(self.points, math.prod(max(1, size) for size in sizes))
         depends = all(
-            self.loop.var in frozenset[Var]().union(*map(variables, index))
+            self.loop.var in frozenset[Var]().union(*map(variables, access.index))
             for buffer in self.checked
-            for index in self.stores[buffer]
+            for access in self.stores[buffer]
         )
+        exprs = [e for access in accesses for e in access.exprs()]
         loads = any(isinstance(node, Load) for e in exprs for node in walk(e))
         self.known = self.known and depends and not loads
-
-    def _accesses(self, buffer: Buffer) -> list[Index]:
-        return self.stores[buffer] + self.loads.get(buffer, [])
 
 
 def describe(loop: For) -> Nest:
     """The accesses of ``loop``'s body."""
     nest = Nest(loop)
-    _collect(loop.body, nest, {})
+    _Collector(nest).stmt(loop.body, {}, ())
     nest.finish()
     return nest
 
 
-def _collect(stmt: Stmt, nest: Nest, lets: dict[Var, Expr]) -> None:
-    match stmt:
-        case Block():
-            scope = dict(lets)
-            for part in stmt.body:
-                _collect(part, nest, scope)
-        case For():
-            _extent(stmt.var, stmt.extent, nest, lets)
-            _collect(stmt.body, nest, lets)
-        case If():
-            _loads(stmt.condition, nest, lets)
-            _collect(stmt.then, nest, lets)
-            if stmt.orelse is not None:
-                _collect(stmt.orelse, nest, lets)
-        case Let():
-            lets[stmt.var] = _loads(stmt.value, nest, lets)
-        case Store():
-            _loads(stmt.value, nest, lets)
-            index = tuple(_loads(i, nest, lets) for i in stmt.index)
-            nest.stores.setdefault(stmt.buffer, []).append(index)
-        case Compute():
-            _compute(stmt, nest, lets)
-        case Allocate():
-            nest.private.add(stmt.buffer)
-        case _:
-            # Functions (Call) are not yet in lockstep.
-            nest.known = False
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    """Notes the accesses of statements in a nest."""
 
+    nest: Nest
 
-def _extent(var: Var, extent: Expr, nest: Nest, lets: dict[Var, Expr]) -> None:
-    nest.extents.setdefault(var, []).append(_loads(extent, nest, lets))
+    def stmt(self, stmt: Stmt, lets: dict[Var, Expr], scope: Scope) -> None:
+        match stmt:
+            case Block():
+                inner = dict(lets)
+                for part in stmt.body:
+                    self.stmt(part, inner, scope)
+            case For():
+                extent = self.expr(stmt.extent, lets, scope)
+                self.stmt(stmt.body, lets, (*scope, (stmt.var, extent)))
+            case If():
+                self.expr(stmt.condition, lets, scope)
+                self.stmt(stmt.then, lets, scope)
+                if stmt.orelse is not None:
+                    self.stmt(stmt.orelse, lets, scope)
+            case Let():
+                lets[stmt.var] = self.expr(stmt.value, lets, scope)
+            case Store():
+                self.expr(stmt.value, lets, scope)
+                self.view(View(stmt.buffer, stmt.index), lets, scope, self.nest.stores)
+            case Compute():
+                self.compute(stmt, lets, scope)
+            case Allocate():
+                self.nest.private.add(stmt.buffer)
+            case _:
+                # Functions (Call) are not yet in lockstep.
+                self.nest.known = False
 
+    def compute(self, stmt: Compute, lets: dict[Var, Expr], scope: Scope) -> None:
+        for dim in stmt.dims:
+            scope = (*scope, (dim.var, self.expr(dim.extent, lets, scope)))
+        for operand in stmt.operands:
+            self.view(operand.view, lets, scope, self.nest.loads)
+        self.expr(stmt.body, lets, scope)
+        self.view(stmt.out, lets, scope, self.nest.stores)
 
-def _loads(expr: Expr, nest: Nest, lets: dict[Var, Expr]) -> Expr:
-    """``expr`` with lets replaced; its loads are noted."""
-    expr = substitute(expr, lets)
-    for node in walk(expr):
-        if isinstance(node, Load):
-            nest.loads.setdefault(node.buffer, []).append(node.index)
-    return expr
+    def view(
+        self,
+        view: View,
+        lets: dict[Var, Expr],
+        scope: Scope,
+        accesses: dict[Buffer, list[Access]],
+    ) -> None:
+        index = tuple(self.expr(i, lets, scope) for i in view.index)
+        accesses.setdefault(view.buffer, []).append(Access(index, scope))
+        if view.mask is not None:
+            self.expr(view.mask, lets, scope)
 
-
-def _compute(stmt: Compute, nest: Nest, lets: dict[Var, Expr]) -> None:
-    for dim in stmt.dims:
-        _extent(dim.var, dim.extent, nest, lets)
-    for operand in stmt.operands:
-        _view(operand.view, nest, lets, nest.loads)
-    _loads(stmt.body, nest, lets)
-    _view(stmt.out, nest, lets, nest.stores)
-
-
-def _view(
-    view: View, nest: Nest, lets: dict[Var, Expr], accesses: dict[Buffer, list[Index]]
-) -> None:
-    index = tuple(_loads(i, nest, lets) for i in view.index)
-    accesses.setdefault(view.buffer, []).append(index)
-    if view.mask is not None:
-        _loads(view.mask, nest, lets)
+    def expr(self, expr: Expr, lets: dict[Var, Expr], scope: Scope) -> Expr:
+        """``expr`` with lets replaced; its loads are noted."""
+        expr = substitute(expr, lets)
+        for node in walk(expr):
+            if isinstance(node, Load):
+                self.nest.loads.setdefault(node.buffer, []).append(Access(node.index, scope))
+        return expr
 
 
 class Lockstep:
@@ -154,9 +188,7 @@ class Lockstep:
         nest = self.nest(loop)
         if not nest.known or extent < 2:
             return 1
-        points = frame.lanes
-        for var in nest.inner:
-            points *= max(1, *(int(e.value) for e in nest.extents[var] if isinstance(e, Const)), 1)
+        points = frame.lanes * nest.points
         elements = frame.lanes * sum(buffer.layout.extent for buffer in nest.private)
         return max(1, min(extent, POINT_LIMIT // max(points, elements)))
 
@@ -177,35 +209,49 @@ class Lockstep:
         return found[0]
 
     def _independent(self, nest: Nest, frame: Frame, start: int, stop: int) -> bool:
-        loop = nest.loop
-        site = Site(loop, frame)
         if not nest.checked:
             return True
-        grid = frame.extend(loop.var, np.arange(start, stop))
-        owners = np.arange(grid.lanes).reshape(grid.shape)
-        for var in nest.inner:
-            extents = [self._evaluator.evaluate(e, grid, loop) for e in nest.extents[var]]
-            most = max(int(np.max(e)) for e in extents)
-            if most <= 0 or grid.lanes * most > POINT_LIMIT:
-                return most <= 0
-            grid = grid.extend(var, np.arange(most))
-            owners = owners[..., None]
+        # The verdict is remembered for any mask, so all lanes count.
+        lanes = Frame(frame.values, frame.shape).extend(nest.loop.var, np.arange(start, stop))
+        grids: dict[Scope, Frame | None] = {}
         for buffer in nest.checked:
-            stores = [self._touched(buffer, i, grid, owners, site) for i in nest.stores[buffer]]
-            loads = [
-                self._touched(buffer, i, grid, owners, site) for i in nest.loads.get(buffer, [])
-            ]
-            if not _disjoint(stores, loads):
+            touched: tuple[list[Any], list[Any]] = ([], [])
+            for kind, accesses in zip(touched, (nest.stores, nest.loads), strict=True):
+                for access in accesses[buffer]:
+                    if access.scope not in grids:
+                        grids[access.scope] = self._grid(nest.loop, lanes, access.scope)
+                    grid = grids[access.scope]
+                    if grid is None:
+                        return False
+                    if grid.lanes:
+                        owners = np.arange(lanes.lanes).reshape(lanes.shape)
+                        owners = owners[(..., *[None] * len(access.scope))]
+                        kind.append(self._touched(buffer, access.index, grid, owners, nest.loop))
+            if touched[0] and not _disjoint(*touched):
                 return False
         return True
 
+    def _grid(self, loop: For, grid: Frame, scope: Scope) -> Frame | None:
+        """``grid`` with an axis for all that is in ``scope``; None where that is too large."""
+        for var, extent in scope:
+            count = self._evaluator.evaluate(extent, grid, loop)
+            most = max(0, int(np.max(count)))
+            if grid.lanes * most > POINT_LIMIT:
+                return None
+            grid = grid.extend(var, np.arange(most))
+            if most == 0:
+                return grid
+            if np.ndim(count):
+                grid = grid.restrict(grid.values[var] < count[..., None])
+        return grid
+
     def _touched(
-        self, buffer: Buffer, index: Index, grid: Frame, owners: Any, site: Site
+        self, buffer: Buffer, index: Index, grid: Frame, owners: Any, loop: For
     ) -> tuple[Any, Any]:
         """Offsets within the buffer and the iteration of each, as 1-D arrays."""
-        storage = self._memory.storage(buffer, site)
-        values = [self._evaluator.evaluate(i, grid, site.stmt) for i in index]
-        inside: Any = True
+        storage = self._memory.storage(buffer, Site(loop, grid))
+        values = [self._evaluator.evaluate(i, grid, loop) for i in index]
+        inside: Any = True if grid.mask is None else grid.mask
         for value, size in zip(values, storage.shape, strict=True):
             inside = inside & (value >= 0) & (value < size)
         offsets = storage.offsets(values) + grid.values.get(buffer, 0)

@@ -150,7 +150,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced. The values are not themselves substituted into."""
     if not values or variables(expr).isdisjoint(values):
         return expr
-    done: dict[Expr, Expr] = dict(values)
+    done: dict[Expr, Expr] = {**values}
     stack = [expr]
     while stack:
         node = stack[-1]
@@ -216,6 +216,18 @@ def map_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
             return _map_compute(stmt, change)
         case _:
             return stmt
+
+
+def direct_exprs(stmt: Stmt) -> list[Expr]:
+    """The expressions directly in ``stmt``."""
+    found: list[Expr] = []
+
+    def note(expr: Expr) -> Expr:
+        found.append(expr)
+        return expr
+
+    map_exprs(stmt, note)
+    return found
 
 
 def _map_compute(stmt: Compute, change: ExprChange) -> Compute:

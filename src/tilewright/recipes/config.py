@@ -20,8 +20,7 @@ class ContractionConfig:
     - ``order``: loops over tiles, outermost first
     - ``step``: how far each reduced dim is unrolled; dims left out are 1
     - ``reduce_order``: loops over reduced dims, outermost first
-    - ``pack_a``: the loop whose part of A is copied (with padding resolved and types converted), or
-      "" for reading A where it is
+    - ``pack_a``: whether A is copied first, with padding resolved and types converted
     - ``pack_b``: whether B is packed in the order it is read
     """
 
@@ -33,7 +32,7 @@ class ContractionConfig:
     reduce_order: tuple[str, ...] = ()
     k: str = ""
     fuse: tuple[tuple[str, str, str], ...] = ()
-    pack_a: str = ""
+    pack_a: bool = False
     pack_b: bool = True
 
     def __hash__(self) -> int:

@@ -1,8 +1,8 @@
 """Convolution and matmul on a CPU: the schedule, step by step.
 
-naive -> fused (dims made one) -> packed (B laid out in the order it is read, where it may be split
+naive -> fused (dims made one) -> copied (A, where its type or its order asks for it) -> packed (B laid out in the order it is read, where it may be split
 off as a kernel of its own) -> tiled (a register tile of C, then steps of the reduction)
--> promoted (A copied where its type or its order asks for it) -> partitioned (borders split off,
+-> partitioned (borders split off,
 taps in the padding skipped) -> tensorized (multiply-adds become instructions) -> lowered (the rest
 becomes vector loops) -> parallel
 """
@@ -10,9 +10,9 @@ becomes vector loops) -> parallel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const, Var
@@ -29,6 +29,7 @@ from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.promote import promote
 from tilewright.schedule.tensorize import tensorize
@@ -62,49 +63,75 @@ def candidates(
     lanes = lanes_of(shape, vector)
     ready = prepack == main.operands[1].view.buffer.name
     plain = default_config(shape, machine, None, lanes, vector, fuse=fuse, pack_b=ready)
-    instruction, k = choose_instruction(main, machine, shape, lanes, vector)
-    if instruction is None:
+    choice = choose_instruction(main, machine, shape, lanes, vector)
+    if choice is None:
         return (plain,)
-    types = {role.dtype for role in instruction.operands}
     chosen = default_config(
         shape,
         machine,
-        instruction,
+        choice.instruction,
         lanes,
         vector,
         fuse=fuse,
-        k=k,
-        pack_b=ready or _wants_packing(main, instruction, lanes),
-        convert_a=main.operands[0].view.buffer.dtype not in types,
+        k=choice.k,
+        pack_a=choice.pack_a,
+        pack_b=ready or _wants_packing(main, choice.instruction, lanes),
     )
     return (chosen, plain)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An instruction, the reduced dim that it adds up ("" for none), and whether A has to be copied
+    for it."""
+
+    instruction: Instruction
+    k: str
+    pack_a: bool
+
+
 def choose_instruction(
     main: Compute, machine: Machine, shape: Shape, lanes: str, vector: int
-) -> tuple[Instruction | None, str]:
-    """The multiply-add for ``main`` with ``lanes`` across its lanes, and the reduced dim that it
-    adds up ("" for none). None: no operand lies so that an instruction can take it as it is."""
+) -> Choice | None:
+    """The multiply-add for ``main`` with ``lanes`` across its lanes; None where operands lie so that
+    no instruction can take them. B can always be packed, A can be copied where that is a box."""
     a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
     total = main.out.buffer.dtype
     step = shape.a.get(lanes)
     if step not in (0, 1):
-        return None, ""
-    # B is packed, so that it lies as the instruction wants; A is read where it is.
-    mask = main.operands[0].view.mask
-    masked = {v.name for v in variables(mask)} if mask is not None else set()
-    near = [d for d in shape.roles.k if shape.a.get(d) == 1 and d not in masked]
+        return None
     for candidate in machine.products(total, a, b):
-        if "m" in candidate.sizes or candidate.sizes["n"] != vector:
-            continue
         group = candidate.sizes.get("k", 1)
-        if group > 1 and step == 0 and near and shape.sizes[near[0]] % group == 0:
-            return candidate, near[0]
+        if "m" in candidate.sizes or candidate.sizes["n"] != vector or group == 1 or step != 0:
+            continue
+        near = _neighbours(main, shape, group)
+        if near is not None:
+            return Choice(candidate, near, pack_a=False)
+        own = _own_dims(main, shape)
+        if own:
+            return Choice(candidate, own[0], pack_a=True)
     form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
     for candidate in machine.products(total, total, total):
         if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
-            return candidate, ""
-    return None, ""
+            return Choice(candidate, "", pack_a=a is not total)
+    return None
+
+
+def _neighbours(main: Compute, shape: Shape, group: int) -> str | None:
+    """A reduced dim whose neighbours lie side by side in A, in whole groups and without a mask."""
+    mask = main.operands[0].view.mask
+    masked = {v.name for v in variables(mask)} if mask is not None else set()
+    for dim in shape.roles.k:
+        if shape.a.get(dim) == 1 and dim not in masked and shape.sizes[dim] % group == 0:
+            return dim
+    return None
+
+
+def _own_dims(main: Compute, shape: Shape) -> list[str]:
+    """The reduced dims that alone index a dim of A (channels), the longest first: a copy of A can
+    hold them innermost."""
+    alone = {i.name for i in main.operands[0].view.index if isinstance(i, Var)}
+    return sorted((d for d in shape.roles.k if d in alone), key=lambda d: -shape.sizes[d])
 
 
 def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
@@ -155,6 +182,8 @@ def schedule(
     result.stage("fused", _fused(drop_unit_dims(kernel), config.fuse))
     main = find_compute(result.kernel, MAIN)
     _check(config, main, instruction)
+    if config.pack_a:
+        result.stage("copied", _copy_a(result.kernel, config, instruction, main))
     if config.pack_b:
         _pack_b(result, config, instruction, vector, main, prepack)
     kept = roles(main).kept
@@ -170,7 +199,6 @@ def schedule(
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     result.stage("tiled", tile(tiled, MAIN, step, config.reduce_order))
-    result.stage("promoted", _promote_a(result.kernel, config, instruction, main))
     result.stage("partitioned", _partitioned(result.kernel, config, main))
     if instruction is not None:
         result.stage("tensorized", _tensorized(result.kernel, config, instruction))
@@ -242,6 +270,9 @@ def _pack_b(
         cast=wanted if wanted is not view.buffer.dtype else None,
         name=name,
     )
+    if config.k and extents(main)[config.k] % group:
+        whole = -(-extents(main)[config.k] // group) * group
+        kernel = pad(kernel, MAIN, {config.k: whole})
     result.stage("packed", kernel)
     if prepack == view.buffer.name:
         pack, kernel = hoist_pack(kernel, name)
@@ -249,20 +280,20 @@ def _pack_b(
         result.stage("hoisted", kernel)
 
 
-def _promote_a(
+def _copy_a(
     kernel: Kernel, config: ContractionConfig, instruction: Instruction | None, main: Compute
 ) -> Kernel:
-    if not config.pack_a or instruction is None:
-        return kernel
+    """A copied before everything else: padding resolved, types converted, and what a dot product
+    adds up side by side."""
     view = main.operands[0].view
-    wanted: DType = instruction.operands[0].dtype
-    loop = _loop_name(config.pack_a, config, extents(main))
+    group = instruction.sizes.get("k", 1) if instruction is not None else 1
+    wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
     return promote(
         kernel,
         MAIN,
         "a",
-        at=loop,
-        space=Space.WORKGROUP,
+        space=Space.GLOBAL,
+        layout=[(config.k, None), (config.k, group)] if config.k else (),
         cast=wanted if wanted is not view.buffer.dtype else None,
     )
 

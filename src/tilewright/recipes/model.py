@@ -19,11 +19,12 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.roles import Roles, extents, roles, strides
 
-# Cycles until the result of a multiply-add can be added to: that many must be under way.
-LATENCY = 4
+# Multiply-adds that must be under way: four cycles until a result can be added to, two started per
+# cycle on some processors, and some more to bridge loads that miss L1.
+UNDER_WAY = 10
 L1_WAYS = 8
 # Instructions in the unrolled body: more does not run faster, and takes longer to compile.
-BODY = 128
+BODY = 72
 
 
 @dataclass(frozen=True)
@@ -73,27 +74,41 @@ def lanes_of(shape: Shape, vector: int) -> str:
 def register_tile(
     shape: Shape, lanes: str, rows: str | None, vector: int, machine: Machine
 ) -> tuple[int, int]:
-    """Rows and vectors of the register tile: the one with the least estimated cycles."""
+    """Rows and vectors of the register tile: the one with the least estimated cycles.
+
+    Estimates within a few percent count as equal; then the one with the least code wins, since
+    tiles that leave tails are written several times over.
+    """
     count = math.ceil(shape.sizes[lanes] / vector)
     length = shape.sizes[rows] if rows is not None else 1
     conflict = _rows_without_conflict(shape, rows)
-    best: tuple[float, int, int] | None = None
+    best: tuple[int, int, int] | None = None
+    chosen = (1, 1)
     for vectors in range(1, min(4, count) + 1):
         for height in range(1, min(length, 14) + 1):
-            needed = height * vectors + vectors + 1
-            if needed > machine.vector_registers - 2:
+            if height * vectors + vectors + 1 > machine.vector_registers - 2:
                 continue
-            cost = _tile_cycles(length, height, conflict) * _sweep(count, vectors, height)
-            key = (cost, -height * vectors, -vectors)
+            cycles = _tile_cycles(length, height, conflict) * _sweep(count, vectors, height)
+            if _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]:
+                cycles *= 1.3
+            copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
+            key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
             if best is None or key < best:
-                best = key  # type: ignore[assignment]
-                chosen = (height, vectors)
+                best, chosen = key, (height, vectors)
     return chosen
+
+
+def _panel(shape: Shape, lanes: str, width: int) -> float:
+    """Bytes of B that a column of tiles reads again and again, which should stay in L2."""
+    if lanes not in (*shape.roles.n, *shape.roles.batch):
+        return 0.0
+    return shape.bytes_b * min(1.0, width / shape.sizes[lanes])
 
 
 def _tile_cycles(length: int, height: int, conflict: int) -> float:
     """Relative cost of covering ``length`` rows by tiles of ``height``."""
-    tiles = math.ceil(length / height)
+    full, rest = divmod(length, height)
+    tiles = full + (max(rest, height / 2) / height if rest else 0)
     crowded = 1.5 if height > conflict else 1.0
     return tiles * crowded
 
@@ -106,7 +121,7 @@ def _sweep(count: int, vectors: int, height: int) -> float:
         if width:
             accumulators = height * width
             loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
-            cycles += number * max(accumulators, LATENCY + 1, loads)
+            cycles += number * max(accumulators, UNDER_WAY, loads)
     return cycles
 
 
@@ -158,7 +173,7 @@ def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict
     if not dims:
         return {}
     inner = k or dims[-1]
-    size = shape.sizes[inner]
+    size = math.ceil(shape.sizes[inner] / group) * group
     wanted = max(1, min(8, BODY // max(accumulators, 1))) * group
     if size <= 2 * wanted:
         return {inner: size}
@@ -193,7 +208,7 @@ def default_config(
     fuse: Sequence[tuple[str, str, str]] = (),
     k: str = "",
     pack_b: bool = True,
-    convert_a: bool = False,
+    pack_a: bool = False,
 ) -> ContractionConfig:
     """The config that the model chooses; ``instruction`` is None where plain vector code runs."""
     rows = rows_of(shape, lanes)
@@ -202,11 +217,6 @@ def default_config(
     if rows is not None:
         tile = {rows: height, **tile}
     order = loop_order(shape, lanes, rows, tile, machine)
-    pack_a = ""
-    if convert_a and rows is not None:
-        # Converted once per row tile, and then read by all column tiles.
-        order = (*(d for d in order if d != lanes), lanes)
-        pack_a = rows
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     return ContractionConfig(
         instruction=instruction.name if instruction is not None else "",

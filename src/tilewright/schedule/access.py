@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, const, load
 from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
-from tilewright.ir.visit import map_exprs, nested, rewrite, rewrite_stmts, walk
+from tilewright.ir.visit import direct_exprs, map_exprs, nested, rewrite, rewrite_stmts, walk
 from tilewright.schedule.place import Place, views_of, walk_placed
 
 
@@ -48,18 +48,6 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
         for part in walk(expr):
             if isinstance(part, Load):
                 yield Access(View(part.buffer, part.index, part.mask), node, place, False)
-
-
-def direct_exprs(stmt: Stmt) -> list[Expr]:
-    """The expressions directly in ``stmt``."""
-    found: list[Expr] = []
-
-    def note(expr: Expr) -> Expr:
-        found.append(expr)
-        return expr
-
-    map_exprs(stmt, note)
-    return found
 
 
 def buffers_written(stmt: Stmt) -> set[Buffer]:

@@ -9,8 +9,7 @@ from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
 from tilewright.ir.stmt import Compute, For, Kernel, Stmt
-from tilewright.ir.visit import block, substitute_stmt, variables, walk
-from tilewright.schedule.access import direct_exprs
+from tilewright.ir.visit import block, direct_exprs, substitute_stmt, variables, walk
 from tilewright.schedule.collapse import difference
 from tilewright.schedule.place import (
     Place,

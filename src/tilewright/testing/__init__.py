@@ -1,4 +1,8 @@
-"""What tests of the compiler need beyond the compiler.
+"""What tests of the compiler need beyond the compiler, and how kernels are verified.
 
-`random_ir`: random expressions and kernels, well-formed by construction.
+In reading order: `reference` and `functions` (definitions in float64), `data` (numbers to test
+with), `bounds` (on the rounding error of sums), `approximate` (numbers with bounds), `inputs` and
+`expected` (an op's arrays, and what it may make of them), `guarded` (memory that tells of stray
+writes), `verify` (all of it on one kernel), `case` (a problem with knobs), `random_problems` and
+`random_ir` (random cases, expressions and kernels).
 """

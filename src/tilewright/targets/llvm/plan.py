@@ -269,8 +269,9 @@ class Planner:
 
 
 def _stored(plans: list[Plan]) -> frozenset[Buffer]:
-    """The private buffers that the plans store to."""
+    """The private buffers that the plans store to, but for those that they allocate themselves."""
     found: set[Buffer] = set()
+    own = {plan.stmt.buffer for plan in plans if isinstance(plan, AllocatePlan)}
     for plan in plans:
         match plan:
             case StorePlan():
@@ -281,4 +282,4 @@ def _stored(plans: list[Plan]) -> frozenset[Buffer]:
                 found |= plan.stored
             case _:
                 pass
-    return frozenset(b for b in found if b.space is Space.PRIVATE)
+    return frozenset(b for b in found - own if b.space is Space.PRIVATE)

@@ -1,0 +1,382 @@
+"""Loop-invariant code motion.
+
+Nothing behind this moves code out of loops: LLVM's optimization passes are not run, and its code
+generator sees addresses only after they were written out. So what a loop does not change is named
+outside of it, unless it is an affine sum, which costs nothing as part of an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.dtypes import boolean, s64
+from tilewright.facts import Facts
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, var
+from tilewright.ir.stmt import (
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import (
+    block,
+    children,
+    map_exprs,
+    map_kernel,
+    nested,
+    reads_memory,
+    rebuild,
+    variables,
+    walk,
+    walk_stmts,
+)
+
+# How many names a place may get: each is a register while the loops behind it run.
+INTEGER_BUDGET = 12
+FLOAT_BUDGET = 6
+
+_HERE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR})
+_SUMS = frozenset({"add", "sub", "neg"})
+
+
+def hoist(kernel: Kernel) -> Kernel:
+    """Names what a loop does not change outside of it.
+
+        for oh in 28:
+          for ow in 28:
+            for c in 4:
+              dst[oh, ow, c] = src[(oh + 1) // 2, ow, c] * scale[0] / f32(3 - max(1 - ow, 0))
+    ->  for oh in 28:
+          t = (oh + 1) // 2
+          for ow in 28:
+            t2: f32 = scale[0]
+            t3: f32 = f32(3 - max(1 - ow, 0))
+            for c in 4:
+              dst[oh, ow, c] = src[t, ow, c] * t2 / t3
+
+    - Integers and conditions go to the outermost place where they can be computed, so that loops
+      next to each other share them. All operators have a value for all operands, so it does no harm
+      to compute one where no iteration would have.
+    - Floats and loads stay in front of the loops that use them, as long as these are all that runs
+      there: a vector register must not be taken while other loops run. Loads are those of arguments
+      that are only read; the element must be inside the buffer, and no ``if`` or mask around it.
+    - What depends on unrolled variables alone is a number by the time code is written, and indices
+      of private memory must be such numbers: both stay.
+    - Nothing is put between the loops that are launched together (``parallel for`` in ``parallel
+      for``), nor outside of them, where nothing but memory reaches the threads.
+    """
+    return map_kernel(kernel, _Hoister(kernel).run)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where names can be put, at most ``budget`` of them, by what they are for."""
+
+    facts: Facts
+    budget: int
+    names: dict[Expr, Let] = field(default_factory=dict)
+
+    @property
+    def lets(self) -> tuple[Let, ...]:
+        return tuple(self.names.values())
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A loop around what is looked at. ``depth`` counts the places down to its body."""
+
+    kind: LoopKind
+    depth: int
+    before: _Place
+    guards: int  # conditions around it
+    crowded: bool  # other loops run next to it
+    launched: bool  # nothing can be put in front of it
+
+
+class _Hoister:
+    def __init__(self, kernel: Kernel) -> None:
+        self.read_only = {p.buffer for p in kernel.params if p.access == "in"}
+        self.taken = {n.var.name for n in walk_stmts(kernel.body) if isinstance(n, For | Let)}
+        for node in walk_stmts(kernel.body):
+            if isinstance(node, Compute):
+                self.taken |= {d.var.name for d in node.dims} | {o.var.name for o in node.operands}
+        self.places = [_Place(Facts.empty(), 0)]
+        self.loops: list[_Loop] = []
+        # the outermost place in which a variable is known
+        self.depth: dict[Var, int] = {}
+        self.static: set[Var] = set()  # numbers while code is written
+        self.guards = 0
+        self.crowded = False
+        self.heavy: dict[Stmt, bool] = {}
+
+    def run(self, body: Stmt) -> Stmt:
+        return block(*self._visit(body))
+
+    # Statements: each gives what takes its place, with names in front.
+
+    def _visit(self, stmt: Stmt) -> list[Stmt]:
+        match stmt:
+            case Block():
+                inner = self._block(stmt)
+                same = len(inner) == len(stmt.body) and all(map(_is, inner, stmt.body))
+                return [stmt if same else Block(tuple(inner), stmt.span)]
+            case For():
+                return self._loop(stmt)
+            case If():
+                return [self._if(stmt)]
+            case Compute():
+                return [self._compute(stmt)]
+            case Store():
+                return [self._store(stmt)]
+            case Call():
+                args = tuple(
+                    self._view(a) if isinstance(a, View) else self._expr(a) for a in stmt.args
+                )
+                return [stmt if all(map(_is, args, stmt.args)) else replace(stmt, args=args)]
+            case _:
+                return [map_exprs(stmt, self._expr)]
+
+    def _block(self, stmt: Block) -> list[Stmt]:
+        body: list[Stmt] = []
+        behind: list[tuple[int, _Place]] = []  # the places behind lets
+        crowded, heavy = self.crowded, sum(map(self._is_heavy, stmt.body))
+        for part in stmt.body:
+            self.crowded = crowded or heavy > self._is_heavy(part)
+            new = self._visit(part)
+            body += new
+            if isinstance(part, Let):
+                (let,) = new
+                assert isinstance(let, Let)
+                self._define(let.var, self._is_static(let.value))
+                facts = self.places[-1].facts.bind(let.var, let.value)
+                budget = INTEGER_BUDGET if self.loops else 0
+                self.places.append(_Place(facts, budget))
+                behind.append((len(body), self.places[-1]))
+        for position, place in reversed(behind):
+            body[position:position] = place.lets
+            self.places.pop()
+        self.crowded = crowded
+        return body
+
+    def _loop(self, stmt: For) -> list[Stmt]:
+        extent = self._expr(stmt.extent)
+        outer = self.places[-1]
+        facts = outer.facts.loop(stmt.var, extent)
+        self._define(stmt.var, stmt.kind is LoopKind.UNROLLED)
+        if stmt.kind not in _HERE and isinstance(stmt.body, For) and stmt.body.kind not in _HERE:
+            # Launched together: names for both go inside.
+            self.places[-1] = replace(outer, facts=facts)
+            (body,) = self._visit(stmt.body)
+            self.places[-1] = outer
+            same = extent is stmt.extent and body is stmt.body
+            return [stmt if same else replace(stmt, extent=extent, body=body)]
+        before = _Place(outer.facts, FLOAT_BUDGET)
+        launched = stmt.kind not in _HERE or not self.loops
+        depth = len(self.places)
+        self.loops.append(_Loop(stmt.kind, depth, before, self.guards, self.crowded, launched))
+        inside = _Place(facts, INTEGER_BUDGET)
+        self.places.append(inside)
+        crowded, self.crowded = self.crowded, False
+        new = self._visit(stmt.body)
+        self.crowded = crowded
+        self.places.pop()
+        self.loops.pop()
+        same = not inside.names and len(new) == 1 and new[0] is stmt.body
+        body = stmt.body if same else block(*inside.lets, *new)
+        result = stmt if same and extent is stmt.extent else replace(stmt, extent=extent, body=body)
+        return [*before.lets, result]
+
+    def _if(self, stmt: If) -> Stmt:
+        # The condition as a whole is a fact for what stands inside: it keeps its form.
+        condition = self._expr(stmt.condition, conditions=False)
+        self.guards += 1
+        then = self._branch(stmt.then)
+        orelse = self._branch(stmt.orelse) if stmt.orelse is not None else None
+        self.guards -= 1
+        if condition is stmt.condition and then is stmt.then and orelse is stmt.orelse:
+            return stmt
+        return replace(stmt, condition=condition, then=then, orelse=orelse)
+
+    def _branch(self, stmt: Stmt) -> Stmt:
+        new = self._visit(stmt)
+        return new[0] if len(new) == 1 else block(*new)
+
+    def _store(self, stmt: Store) -> Stmt:
+        value = self._expr(stmt.value)
+        index = stmt.index
+        if stmt.buffer.space is not Space.PRIVATE:
+            index = tuple(map(self._expr, index))
+        if value is stmt.value and all(map(_is, index, stmt.index)):
+            return stmt
+        return replace(stmt, index=index, value=value)
+
+    def _compute(self, stmt: Compute) -> Stmt:
+        """Where memory is; the body is what an instruction was matched with."""
+        out = self._view(stmt.out)
+        views = [self._view(operand.view) for operand in stmt.operands]
+        if out is stmt.out and all(map(_is, views, (o.view for o in stmt.operands))):
+            return stmt
+        pairs = zip(stmt.operands, views, strict=True)
+        return replace(stmt, out=out, operands=tuple(Operand(o.var, v) for o, v in pairs))
+
+    def _view(self, view: View) -> View:
+        index, mask = view.index, view.mask
+        if view.buffer.space is not Space.PRIVATE:
+            index = tuple(map(self._expr, index))
+        if mask is not None:
+            mask = self._expr(mask)
+        if mask is view.mask and all(map(_is, index, view.index)):
+            return view
+        return View(view.buffer, index, mask)
+
+    def _is_heavy(self, stmt: Stmt) -> bool:
+        """Whether a loop runs in ``stmt``, or an instruction that wants its registers."""
+        found = self.heavy.get(stmt)
+        if found is None:
+            own = isinstance(stmt, Compute) or (
+                isinstance(stmt, For) and stmt.kind not in (LoopKind.UNROLLED, LoopKind.VECTOR)
+            )
+            found = own or any(map(self._is_heavy, nested(stmt)))
+            self.heavy[stmt] = found
+        return found
+
+    def _define(self, variable: Var, static: bool) -> None:
+        """``variable`` is known in the next place. An earlier one of that name is another."""
+        self.depth[variable] = len(self.places)
+        (self.static.add if static else self.static.discard)(variable)
+
+    # Expressions.
+
+    def _expr(self, expr: Expr, conditions: bool = True) -> Expr:
+        return self._moved(expr, self.loops, conditions)
+
+    def _moved(self, root: Expr, loops: Sequence[_Loop], conditions: bool = True) -> Expr:
+        """``root`` with names for what the innermost of ``loops`` do not change."""
+        if isinstance(root, Var | Const) or not loops:
+            return root
+        done: dict[Expr, Expr] = {}
+        opened: set[Expr] = set()
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            if node not in opened:
+                opened.add(node)
+                name = self._name(node, loops, conditions)
+                if name is not None:
+                    done[node] = name
+                    continue
+            missing = [part for part in self._parts(node) if part not in done]
+            if missing:
+                stack += reversed(missing)
+                continue
+            new = tuple([done.get(part, part) for part in children(node)])
+            same = all(map(_is, new, children(node)))
+            done[node] = node if same else rebuild(node, new)
+        return done[root]
+
+    def _parts(self, node: Expr) -> tuple[Expr, ...]:
+        """The sub-expressions to look into: not the index of private memory."""
+        if isinstance(node, Load) and node.buffer.space is Space.PRIVATE:
+            return () if node.mask is None else (node.mask,)
+        return children(node)
+
+    def _name(self, node: Expr, loops: Sequence[_Loop], conditions: bool) -> Expr | None:
+        """The name of ``node`` if it is worth one, and some loop does not change it."""
+        if not _is_work(node) or (node.type is boolean and not conditions):
+            return None
+        names = variables(node)
+        if self._is_static(node) or not all(name in self.depth for name in names):
+            return None
+        home = max((self.depth[name] for name in names), default=0)
+        if node.type.is_float or reads_memory(node):
+            crossed = self._crossable(node, [loop for loop in loops if loop.depth > home])
+            place = crossed[0].before if crossed else None
+        else:
+            # Outermost inside the first loop: what is outside of it does not reach the threads.
+            home = max(home, loops[0].depth)
+            crossed = [loop for loop in loops if loop.depth > home]
+            place = self.places[home]
+            if node in place.names:
+                return place.names[node].var
+        if place is None or all(loop.kind is LoopKind.VECTOR for loop in crossed):
+            return None
+        return self._put(node, place, loops[: len(loops) - len(crossed)])
+
+    def _crossable(self, node: Expr, loops: Sequence[_Loop]) -> list[_Loop]:
+        """The loops, innermost last, that a float or a load may be put in front of."""
+        crossed: list[_Loop] = []
+        loads = [part for part in walk(node) if isinstance(part, Load)]
+        for loop in reversed(loops):
+            if loop.launched or (loads and loop.guards != self.guards):
+                break
+            if not all(self._is_readable(part, loop.before.facts) for part in loads):
+                break
+            crossed.insert(0, loop)
+            if loop.crowded:
+                break
+        return crossed
+
+    def _is_readable(self, node: Load, facts: Facts) -> bool:
+        """Whether the load gives the same wherever ``facts`` hold, and stays inside its buffer."""
+        return (
+            node.buffer in self.read_only
+            and node.mask is None
+            and all(
+                facts.prove(const(0) <= index) is True and facts.prove(index < size) is True
+                for index, size in zip(node.index, node.buffer.shape, strict=True)
+            )
+        )
+
+    def _put(self, node: Expr, place: _Place, loops: Sequence[_Loop]) -> Expr | None:
+        found = place.names.get(node)
+        if found is not None:
+            return found.var
+        if len(place.names) >= place.budget:
+            return None
+        # Its parts may go further out still.
+        parts = tuple(self._moved(part, loops) for part in children(node))
+        same = all(map(_is, parts, children(node)))
+        value = node if same else rebuild(node, parts)
+        name = self._fresh(node)
+        place.names[node] = Let(name, value)
+        return name
+
+    def _fresh(self, node: Expr) -> Var:
+        count = 1
+        while (name := "t" if count == 1 else f"t{count}") in self.taken:
+            count += 1
+        self.taken.add(name)
+        return var(name, node.type)
+
+    def _is_static(self, expr: Expr) -> bool:
+        return variables(expr) <= self.static and not reads_memory(expr)
+
+
+def _is_work(node: Expr) -> bool:
+    """Whether ``node`` takes an instruction that an address would not hide."""
+    if isinstance(node, Var | Const):
+        return False
+    if node.type is not s64:
+        return True
+    if isinstance(node, Binary | Unary) and node.op in _SUMS:
+        return False
+    if isinstance(node, Binary) and node.op == "mul":
+        return not (isinstance(node.a, Const) or isinstance(node.b, Const))
+    return isinstance(node, Binary | Unary | Select | Cast | Load)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b

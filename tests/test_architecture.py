@@ -1,0 +1,476 @@
+"""The shape of the package: ranks, cycles, imports, sizes, and words; and each check on planted
+faults.
+
+`docs/architecture.md` has the rooms and why they are ranked so.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "tilewright"
+PACKAGE = "tilewright"
+
+# A module imports its own room and rooms of lower rank. "" is the package's own __init__.
+RANKS: tuple[tuple[str, ...], ...] = (
+    ("errors", "config", "dtypes", "conversions"),
+    ("ir",),
+    ("facts", "simplify"),
+    ("layout", "problems"),
+    ("ops", "machines"),
+    ("interpret", "schedule", "passes"),
+    ("recipes",),
+    ("targets",),
+    ("runtime",),
+    ("engine",),
+    ("graph",),
+    ("tune",),
+    ("testing", "bench"),
+    ("", "cli"),
+)
+RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
+
+# Rooms of one rank that may import each other, in this direction.
+PEERS: Mapping[tuple[str, str], str] = {
+    ("config", "errors"): "a wrong setting is an error",
+    ("dtypes", "errors"): "an unknown type is an error",
+    ("conversions", "dtypes"): "conversions are between types",
+    ("simplify", "facts"): "rules have conditions, which facts prove",
+}
+
+# Imports inside functions, besides those in `cli` and the package's __init__.
+LATE_IMPORTS: Mapping[tuple[str, str], str] = {
+    ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
+    ("bench/roofline.py", "_axes"): "matplotlib is optional",
+}
+OPTIONAL = ("torch", "matplotlib")
+
+# Where a target's name may be compared, besides `targets`.
+TARGET_NAMES: Mapping[tuple[str, str], str] = {
+    ("cli/checking.py", "repeat"): "an option that has its default is left out of what is printed",
+}
+FAMILIES = ("x86", "nvidia", "spirv", "amdgpu", "cuda", "opencl", "vulkan")
+
+FILE_LINES, FUNCTION_LINES = 450, 70
+LONG_FILES: Mapping[str, str] = {
+    "ir/expr.py": "the operators of expressions and their constructors belong together",
+}
+LONG_FUNCTIONS: Mapping[tuple[str, str], str] = {}
+
+VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
+_PREFIX_TEST = re.compile(r"\.(startswith|endswith|removeprefix)$")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+@dataclass(frozen=True)
+class Import:
+    """``target`` is a dotted module, or what follows it; ``function`` is what it stands in."""
+
+    target: str
+    line: int
+    function: str
+    typing_only: bool
+
+
+@dataclass
+class Module:
+    """One file of the package that is checked; ``file`` is relative to it."""
+
+    file: str
+    text: str
+    imports: list[Import] = field(default_factory=list)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def name(self) -> str:
+        """Dotted, below the package; a folder's ``__init__`` has the folder's name."""
+        parts = self.file.removesuffix(".py").split("/")
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def room(self) -> str:
+        return self.name.split(".")[0]
+
+
+def modules_of(source: Path) -> dict[str, Module]:
+    """All modules below ``source``, by name, with their imports resolved."""
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        file = path.relative_to(source).as_posix()
+        module = Module(file, path.read_text(encoding="utf-8"))
+        found[module.name] = module
+    for module in found.values():
+        module.imports = list(_imports(module, found))
+    return found
+
+
+def _imports(module: Module, known: Mapping[str, Module]) -> Iterator[Import]:
+    for node, function, typing_only in _placed(module.tree):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            targets = []
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                targets.append(whole if whole.removeprefix(f"{PACKAGE}.") in known else base)
+        else:
+            continue
+        for target in targets:
+            yield Import(target, node.lineno, function, typing_only)
+
+
+def _placed(
+    node: ast.AST, function: str = "", typing_only: bool = False
+) -> Iterator[tuple[ast.AST, str, bool]]:
+    """Each node, the outermost function around it, and whether only type checkers see it."""
+    for child in ast.iter_child_nodes(node):
+        yield child, function, typing_only
+        inside = function
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not function:
+            inside = child.name
+        guarded = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        yield from _placed(child, inside, typing_only or guarded)
+
+
+def _inner(target: str) -> str | None:
+    """The module's name below the package; None for other packages."""
+    if target == PACKAGE:
+        return ""
+    return target.removeprefix(f"{PACKAGE}.") if target.startswith(f"{PACKAGE}.") else None
+
+
+# The checks: each gives one line for each fault.
+
+Check = Callable[[Mapping[str, Module]], Iterable[str]]
+
+
+def ranks(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        if module.room not in RANK:
+            yield f"{module.file}: the room {module.room!r} has no rank"
+            continue
+        for each in module.imports:
+            target = _inner(each.target)
+            if target is None:
+                continue
+            room = target.split(".")[0]
+            lower = RANK.get(room, len(RANKS)) < RANK[module.room]
+            if room != module.room and not lower and (module.room, room) not in PEERS:
+                name = room or "the package itself"
+                yield f"{module.file}:{each.line}: {module.room} may not import {name}"
+
+
+def cycles(modules: Mapping[str, Module]) -> Iterator[str]:
+    graph = {
+        name: {
+            target
+            for each in module.imports
+            if not each.typing_only and (target := _inner(each.target)) in modules
+        }
+        for name, module in modules.items()
+    }
+    done: set[str] = set()
+    for start in graph:
+        path: list[str] = []
+        pending = [(start, iter(sorted(graph[start])))] if start not in done else []
+        while pending:
+            name, rest = pending[-1]
+            if len(path) < len(pending):
+                path.append(name)
+            target = next((t for t in rest if t not in done), None)
+            if target is None:
+                done.add(name)
+                pending.pop()
+                path.pop()
+            elif target in path:
+                yield "cycle: " + " -> ".join([*path[path.index(target) :], target])
+            else:
+                pending.append((target, iter(sorted(graph[target]))))
+
+
+def late_imports(modules: Mapping[str, Module]) -> Iterator[str]:
+    used = set()
+    for module in modules.values():
+        for each in module.imports:
+            place = f"{module.file}:{each.line}"
+            if each.target.startswith("."):
+                yield f"{place}: a relative import"
+            if each.function and module.room not in ("cli", ""):
+                used.add((module.file, each.function))
+                if (module.file, each.function) not in LATE_IMPORTS:
+                    yield f"{place}: an import in the function {each.function}"
+            if not each.function and each.target.split(".")[0] in OPTIONAL:
+                yield f"{place}: {each.target} is optional: import it in a loader"
+    yield from _stale("LATE_IMPORTS", LATE_IMPORTS, used, modules)
+
+
+def environment(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            name = node.attr if isinstance(node, ast.Attribute) else ""
+            if isinstance(node, ast.ImportFrom) and node.module == "os":
+                name = " ".join(alias.name for alias in node.names)
+            if re.search(r"\b(environb?|getenvb?|putenv)\b", name) and module.name != "config":
+                yield f"{module.file}:{node.lineno}: the environment is read in config.py only"
+
+
+def sizes(modules: Mapping[str, Module]) -> Iterator[str]:
+    files, functions = set(), set()
+    for module in modules.values():
+        lines = len(module.text.splitlines())
+        if lines > FILE_LINES:
+            files.add(module.file)
+            if module.file not in LONG_FILES:
+                yield f"{module.file}: {lines} lines, more than {FILE_LINES}"
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                functions.add((module.file, node.name))
+                if (module.file, node.name) not in LONG_FUNCTIONS:
+                    yield (
+                        f"{module.file}:{node.lineno}: {node.name} has {lines} lines, "
+                        f"more than {FUNCTION_LINES}"
+                    )
+    yield from _stale("LONG_FILES", LONG_FILES, files, modules)
+    yield from _stale("LONG_FUNCTIONS", LONG_FUNCTIONS, functions, modules)
+
+
+def target_names(modules: Mapping[str, Module]) -> Iterator[str]:
+    """What one target needs is data in its machine or code in its folder, never a question."""
+    used = set()
+    for module in modules.values():
+        if module.room == "targets":
+            continue
+        for node, function, _ in _placed(module.tree):
+            asked = [name for name in _compared(node) if name.split(":")[0] in FAMILIES]
+            if asked:
+                used.add((module.file, function))
+                if (module.file, function) not in TARGET_NAMES:
+                    line = getattr(node, "lineno", 0)
+                    yield f"{module.file}:{line}: asks for the target {asked[0]!r}"
+    yield from _stale("TARGET_NAMES", TARGET_NAMES, used, modules)
+
+
+def _compared(node: ast.AST) -> Iterator[str]:
+    """The texts that ``node`` compares something with."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        for each in (node.left, *node.comparators):
+            parts += each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
+    elif isinstance(node, ast.MatchValue):
+        parts = [node.value]
+    elif isinstance(node, ast.Call) and _PREFIX_TEST.search(ast.unparse(node.func)):
+        parts = node.args
+    for part in parts:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def words(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        for part in module.name.split("."):
+            if VAGUE & set(part.split("_")):
+                yield f"{module.file}: {part!r} says nothing about what is in it"
+        for number, line in enumerate(module.text.splitlines(), start=1):
+            if found := UNFINISHED.search(line):
+                yield f"{module.file}:{number}: {found.group()}"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Raise) and "NotImplementedError" in ast.unparse(node):
+                yield f"{module.file}:{node.lineno}: raises NotImplementedError"
+
+
+def _stale(
+    table: str,
+    allowed: Mapping[str, str] | Mapping[tuple[str, str], str],
+    used: Iterable[str | tuple[str, str]],
+    modules: Mapping[str, Module],
+) -> Iterator[str]:
+    """Exceptions that nothing needs any more. Planted packages have none of the files."""
+    files = {module.file for module in modules.values()}
+    for key in set(allowed) - set(used):
+        if len(files) > 50 or (key if isinstance(key, str) else key[0]) in files:
+            yield f"{table}: {key} is not needed any more: delete it"
+
+
+CHECKS: tuple[Check, ...] = (
+    ranks,
+    cycles,
+    late_imports,
+    environment,
+    sizes,
+    target_names,
+    words,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_package(check: Check) -> None:
+    assert list(check(modules_of(SOURCE))) == []
+
+
+def test_every_folder_is_ranked() -> None:
+    rooms = {p.name.removesuffix(".py") for p in SOURCE.iterdir() if not p.name.startswith("_")}
+    assert rooms - set(RANK) <= {"py.typed"}
+
+
+# The checks themselves, on packages with one fault each.
+
+_LONG = "\n".join(["def long() -> None:", *["    pass"] * 80])
+FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
+    (ranks, {"ir/a.py": "from tilewright.ops.op import Op"}, "ir/a.py:1: ir may not import ops"),
+    (ranks, {"ir/a.py": "import tilewright.engine"}, "ir/a.py:1: ir may not import engine"),
+    (ranks, {"ops/a.py": "import tilewright.machines"}, "ops/a.py:1: ops may not import machines"),
+    (
+        ranks,
+        {"facts/a.py": "from tilewright.simplify import simplify"},
+        "facts/a.py:1: facts may not import simplify",
+    ),
+    (
+        ranks,
+        {"ops/a.py": "from tilewright import compile"},
+        "ops/a.py:1: ops may not import the package itself",
+    ),
+    (
+        ranks,
+        {"ops/a.py": "def f():\n    from tilewright.engine import compile_op"},
+        "ops/a.py:2: ops may not import engine",
+    ),
+    (
+        ranks,
+        {
+            "ops/a.py": "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    from tilewright.tune import space"
+        },
+        "ops/a.py:3: ops may not import tune",
+    ),
+    (ranks, {"attic/a.py": ""}, "attic/a.py: the room 'attic' has no rank"),
+    (
+        cycles,
+        {"ir/a.py": "from tilewright.ir import b", "ir/b.py": "import tilewright.ir.a"},
+        "cycle: ir.a -> ir.b -> ir.a",
+    ),
+    (
+        cycles,
+        {
+            "ir/__init__.py": "from tilewright.ir.a import x",
+            "ir/a.py": "from tilewright.ir import y",
+        },
+        "cycle: ir -> ir.a -> ir",
+    ),
+    (
+        cycles,
+        {
+            "ir/a.py": "from tilewright.ir.b import x",
+            "ir/b.py": "from tilewright.ir.c import x",
+            "ir/c.py": "def f():\n    from tilewright.ir.a import x",
+        },
+        "cycle: ir.a -> ir.b -> ir.c -> ir.a",
+    ),
+    (
+        late_imports,
+        {"ops/a.py": "def f():\n    def g():\n        import json"},
+        "ops/a.py:3: an import in the function f",
+    ),
+    (late_imports, {"ops/a.py": "from . import op"}, "ops/a.py:1: a relative import"),
+    (
+        late_imports,
+        {"bench/a.py": "import torch.nn"},
+        "bench/a.py:1: torch.nn is optional: import it in a loader",
+    ),
+    (
+        late_imports,
+        {"bench/roofline.py": ""},
+        "LATE_IMPORTS: ('bench/roofline.py', '_axes') is not needed any more: delete it",
+    ),
+    (
+        environment,
+        {"ops/a.py": "import os\nx = os.environ['X']"},
+        "ops/a.py:2: the environment is read in config.py only",
+    ),
+    (
+        environment,
+        {"ops/a.py": "from os import getenv"},
+        "ops/a.py:1: the environment is read in config.py only",
+    ),
+    (sizes, {"ops/a.py": "x = 1\n" * 451}, "ops/a.py: 451 lines, more than 450"),
+    (sizes, {"ops/a.py": _LONG}, "ops/a.py:1: long has 81 lines, more than 70"),
+    (sizes, {"ir/expr.py": ""}, "LONG_FILES: ir/expr.py is not needed any more: delete it"),
+    (
+        target_names,
+        {"recipes/a.py": "if target.name == 'nvidia':\n    pass"},
+        "recipes/a.py:1: asks for the target 'nvidia'",
+    ),
+    (
+        target_names,
+        {"recipes/a.py": "x = name in ('cpu', 'x86:avx2')"},
+        "recipes/a.py:1: asks for the target 'x86:avx2'",
+    ),
+    (
+        target_names,
+        {"engine/a.py": "x = name.startswith('spirv')"},
+        "engine/a.py:1: asks for the target 'spirv'",
+    ),
+    (
+        target_names,
+        {"engine/a.py": "match name:\n    case 'x86':\n        pass"},
+        "engine/a.py:2: asks for the target 'x86'",
+    ),
+    (words, {"ops/a.py": "\n# TODO: more"}, "ops/a.py:2: TODO"),
+    (
+        words,
+        {"ops/a.py": "def f():\n    raise NotImplementedError('later')"},
+        "ops/a.py:2: raises NotImplementedError",
+    ),
+    (
+        words,
+        {"ops/view_utils.py": ""},
+        "ops/view_utils.py: 'view_utils' says nothing about what is in it",
+    ),
+)
+
+
+def _package(folder: Path, files: Mapping[str, str]) -> dict[str, Module]:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return modules_of(folder)
+
+
+@pytest.mark.parametrize(("check", "files", "fault"), FAULTS, ids=[fault for *_, fault in FAULTS])
+def test_a_planted_fault(check: Check, files: dict[str, str], fault: str, tmp_path: Path) -> None:
+    assert list(check(_package(tmp_path, files))) == [fault]
+
+
+def test_what_is_allowed(tmp_path: Path) -> None:
+    modules = _package(
+        tmp_path,
+        {
+            "config.py": "import os\nfrom tilewright.errors import E\nx = os.environ",
+            "errors.py": "import os\nx = os.path.sep",
+            "ir/__init__.py": "from tilewright.ir.a import x",
+            "ir/a.py": "from typing import TYPE_CHECKING\n"
+            "from tilewright.ir import b\nfrom tilewright.errors import E\n"
+            "if TYPE_CHECKING:\n    from tilewright.ir.c import x",
+            "ir/b.py": "from tilewright.ir.c import y\n",
+            "ir/c.py": "import tilewright.ir.d",
+            "ir/d.py": "x = kind == 'x'\ntry:\n    pass\nexcept NotImplementedError:\n    pass",
+            "simplify/a.py": "from tilewright.facts import Facts",
+            "targets/registry.py": "x = name == 'x86'",
+            "cli/a.py": "def f():\n    import json",
+        },
+    )
+    assert [fault for check in CHECKS for fault in check(modules)] == []

@@ -1,0 +1,280 @@
+"""The command line: what it prints, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.cli import main
+from tilewright.cli.batch import read_batch
+from tilewright.cli.knobs import Knobs
+from tilewright.errors import ProblemError
+from tilewright.ir.parser import parse_kernel
+from tilewright.testing.verify import Status, Verdict
+
+SMALL = "mb1ic3ih4oc5kh3ph1"
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def tilewright(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command in this process."""
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run
+
+
+def test_verify_one(tilewright: Command) -> None:
+    ended = tilewright("verify", "conv", SMALL)
+    assert ended == Ended(0, f"PASSED conv --dt=f32 {SMALL}\n1 passed, 0 failed, 0 skipped\n", "")
+
+
+def test_lists_make_products(tilewright: Command) -> None:
+    ended = tilewright(
+        *("verify", "conv", "--dir", "FWD_B,BWD_WB", "--dt", "f32,bf16", "--threads", "1"),
+        *("--stag=axb", SMALL, "mb1ic8iw5oc8kw3"),
+    )
+    assert ended.code == 0
+    assert ended.lines[-1] == "8 passed, 0 failed, 0 skipped"
+    assert ended.lines[3] == (f"PASSED conv --threads=1 --dir=BWD_WB --dt=bf16 --stag=axb {SMALL}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("matmul", "--bia-dt=f32", "3x5:5x7"),
+        ("matmul", "--dir=FWD_B", "--wtag=ba", "3x5:5x7"),
+        ("pool", "--alg=max,avg_np,avg_p", "mb1ic5ih5kh3sh2ph1"),
+        ("pool", "--dir=BWD_D", "--alg=avg_p", "mb1ic5ih5kh3sh2ph1"),
+        ("reduce", "--alg=sum,mean,max,min,mul", "3x4x5:3x1x5"),
+        ("eltwise", "--alg=elu:0.5", "--attr-post-ops=relu", "3x17"),
+        ("binary", "--alg=sub", "3x17:1x17"),
+        ("reorder", "--dt=f32:s8", "--stag=abcd", "--dtag=aBcd8b", "2x3x4x5"),
+    ],
+)
+def test_every_driver(tilewright: Command, words: tuple[str, ...]) -> None:
+    ended = tilewright("verify", *words)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.lines[-1].endswith("passed, 0 failed, 0 skipped")
+
+
+def test_a_line_reproduces_its_case(tilewright: Command) -> None:
+    first = tilewright("verify", "conv", "--random", "3", "--seed", "5")
+    for line in first.lines[:-1]:
+        status, _, words = line.partition(" ")
+        assert tilewright("verify", *words.split()).lines[0] == line, status
+
+
+def test_a_failure_is_exit_code_1(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Verdict(Status.FAILED, "on integers: dst[0] is 1, expected 2")
+    monkeypatch.setattr("tilewright.cli.checking.verify", lambda op, compile: wrong)
+    ended = tilewright("verify", "conv", SMALL)
+    assert ended.code == 1
+    assert ended.lines == [
+        f"FAILED (on integers: dst[0] is 1, expected 2) conv --dt=f32 {SMALL}",
+        "0 passed, 1 failed, 0 skipped",
+    ]
+
+
+def test_what_does_not_fit_is_skipped_among_others(tilewright: Command) -> None:
+    ended = tilewright("verify", "conv", "--stag", "nhwc", SMALL, "mb1ic8iw5oc8kw3")
+    assert ended.code == 0
+    assert ended.lines[1].startswith("SKIPPED (tag 'nhwc' does not fit a tensor of 3 dims")
+    assert ended.lines[-1] == "1 passed, 0 failed, 1 skipped"
+    alone = tilewright("verify", "conv", "--stag", "nhwc", "mb1ic8iw5oc8kw3")
+    assert alone.code == 2
+    assert "tag 'nhwc' does not fit" in alone.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("verify conv ic3ih4kh3", "oc is missing"),
+        ("verify conv ic3ih4oc5kh9", "the kernel does not fit"),
+        ("verify conv --dt f33 SMALL", "unknown element type 'f33'"),
+        ("verify conv --dt u8:s8 SMALL", "2 types are given for 3 tensors"),
+        ("verify conv --dir FWD SMALL", "unknown direction"),
+        ("verify conv --stag nhhw SMALL", "dim 'h' stands twice"),
+        ("verify conv --attr-post-ops relo SMALL", "unknown post-op"),
+        ("verify conv --mb one SMALL", "--mb takes a whole number"),
+        ("verify conv --alg max SMALL", "conv takes no --alg"),
+        ("verify pool --wtag ab mb1ic5ih5kh3", "pool takes no --wtag"),
+        ("verify pool --alg mix mb1ic5ih5kh3", "unknown pooling algorithm"),
+        ("verify reduce --dir BWD_D 3x4:3x1", "reduce has no direction BWD_D"),
+        ("verify conv --dir BWD_W --attr-post-ops relu SMALL", "takes no post-ops"),
+        ("verify cnv SMALL", "unknown driver 'cnv'"),
+        ("verify conv", "there is nothing to do"),
+        ("verify conv --set resnet_51", "unknown set 'resnet_51'"),
+        ("verify matmul --set resnet_50", "set resnet_50 is for conv"),
+        ("verify conv --batch /nowhere/file", "cannot read the batch file"),
+        ("verify conv --random 3 --dt f32", "random cases draw their knobs themselves"),
+        ("verify conv --config 1+1 SMALL", "is not a config"),
+        ("verify conv --target z80 SMALL", "there is no target 'z80'"),
+        ("show conv --stage nothing SMALL", "there is no stage 'nothing'"),
+        ("run conv -a src -o out SMALL", "'src' is not NAME=FILE"),
+        ("run conv -a src=/nowhere.npy -o out SMALL", "cannot read /nowhere.npy"),
+        ("bench conv --json /nowhere/out.json SMALL", "there is no folder for"),
+        ("verify conv --frobnicate SMALL", "No such option: --frobnicate"),
+        ("verify conv --threads 0 SMALL", "--threads"),
+        ("frobnicate", "No such command 'frobnicate'"),
+    ],
+)
+def test_bad_input(tilewright: Command, words: str, message: str) -> None:
+    ended = tilewright(*words.replace("SMALL", SMALL).split())
+    assert ended.code == 2
+    assert message in ended.err
+    assert ended.out == ""
+    assert "Traceback" not in ended.err
+
+
+def test_no_traceback_from_a_process_of_its_own() -> None:
+    code = "from tilewright.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "verify", "conv", "ic"], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("tilewright: ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_has_examples(tilewright: Command) -> None:
+    assert "verify" in tilewright("--help").out
+    for command in ("verify", "bench", "show", "build", "run", "rules", "targets", "sets"):
+        ended = tilewright(command, "--help")
+        assert ended.code == 0
+        assert f"tilewright {command}" in ended.out
+
+
+def test_batch_files(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.txt"
+    inner.write_text("ic1ih1oc1kh1\n")
+    file = tmp_path / "cases.txt"
+    file.write_text(
+        f"# driver: conv\n{SMALL} # a comment\n--dt=bf16 --dir=BWD_D\n"
+        f'{SMALL}n"two words"\n\n--batch=inner.txt\n--reset\n{SMALL}\n'
+    )
+    cases = Knobs("conv", texts={"mb": "2"}, batch=file).cases()
+    assert [case.arguments() for case in cases] == [
+        "conv --dt=f32 ic3ih4oc5kh3ph1",
+        "conv --dir=BWD_D --dt=bf16 'ic3ih4oc5kh3ph1n\"two words\"'",
+        "conv --dir=BWD_D --dt=bf16 ic1ih1oc1kh1",
+        "conv --dt=f32 ic3ih4oc5kh3ph1",
+    ]
+
+
+def test_bad_batch_files(tmp_path: Path) -> None:
+    file = tmp_path / "cases.txt"
+    for text, message in (
+        ("# driver: pool\n", "the file is for pool, not conv"),
+        ("--frobnicate=1\n", "unknown option --frobnicate"),
+        ("--batch=cases.txt\n", "batch files read each other"),
+        ('ic3n"open\n', "the line has an open quote"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ProblemError, match=message):
+            list(read_batch(file, "conv", {}, ("dt",)))
+
+
+def test_sets_are_batch_files(tilewright: Command) -> None:
+    ended = tilewright("sets", "tails")
+    cases = Knobs("conv", set_name="tails").cases()
+    assert ended.lines == [case.problem.descriptor() for case in cases]
+
+
+def test_show(tilewright: Command) -> None:
+    ended = tilewright("show", "conv", SMALL)
+    assert ended.code == 0
+    texts = ended.out.split("# stage ")[1:]
+    assert texts[0].startswith("naive\n")
+    for text in texts:
+        parse_kernel(text.partition("\n")[2])
+    config = tilewright("show", "conv", "--stage", "config", SMALL).lines[1]
+    again = tilewright("show", "conv", "--stage", "config", "--config", config, SMALL)
+    assert again.lines[1] == config
+    assert "define" in tilewright("show", "conv", "--stage", "llvm", SMALL).out
+    assert "ret" in tilewright("show", "conv", "--stage", "asm", SMALL).out
+    assert "flops: " in tilewright("show", "conv", "--stage", "cost", SMALL).out
+
+
+def test_build(tilewright: Command, tmp_path: Path) -> None:
+    ended = tilewright("build", "conv", SMALL, "-o", str(tmp_path / "build"))
+    assert ended.code == 0
+    suffixes = {path.suffix for path in (tmp_path / "build").iterdir()}
+    assert {".o", ".h"} <= suffixes
+    several = tilewright("build", "conv", "--dt=f32,bf16", SMALL, "-o", str(tmp_path / "two"))
+    assert several.code == 0
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["0", "1"]
+
+
+def test_run(tilewright: Command, tmp_path: Path) -> None:
+    src = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)
+    weights = np.ones((3, 2, 1, 1), np.float32)
+    for name, array in (("src", src), ("weights", weights)):
+        np.save(tmp_path / f"{name}.npy", array)
+    words = ["run", "conv", "mb1ic2ih4oc3kh1", "-o", str(tmp_path / "out"), "--dtag=nChw8c"]
+    arrays = [f"-asrc={tmp_path / 'src.npy'}", f"-aweights={tmp_path / 'weights.npy'}"]
+    ended = tilewright(*words, *arrays)
+    assert ended.code == 0, ended.err
+    result = np.load(tmp_path / "out" / "dst.npy")
+    assert np.array_equal(result, np.repeat(src.sum(axis=1, keepdims=True), 3, axis=1))
+    assert tilewright(*words, arrays[0]).err.startswith("tilewright: weights is missing")
+    unknown = tilewright(*words, *arrays, f"-abias={tmp_path / 'src.npy'}")
+    assert "there is no argument 'bias'" in unknown.err
+    wrong = tilewright(*words, "--dt=f64", *arrays)
+    assert wrong.code == 2
+    assert "src has elements of type float32, expected f64" in wrong.err
+
+
+def test_run_with_raw_bf16(tilewright: Command, tmp_path: Path) -> None:
+    values = np.arange(8).astype(ml_dtypes.bfloat16)
+    np.save(tmp_path / "src.npy", values)
+    words = ("run", "eltwise", "--dt=bf16", "--alg=square", "8", "-o", str(tmp_path))
+    assert tilewright(*words, f"-asrc={tmp_path / 'src.npy'}").code == 0
+    result = np.load(tmp_path / "dst.npy").view(ml_dtypes.bfloat16)
+    assert result.tolist() == [0, 1, 4, 9, 16, 25, 36, 49]
+
+
+def test_information(tilewright: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    rules = tilewright("rules", "div").lines
+    assert rules[-1] == f"{len(rules) - 1} rules" and len(rules) > 5
+    assert tilewright("targets").lines[0].startswith("x86: ")
+    assert "resnet_50: conv, 20 problems" in tilewright("sets").lines
+    doctor = tilewright("doctor").out
+    for word in ("processor", "features", "llvmlite", "torch", "threads", str(tmp_path)):
+        assert word in doctor
+    assert "kernels  0" in tilewright("cache").out
+    tilewright("verify", "conv", "mb1ic4ih6oc11kh2")
+    assert tilewright("cache", "--clear").out.endswith("kernels removed\n")
+    assert "kernels  0" in tilewright("cache").out

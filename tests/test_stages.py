@@ -1,0 +1,147 @@
+"""Every stage of a compiled kernel prints, parses back, verifies, and computes what the naive
+kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.schedule import Schedule
+from tilewright.targets.registry import find_target
+
+CASES: dict[str, Callable[[], Op]] = {
+    "conv f32 nhwc": lambda: tw.convolution(
+        "ic8ih7oc20kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
+    ),
+    "conv f32 nchw": lambda: tw.convolution("ic3ih9oc6kh3sh2ph1", src="nchw", dst="nchw"),
+    "conv f32 blocked": lambda: tw.convolution(
+        "ic18ih5oc17kh3ph1", src="nChw16c", dst="nChw16c", weights="OIhw16i16o"
+    ),
+    "conv bf16": lambda: tw.convolution(
+        "ic16ih6oc24kh3ph1", dtype="bf16", src="nhwc", dst="nhwc", epilogue=[tw.add("residual")]
+    ),
+    "conv bf16 of odd channels in groups": lambda: tw.convolution(
+        "g3ic51ih5oc51kh1", dtype="bf16", src="nhwc", dst="nhwc"
+    ),
+    "conv u8s8": lambda: tw.convolution(
+        "ic12ih6oc18kh3ph1", dtype="u8:s8:u8", src="nhwc", dst="nhwc", epilogue=[tw.relu()]
+    ),
+    "conv s8s8 tails": lambda: tw.convolution(
+        "ic5ih6oc7kh2dh1", dtype="s8:s8:s32", src="nhwc", dst="nhwc"
+    ),
+    "conv f64 1d": lambda: tw.convolution("ic4iw11oc5kw3pw1", dtype="f64", src="ncw", dst="ncw"),
+    "conv f32 3d": lambda: tw.convolution("ic3id4ih4iw4oc4kd3kh3kw3pd1ph1pw1"),
+    "conv data f32": lambda: tw.convolution(
+        "ic10ih7oc6kh3sh2ph1", direction="bwd_data", src="nhwc", dst="nhwc"
+    ),
+    "conv data bf16": lambda: tw.convolution(
+        "ic8ih6oc16kh3ph1", direction="bwd_data", dtype="bf16", src="nhwc", dst="nhwc"
+    ),
+    "conv weights f32": lambda: tw.convolution(
+        "mb2ic5ih6oc18kh3ph1", direction="bwd_weights", src="nhwc", dst="nhwc"
+    ),
+    "conv weights and bias bf16": lambda: tw.convolution(
+        "mb2ic6ih5oc8kh3ph1", direction="BWD_WB", dtype="bf16", src="nhwc", dst="nhwc"
+    ),
+    "conv groups": lambda: tw.convolution("g2ic6ih6oc10kh3ph1", src="nhwc", dst="nhwc"),
+    "conv depthwise": lambda: tw.convolution("g20ic20ih7oc20kh3sh2ph1", src="nhwc", dst="nhwc"),
+    "conv depthwise data": lambda: tw.convolution(
+        "g18ic18ih6oc18kh3ph1", direction="bwd_data", src="nhwc", dst="nhwc"
+    ),
+    "matmul f32": lambda: tw.matmul("13x20:20x37"),
+    "matmul bf16 batched, transposed": lambda: tw.matmul(
+        "3x5x8:3x8x18", dtype="bf16", weights="acb"
+    ),
+    "matmul u8s8": lambda: tw.matmul("6x16:16x20", dtype="u8:s8:s32", epilogue=[tw.bias()]),
+    "max pool": lambda: tw.pool("ic18ih7kh3sh2ph1", src="nhwc"),
+    "average pool": lambda: tw.pool("ic5ih7kh3sh2ph1", src="nchw", algorithm="avg_p"),
+    "pool backward": lambda: tw.pool(
+        "ic6ih6oh3kh2sh2", direction="bwd_data", src="nhwc", algorithm="avg_np"
+    ),
+    "reduce": lambda: tw.reduce("4x5x18:4x1x18", algorithm="sum"),
+    "elementwise": lambda: tw.elementwise("3x5x19", "gelu_erf"),
+    "binary": lambda: tw.elementwise("3x4x19:3x1x19", "mul"),
+    "reorder": lambda: tw.reorder("2x18x3x5", src="abcd", dst="aBcd16b"),
+    "reorder with another type": lambda: tw.reorder("7x19", src="ab", dst="ba", dtype="f32:bf16"),
+}
+
+
+def scheduled(op: Op, level: str = "avx512_bf16") -> Schedule:
+    """The schedule that compiling for a level of x86 would choose; it need not run here."""
+    return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
+
+
+def filled(kernel: Kernel) -> dict[str, Any]:
+    """Memory for the parameters: small integers, so that sums are exact, in results too."""
+    generator = np.random.default_rng(0)
+    memory = {}
+    for param in kernel.params:
+        low = 0 if param.dtype.kind == "uint" else -4
+        values = generator.integers(low, 5, param.buffer.layout.extent)
+        memory[param.name] = values.astype(param.dtype.numpy)
+    return memory
+
+
+def results(kernel: Kernel, memory: dict[str, Any]) -> dict[str, Any]:
+    """What ``kernel`` leaves in its results, in float64."""
+    own = {p.name: memory[p.name].copy() for p in kernel.params}
+    run(kernel, own)
+    return {p.name: own[p.name].astype(np.float64) for p in kernel.params if p.access != "in"}
+
+
+def check_text(kernel: Kernel) -> Kernel:
+    """``kernel``, verified, after a round trip through its text."""
+    verify(kernel)
+    text = to_text(kernel)
+    again = parse_kernel(text)
+    assert to_text(again) == text
+    return again
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_stage_computes_the_same(name: str) -> None:
+    check_stages(name, "avx512_bf16")
+
+
+@pytest.mark.parametrize("level", ["sse42", "avx2", "avx512"])
+@pytest.mark.parametrize(
+    "name", ["conv f32 nhwc", "conv bf16", "conv u8s8", "conv data f32", "matmul f32", "reorder"]
+)
+def test_stages_for_older_machines(name: str, level: str) -> None:
+    check_stages(name, level)
+
+
+def check_stages(name: str, level: str) -> None:
+    """Runs the packing kernels and each stage, all after a round trip through text."""
+    op = choose.resolve(CASES[name]())
+    schedule = scheduled(op, level)
+    naive = schedule.stages["naive"]
+    memory = filled(naive)
+    for pack in schedule.packs.values():
+        target = pack.params[-1].buffer
+        memory[target.name] = np.zeros(target.layout.extent, target.dtype.numpy)
+        again = check_text(pack)
+        run(again, {p.name: memory[p.name] for p in again.params})
+    expected = results(naive, memory)
+    tolerance = max(1e-6, *(p.dtype.epsilon for p in naive.params if p.access != "in"))
+    for stage, kernel in schedule.stages.items():
+        actual = results(check_text(kernel), memory)
+        assert actual.keys() == expected.keys()
+        for result, values in actual.items():
+            what = f"{result} after {stage}"
+            np.testing.assert_allclose(values, expected[result], tolerance, 1e-6, err_msg=what)
+    assert list(schedule.stages.values())[-1] is schedule.kernel
+
+
+def test_an_intermediate_stage_that_changes_nothing_is_left_out() -> None:
+    stages = list(scheduled(choose.resolve(tw.reorder("3x5"))).stages.values())
+    assert all(a is not b for a, b in pairwise(stages))

@@ -1,0 +1,243 @@
+"""The verifier: right kernels pass, and each way of being wrong is found."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+from interpreted import Interpreted, flat
+from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
+from tilewright.errors import ProblemError, ScheduleError, UnsupportedError
+from tilewright.ops.op import Op
+from tilewright.problems import Direction, Scale, Sum, Unary, ZeroPoint, parse
+from tilewright.problems.policy import Policy
+from tilewright.testing.approximate import Accepted, Approximate
+from tilewright.testing.case import ROLES, Case
+from tilewright.testing.guarded import Guarded
+from tilewright.testing.random_problems import random_cases
+from tilewright.testing.verify import Status, Verdict, summary, verify
+
+CONV = Case(parse("conv", "mb1ic3ih4oc5kh3ph1"), tags=("nhwc", "any", "nChw8c"))
+
+
+@pytest.mark.parametrize("driver", ROLES)
+def test_random_cases_pass(driver: str) -> None:
+    for case in random_cases(driver, 15, seed=7):
+        verdict = verify(case.op(), Interpreted)
+        assert verdict.status is Status.PASSED, verdict.line(case.arguments())
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("types", [(f32, f32, f32), (bf16, bf16, bf16)])
+def test_directions_pass(direction: Direction, types: Any) -> None:
+    case = Case(parse("conv", "g2ic6ih5iw4oc4oh4kh2kw3sw2pw1"), types, direction=direction)
+    assert verify(case.op(), Interpreted).status is Status.PASSED
+
+
+def test_quantized_passes() -> None:
+    case = Case(
+        parse("conv", "mb1ic5ih4oc6kh3ph1"),
+        (u8, s8, s8),
+        direction=Direction.FWD_B,
+        scales=(Scale("src", value=0.1), Scale("weights", Policy("per_oc")), Scale("dst", value=2)),
+        zero_points=(ZeroPoint("src", value=3), ZeroPoint("dst", value=1)),
+        post_ops=(Sum(0.5), Unary("relu")),
+    )
+    assert verify(case.op(), Interpreted).status is Status.PASSED
+
+
+class Faulty(Interpreted):
+    """Runs the kernel, then does ``harm`` to the result's flat memory."""
+
+    def __init__(self, op: Op, harm: Any) -> None:
+        super().__init__(op)
+        self._harm = harm
+
+    def __call__(self, *, out: Any, **arrays: Any) -> Any:
+        super().__call__(out=out, **arrays)
+        result = self.op.arguments[-1]
+        self._harm(flat(result, out), arrays)
+        return out
+
+
+def _spoil(offset: int, value: float) -> Any:
+    def harm(memory: Any, arrays: Any) -> None:
+        # A view that may reach beyond the array, as a kernel may.
+        whole = as_strided(memory, (len(memory) + 1,), memory.strides)
+        whole[offset] = value
+
+    return harm
+
+
+def _before(memory: Any, arrays: Any) -> None:
+    as_strided(memory[:1], (2,), (-memory.itemsize,))[1] = 1.0
+
+
+def _change_input(memory: Any, arrays: Any) -> None:
+    arrays["src"][0, 1, 2, 3] += 1
+
+
+def _add(error: float) -> Any:
+    def harm(memory: Any, arrays: Any) -> None:
+        memory[9] += error
+
+    return harm
+
+
+def _not_quite(memory: Any, arrays: Any) -> None:
+    """Right for integers, not for reals."""
+    memory[...] = np.round(memory * 1024) / 1024
+
+
+# Of CONV's result, (1, 5, 4, 4) in nChw8c: 128 elements, of which those from 5 to 7 are padding.
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (_spoil(128, 0.0), "4 bytes were written outside of dst, 1 behind it"),
+        (_before, "written outside of dst, 1 before it"),
+        (_spoil(5, 1.0), "the padding of dst is not zero at [0, 5, 0, 0]"),
+        (_spoil(127, np.nan), "the padding of dst is not zero at [0, 7, 3, 3]"),
+        (_change_input, "the input src was changed"),
+        (_add(1.0), "dst[0, 1, 0, 1]"),
+        (_add(2.0**-15), "1 wrong, max error 3.05e-05"),
+        (_spoil(0, np.nan), "dst[0, 0, 0, 0] is nan"),
+        (_not_quite, "on reals: dst["),
+    ],
+)
+def test_faults_are_found(harm: Any, reason: str) -> None:
+    verdict = verify(CONV.op(), lambda op: Faulty(op, harm))
+    assert verdict.status is Status.FAILED
+    assert reason in verdict.reason
+    if "dst[" in reason:
+        assert verdict.mismatch is not None
+        assert verdict.mismatch.argument == "dst"
+        assert verdict.mismatch.wrong >= 1
+
+
+def test_a_gap_between_strides_is_not_for_writing() -> None:
+    op = CONV.op().with_layouts(dst=(100, 20, 5, 1))  # rows of 4, 5 apart
+    assert verify(op, Interpreted).status is Status.PASSED
+    verdict = verify(op, lambda op: Faulty(op, _spoil(4, 0.0)))
+    assert "a gap between the elements of dst was written, at offset 4" in verdict.reason
+
+
+def test_elements_that_strides_make_one() -> None:
+    case = Case(parse("binary", "4x8:4x8"))
+    op = case.op().with_layouts(src1=(0, 1))
+    assert verify(op, Interpreted).status is Status.PASSED
+
+
+def test_errors_of_kernels() -> None:
+    def refuse(error: Exception) -> Any:
+        def compile(op: Op) -> Any:
+            raise error
+
+        return compile
+
+    skipped = verify(CONV.op(), refuse(UnsupportedError("no such\n  thing", why="it is new")))
+    assert skipped == Verdict(Status.SKIPPED, "no such thing: it is new")
+    failed = verify(CONV.op(), refuse(ScheduleError("no tile")))
+    assert failed == Verdict(Status.FAILED, "ScheduleError: no tile")
+    crashed = verify(CONV.op(), refuse(KeyError("x")))
+    assert crashed == Verdict(Status.FAILED, "crashed: KeyError: 'x'")
+
+
+def test_what_is_too_large_is_skipped() -> None:
+    verdict = verify(Case(parse("eltwise", "65536x65536")).op(), Interpreted)
+    assert verdict.status is Status.SKIPPED
+    assert "too many to verify" in verdict.reason
+
+
+def test_lines() -> None:
+    assert Verdict(Status.PASSED).line("conv ic1") == "PASSED conv ic1"
+    assert Verdict(Status.SKIPPED, "why").line("conv ic1") == "SKIPPED (why) conv ic1"
+    assert summary({Status.PASSED: 3, Status.SKIPPED: 1}) == "3 passed, 0 failed, 1 skipped"
+
+
+def test_arrays_have_the_least_alignment() -> None:
+    for argument in CONV.op().arguments:
+        memory = Guarded(argument, None)
+        assert memory.flat.ctypes.data % argument.dtype.bytes == 0
+        assert memory.flat.ctypes.data % 64 == argument.dtype.bytes
+        assert memory.fault() is None or argument.name == "dst"  # dst's padding is not written yet
+
+
+def test_random_cases_depend_on_the_seed_alone() -> None:
+    first = [case.arguments() for case in random_cases("conv", 20, seed=1)]
+    assert first == [case.arguments() for case in random_cases("conv", 20, seed=1)]
+    assert first != [case.arguments() for case in random_cases("conv", 20, seed=2)]
+    assert [case.arguments() for case in random_cases("conv", 5, seed=1)] == first[:5]
+    with pytest.raises(ProblemError, match="unknown driver 'cnv'"):
+        next(random_cases("cnv", 1, 0))
+
+
+def test_random_cases_have_all_features() -> None:
+    cases = list(random_cases("conv", 300, seed=0))
+    problems: list[Any] = [case.problem for case in cases]
+    assert {case.direction for case in cases} == set(Direction)
+    assert {p.ndims for p in problems} == {1, 2, 3}
+    assert any(p.g > 1 for p in problems) and any(p.is_depthwise for p in problems)
+    assert any(max(p.dilation) for p in problems) and any(max(p.stride) > 1 for p in problems)
+    assert any(p.pad_l != p.pad_r for p in problems)
+    assert any(p.ic % 2 for p in problems)
+    assert {f64, bf16, u8, s8} <= {type_ for case in cases for type_ in case.types}
+    assert any(case.post_ops for case in cases) and any(case.scales for case in cases)
+    assert any("16" in tag for case in cases for tag in case.tags)
+
+
+def test_arguments_ask_for_the_same_again() -> None:
+    words = shlex.split(
+        Case(
+            parse("conv", 'ic3ih4oc5kh3n"a b"'),
+            (u8, s8, s32),
+            ("nhwc", "any", "any"),
+            Direction.FWD_B,
+            bias=f32,
+            post_ops=(Unary("relu"),),
+        ).arguments()
+    )
+    assert words == [
+        "conv",
+        "--dir=FWD_B",
+        "--dt=u8:s8:s32",
+        "--stag=nhwc",
+        "--bia-dt=f32",
+        "--attr-post-ops=relu",
+        'ic3ih4oc5kh3n"a b"',
+    ]
+
+
+def _accepted(result: Approximate, dst: Any) -> tuple[float, float, float]:
+    accepted = Accepted.stored(result, dst)
+    return float(accepted.want), float(accepted.low), float(accepted.high)
+
+
+def test_exact_arithmetic_has_no_tolerance() -> None:
+    three, half = Approximate.exact(3.0, f32), Approximate.constant(0.5, f32)
+    value = three.add(half).multiply(half).unary(Unary("relu")).binary("max", half)
+    assert _accepted(value, f32) == (1.75, 1.75, 1.75)
+    assert _accepted(value, s32) == (2.0, 2.0, 2.0)
+    assert _accepted(Approximate.exact(300.0, f32), u8) == (255.0, 255.0, 255.0)
+    # 257 lies between two bf16, 256 and 258: to nearest even, and nothing else.
+    assert _accepted(Approximate.exact(257.0, f32), bf16) == (256.0, 256.0, 256.0)
+
+
+def test_inexact_arithmetic_has_a_small_tolerance() -> None:
+    third = Approximate.exact(1.0, f32).divide(Approximate.exact(3.0, f32))
+    want, low, high = _accepted(third, f32)
+    assert low < 1 / 3 < high
+    assert want == np.float32(1 / 3)
+    assert high - low < 1e-6
+    # A tie may go either way once the number is inexact.
+    tenth = Approximate.constant(0.1, f32)
+    assert _accepted(tenth.multiply(Approximate.exact(25.0, f32)), s8) == (2.0, 2.0, 3.0)
+
+
+def test_a_comparison_of_what_is_close_may_go_either_way() -> None:
+    third = Approximate.exact(1.0, f32).divide(Approximate.exact(3.0, f32))
+    assert _accepted(third.binary("lt", third), s32) == (0.0, -1.0, 1.0)
+    assert _accepted(third.binary("lt", Approximate.exact(0.5, f32)), f32) == (1.0, 1.0, 1.0)
