@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright import dtypes
-from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, s8, s32, tf32, u8
 from tilewright.conversions import convert
+from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, s8, s32, tf32, u8
 from tilewright.testing import data
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.conversions import convert
 from tilewright.dtypes import ALL, bf16, boolean, f16, f32, f64, s8, s32, s64, u8
 from tilewright.ir import (
     Binary,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lane_functions import LaneFunction, levels
-from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s8, s32, tf32, u8
 from tilewright.conversions import convert
+from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s8, s32, tf32, u8
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.x86.assemble import assembly
 

@@ -204,15 +204,15 @@ def test_nothing_comes_between_loops_that_are_launched_together() -> None:
         """
         parallel for i in 8:
           parallel for j in 8:
-            for k in 8:
-              dst[i, j, k] = dst[i // 2, (j + i) // 4, k]
+            for k in 4:
+              dst[i, j, k] = src[i // 2, (j + i) // 4 + k]
         """,
         """
         parallel for i in 8:
           parallel for j in 8:
             t = i // 2
             t2 = (j + i) // 4
-            for k in 8:
+            for k in 4:
               dst[i, j, k] = dst[t, t2, k]
         """,
     )

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 from tilewright.config import settings
 from tilewright.dtypes import dtype
 from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
+from tilewright.engine.generator import generator_identity
 from tilewright.engine.kernel import CompiledKernel, PackCode
 from tilewright.engine.program import Code
 from tilewright.engine.signature import Form
+from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, parse_config
+from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target, find_target
-
-# Code from another version of the generator is never taken: raise this when what is generated
-# changes.
-GENERATOR = "1"
 
 _memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
 _MEMORY_LIMIT = 512
@@ -47,7 +45,8 @@ def compile_op(
     op = choose.resolve(op)
     if isinstance(config, str):
         config = parse_config(config)
-    key = content_key(*(p.encode() for p in (GENERATOR, repr(op), where.identity, repr(config))))
+    parts = (generator_identity(), repr(op), where.identity, repr(config))
+    key = content_key(*(part.encode() for part in parts))
     cached = True
     found = _memory.get(key)
     if found is None:
@@ -76,18 +75,19 @@ def _build(
     op: Op, target: Target, config: Config | None, key: str
 ) -> tuple[Config, Code, dict[str, PackCode]]:
     """Schedules, lowers and assembles, and leaves the result on disk."""
-    kernel = op.kernel()
-    if config is None:
-        config, scheduled = choose.choose(op, kernel, target.machine)
-    else:
-        scheduled = choose.schedule(op, kernel, target.machine, config)
-    _debug(scheduled.stages)
+    trace = Trace()
+    with trace.part("schedule"), trace.rewrites():
+        kernel = op.kernel()
+        if config is None:
+            config, scheduled = choose.choose(op, kernel, target.machine)
+        else:
+            scheduled = choose.schedule(op, kernel, target.machine, config)
+    trace.stages(scheduled.records)
     parts = {"": scheduled.kernel, **scheduled.packs}
     payload = bytearray()
     meta: dict[str, Any] = {"config": repr(config), "parts": {}}
     for name, part in parts.items():
-        module = target.lower(part)
-        binary = target.assemble(module)
+        binary, module = _machine_code(part, target, trace)
         meta["parts"][name] = {
             "start": len(payload),
             "size": len(binary),
@@ -99,6 +99,18 @@ def _build(
         payload += binary
     open_disk_cache().put(key, bytes(payload), meta)
     return _load(target, bytes(payload), meta, config)
+
+
+def _machine_code(kernel: Kernel, target: Target, trace: Trace) -> tuple[bytes, Module]:
+    """The code of one kernel, and the module that it was made of."""
+    kernel = trace.passes(kernel)
+    trace.kernel(kernel)
+    with trace.part("lower"), trace.rewrites():
+        module = target.lower(kernel)
+    with trace.part("assemble"):
+        binary = target.assemble(module)
+    trace.code(lambda: target.assembly(module))
+    return binary, module
 
 
 def _packed_meta(pack: Kernel) -> dict[str, Any]:
@@ -139,11 +151,3 @@ def _load(
             form = Form(dtype(packed["dtype"]), (extent,), (1,), 0, extent)
             packs[name] = PackCode(codes[name], form, packed["key"])
     return config, codes[""], packs
-
-
-def _debug(stages: dict[str, Kernel]) -> None:
-    level = settings().debug
-    if level >= 2:
-        print("stages: " + " -> ".join(stages), file=sys.stderr)
-    if level >= 3:
-        print(to_text(list(stages.values())[-1]), file=sys.stderr)

@@ -84,9 +84,7 @@ class CompiledKernel:
         self._getters: tuple[tuple[str, Getter], ...] = tuple(
             (a.name, self._getter(a.name, a.access != "in")) for a in op.arguments
         )
-        self._sizes = {
-            a.name: self._forms[a.name].extent * a.dtype.bytes for a in op.arguments
-        }
+        self._pairs = self._may_overlap()
 
     @property
     def packed(self) -> tuple[str, ...]:
@@ -135,11 +133,13 @@ class CompiledKernel:
 
     def __call__(self, *, out: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
-        made = self._outputs(out, arrays)
+        if out is not None or len(arrays) < len(self._names):
+            self._outputs(out, arrays)
         self.code.run(self._pointers(arrays), self.threads)
-        if len(made) == 1:
-            return arrays[made[0]]
-        return {name: arrays[name] for name in made}
+        results = self._results
+        if len(results) == 1:
+            return arrays[results[0]]
+        return {name: arrays[name] for name in results}
 
     def bind(self, *, out: Any = None, **arrays: Any) -> Callable[[], None]:
         """A function of no arguments that runs the kernel on these arrays, checked once."""
@@ -151,7 +151,7 @@ class CompiledKernel:
 
         return bound
 
-    def _outputs(self, out: Any, arrays: dict[str, Any]) -> tuple[str, ...]:
+    def _outputs(self, out: Any, arrays: dict[str, Any]) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""
         results = self._results
         if out is not None:
@@ -169,7 +169,6 @@ class CompiledKernel:
                         f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                     )
                 arrays[name] = self._forms[name].empty()
-        return results
 
     def _pointers(self, arrays: dict[str, Any]) -> list[int]:
         try:
@@ -184,27 +183,31 @@ class CompiledKernel:
             raise ArgumentError(
                 f"there is no argument {extra}", cure="choose one of " + ", ".join(self._names)
             )
-        self._check_overlap(pointers)
+        for position, other, size, other_size in self._pairs:
+            start, second = pointers[position], pointers[other]
+            if start < second + other_size and second < start + size:
+                raise self._overlap(position, other)
         return pointers
 
-    def _check_overlap(self, pointers: list[int]) -> None:
+    def _may_overlap(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Positions and sizes in bytes of each result and each other argument."""
+        sizes = [self._forms[a.name].extent * a.dtype.bytes for a in self.op.arguments]
+        return tuple(
+            (position, other, sizes[position], sizes[other])
+            for position, name in enumerate(self._names)
+            for other, other_name in enumerate(self._names)
+            if name in self._results and other != position and other_name not in self._packs
+        )
+
+    def _overlap(self, position: int, other: int) -> ArgumentError:
         """A result must not share memory with another argument, which the code relies on."""
-        sizes = self._sizes
-        for position, name in enumerate(self._names):
-            if name not in self._results:
-                continue
-            start = pointers[position]
-            end = start + sizes[name]
-            for other, pointer in enumerate(pointers):
-                if other == position or self._names[other] in self._packs:
-                    continue
-                if pointer < end and start < pointer + sizes[self._names[other]]:
-                    raise ArgumentError(
-                        f"{name} shares memory with {self._names[other]}",
-                        where=f"parameter {name}",
-                        why="the kernel may write a result before it has read all inputs",
-                        cure="pass arrays that do not overlap",
-                    )
+        name, second = self._names[position], self._names[other]
+        return ArgumentError(
+            f"{name} shares memory with {second}",
+            where=f"parameter {name}",
+            why="the kernel may write a result before it has read all inputs",
+            cure="pass arrays that do not overlap",
+        )
 
     # How it came to be.
 

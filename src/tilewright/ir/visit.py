@@ -150,7 +150,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced. The values are not themselves substituted into."""
     if not values or variables(expr).isdisjoint(values):
         return expr
-    done: dict[Expr, Expr] = {**values}
+    done: dict[Expr, Expr] = dict(values.items())
     stack = [expr]
     while stack:
         node = stack[-1]

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from tilewright.ir.stmt import Kernel
+from tilewright.passes import Record
 
 
 @dataclass
 class Schedule:
     """The kernel at its last stage, all stages by name, and the kernels that pack operands (by the
-    name of the argument)."""
+    name of the argument).
+
+    ``records`` has all stages in order, those that changed nothing too, and the seconds of each:
+    since the stage before it, or since the schedule was begun.
+    """
 
     kernel: Kernel
     stages: dict[str, Kernel] = field(default_factory=dict)
     packs: dict[str, Kernel] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    _since: float = field(default_factory=time.perf_counter)
 
     def stage(self, name: str, kernel: Kernel) -> None:
         """Takes ``kernel`` as the next stage; one that changed nothing is left out."""
-        if kernel is not self.kernel or not self.stages:
+        changed = kernel is not self.kernel or not self.stages
+        if changed:
             self.stages[name] = kernel
+        now = time.perf_counter()
+        self.records.append(Record(name, kernel, changed, now - self._since))
+        self._since = now
         self.kernel = kernel

@@ -2,14 +2,16 @@
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
 `transform` (what makes a function a transform); then the transforms, one family a file: `tile`,
-`reorder`, `fuse` (tile-and-fuse), `collapse` (fusing dims), `unit` (dims of extent 1), `promote`
-and `result` (copies in better places), `hoist` (packing apart), `pad`, `partition`, `trim`, `kinds`
-(how loops run), `tensorize`, `loops` (lowering to loops). `storage`, `identity` and `dependence`
-hold what several of them need; `trace` has the `Schedule`, which records them.
+`reorder`, `fuse` (tile-and-fuse), `collapse` (fusing dims), `split` (its inverse), `unit` (dims of
+extent 1), `promote` and `result` (copies in better places), `hoist` (packing apart), `pad`,
+`partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` (how loops run),
+`tensorize`, `loops` (lowering to loops). `storage`, `identity` and `dependence` hold what several
+of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.loops import lower_computes
@@ -18,6 +20,7 @@ from tilewright.schedule.partition import partition
 from tilewright.schedule.promote import promote
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
+from tilewright.schedule.split import split_dim
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trace import Schedule, Stage, Step
@@ -32,6 +35,7 @@ __all__ = [
     "Step",
     "drop_unit_dims",
     "fuse_dims",
+    "guard",
     "hoist_pack",
     "lower_computes",
     "pad",
@@ -41,6 +45,7 @@ __all__ = [
     "promote_result",
     "reorder",
     "set_kind",
+    "split_dim",
     "tensorize",
     "tile",
     "tile_and_fuse",

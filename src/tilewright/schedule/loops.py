@@ -118,7 +118,11 @@ class _Lowering:
                 return None
             dim = found[0]
         elif compute.name in self.vector:
-            dim = dim_of(compute, self.vector[compute.name], "lower_computes")
+            # A border of one element has lost its dim.
+            found = [d for d in compute.dims if d.var.name == self.vector[compute.name]]
+            if not found:
+                return None
+            dim = found[0]
         else:
             return None
         if not any(dim.var in variables(e) for e in compute.out.index):

@@ -47,11 +47,14 @@ def tensorize(
     instruction's. A reduced dim must be a multiple of the
     instruction's: `pad` it. Masks on operands may depend on the dims that the output has.
     """
-    for found, _ in computes_named(kernel, compute, "tensorize"):
-        _check_dims(found, instruction, dims)
+    found = [stmt for stmt, _ in computes_named(kernel, compute, "tensorize")]
+    for stmt in found:
+        _check_dims(stmt, instruction, dims)
+    # A border of one element has lost its dim: it stays as it is, unless all pieces lack it.
+    whole = [s for s in found if set(dims.values()) <= {d.var.name for d in s.dims}] or found
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Compute) or stmt.name != compute:
+        if not isinstance(stmt, Compute) or stmt not in whole:
             return None
         return _tensorized(stmt, place, instruction, dims, order)
 

@@ -43,6 +43,8 @@ def _without_unit_dims(stmt: Stmt) -> Stmt:
 
 def squeeze(stmt: Stmt, old: Buffer) -> Stmt:
     """``stmt`` with a buffer that has lost its dims of size 1."""
+    if not old.shape:
+        return stmt
     kept = [dim for dim, size in enumerate(old.shape) if size != 1] or [0]
     if len(kept) == len(old.shape):
         return stmt

@@ -5,8 +5,16 @@ In reading order: `rules` (what a rule is), the families `add`, `mul`, `divmod`,
 `statements` (statements and kernels).
 """
 
-from tilewright.simplify.rewriting import Trace, all_rules, simplify
+from tilewright.simplify.rewriting import Trace, all_rules, simplify, traced
 from tilewright.simplify.rules import Rule
 from tilewright.simplify.statements import simplify_kernel, simplify_stmt
 
-__all__ = ["Rule", "Trace", "all_rules", "simplify", "simplify_kernel", "simplify_stmt"]
+__all__ = [
+    "Rule",
+    "Trace",
+    "all_rules",
+    "simplify",
+    "simplify_kernel",
+    "simplify_stmt",
+    "traced",
+]

@@ -5,7 +5,9 @@ The walk keeps its own stack: an unrolled sum is thousands of nodes deep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tilewright.dtypes import boolean, s64
 from tilewright.facts import Facts, affine
@@ -16,6 +18,17 @@ from tilewright.simplify.rules import Rule, RuleIndex
 
 # Called with the rule's name, the expression before and the expression after.
 Trace = Callable[[str, Expr, Expr], None]
+_tracing: ContextVar[Trace | None] = ContextVar("tilewright.simplify.tracing", default=None)
+
+
+@contextmanager
+def traced(trace: Trace) -> Iterator[None]:
+    """Inside it, ``trace`` sees each rewrite that has no trace of its own."""
+    token = _tracing.set(trace)
+    try:
+        yield
+    finally:
+        _tracing.reset(token)
 
 
 def _canonical_sum(expr: Expr, facts: Facts) -> Expr | None:
@@ -51,7 +64,9 @@ def simplify(expr: Expr, facts: Facts | None = None, trace: Trace | None = None)
     if facts is None:
         facts = Facts.empty()
     found = facts.simplified.get(expr)
-    return found if found is not None else _Walk(facts, trace).simplified(expr)
+    if found is not None:
+        return found
+    return _Walk(facts, trace if trace is not None else _tracing.get()).simplified(expr)
 
 
 class _Walk:

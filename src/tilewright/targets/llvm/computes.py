@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 from tilewright.dtypes import boolean, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.amx import emit_tiles
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.types import lane_mask, lane_numbers, llvm_type, suffix
@@ -25,7 +27,8 @@ def emit_compute(
             f"this machine has no instruction {name!r}",
             cure="choose one of " + ", ".join(instructions),
         )
-    emit_dot(memory, plan, instruction)
+    emit = emit_tiles if "m" in instruction.sizes else emit_dot
+    emit(memory, plan, instruction)
 
 
 def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
@@ -162,6 +165,7 @@ def _call(memory: Memory, instruction: Instruction, out: Value, a: Value, b: Val
     if not out.dtype.is_float:
         product = w.assign(f"mul {a.typed}, {b.text}")
         return w.assign(f"add {out.typed}, {product}")
-    name = f"llvm.fma.{suffix(out.dtype, out.lanes)}"
+    # Without FMA (SSE4.2) fmuladd is a multiplication and an addition, and fma a call to libm.
+    name = f"llvm.fmuladd.{suffix(out.dtype, out.lanes)}"
     arguments = f"{a.typed}, {b.typed}, {out.typed}"
     return w.call(out.type, name, arguments, f"{out.type}, {out.type}, {out.type}")

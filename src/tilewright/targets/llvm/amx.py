@@ -1,0 +1,159 @@
+"""Structured ops that are one matrix instruction on tile registers (AMX).
+
+A tile is loaded from rows in memory at one stride, so operands need no registers of ours: LLVM
+assigns tiles and configures them (Intel 64 and IA-32 Software Developer's Manual, volume 1, chapter
+18). The accumulator stays in memory between instructions.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import CompilationError
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.stmt import Dim
+from tilewright.ir.visit import variables
+from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.values import Value
+
+_LOAD = "llvm.x86.tileloadd64.internal"
+_STORE = "llvm.x86.tilestored64.internal"
+_TILE = "x86_amx"
+
+
+def emit_tiles(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    """``out[m, n] += a[m, k] * b[k, n]``: three tiles are loaded, and one is stored."""
+    out, (a, b) = plan.out, plan.operands
+    for address in (out, a, b):
+        if address.buffer in memory.registers:
+            raise NotInRegisters(address.buffer)
+    dims = _dims_by_role(plan, instruction)
+    group = instruction.operands[1].steps_of("k")[-1].size
+    assert group is not None
+    memory.exprs.push()
+    for dim in plan.stmt.dims:
+        memory.exprs.variables[dim.var] = 0
+    masks = [_mask(memory, plan, position) for position in range(2)]
+    if False not in masks:  # a product with a masked operand is 0 and adds nothing
+        rows = _length(memory, dims["m"], 1)
+        columns = _length(memory, dims["n"], out.buffer.dtype.bytes)
+        depth = instruction.sizes["k"]
+        bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
+        groups = f"i16 {depth // group}"
+        steps = (_row(memory, out, dims["m"], 1), _row(memory, a, dims["m"], 1))
+        step_b = _row(memory, b, dims["k"], group)
+        c_tile = _load(memory, out, (rows, columns), steps[0], True)
+        a_tile = _load(memory, a, (rows, bytes_k), steps[1], masks[0])
+        b_tile = _load(memory, b, (groups, columns), step_b, masks[1])
+        shape = f"{rows}, {columns}, {bytes_k}"
+        tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
+        types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
+        result = memory.w.call(_TILE, instruction.emit, f"{shape}, {tiles}", types)
+        pointer = memory.pointer(out, {})
+        memory.w.call_void(
+            _STORE,
+            f"{rows}, {columns}, ptr {pointer}, i64 {steps[0]}, {_TILE} {result}",
+            f"i16, i16, ptr, i64, {_TILE}",
+        )
+    memory.exprs.pop()
+
+
+def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim | None]:
+    """The dims of the op by those of the instruction; None for one that has the extent 1."""
+    a, b = (_variables_of(address) for address in plan.operands)
+    out = _variables_of(plan.out)
+    roles: dict[str, Dim | None] = dict.fromkeys(instruction.sizes)
+    for dim in plan.stmt.dims:
+        uses = (dim.var in out, dim.var in a, dim.var in b)
+        role = {(True, True, False): "m", (True, False, True): "n", (False, True, True): "k"}
+        name = role.get(uses)
+        if name is None or roles[name] is not None:
+            raise CompilationError(
+                f"{plan.stmt.name!r} does not have the dims of {instruction.name}",
+                cure="match it with `tensorize`",
+            )
+        roles[name] = dim
+    return roles
+
+
+def _variables_of(address: Address) -> set[Expr]:
+    found: set[Expr] = {atom for atom, _ in address.lanes}
+    for atom, _ in address.loose:
+        found |= variables(atom)
+    return found
+
+
+def _length(memory: Memory, dim: Dim | None, scale: int) -> str:
+    """An extent times ``scale``, as an i16."""
+    if dim is None:
+        return f"i16 {scale}"
+    extent = memory.exprs.evaluate(dim.extent, {})
+    if not isinstance(extent, Value):
+        return f"i16 {int(extent) * scale}"
+    narrow = memory.w.assign(f"trunc i64 {extent.text} to i16")
+    return f"i16 {memory.w.assign(f'mul i16 {narrow}, {scale}')}"
+
+
+def _mask(memory: Memory, plan: ComputePlan, position: int) -> Value | bool:
+    """The mask of an operand: known now, or one for the whole tile."""
+    view = plan.stmt.operands[position].view
+    if view.mask is None:
+        return True
+    if any(dim.var in variables(view.mask) for dim in plan.stmt.dims):
+        raise CompilationError(
+            f"the mask of {view.buffer.name!r} differs within a tile",
+            cure="promote the operand, so that its copy has no mask",
+        )
+    value = memory.exprs.evaluate(view.mask, {})
+    return value if isinstance(value, Value) else bool(value)
+
+
+def _row(memory: Memory, address: Address, dim: Dim | None, step: int) -> int:
+    """Bytes from one row of a tile to the next, which is ``step`` further along ``dim``."""
+    if dim is None:
+        return 0
+    extent = memory.exprs.evaluate(dim.extent, {})
+    rows = 16 if isinstance(extent, Value) else int(extent) // step
+    places = [_place(memory, address, dim.var, row * step) for row in range(rows)]
+    stride = places[1] - places[0] if rows > 1 else 0
+    if any(place != row * stride for row, place in enumerate(places)):
+        raise CompilationError(
+            f"the rows of a tile of {address.buffer.name!r} are not evenly spaced",
+            cure="pack the operand so that they are",
+        )
+    return stride * address.buffer.dtype.bytes
+
+
+def _place(memory: Memory, address: Address, variable: Var, value: int) -> int:
+    """Elements from the start of the tile to where ``variable`` has ``value``."""
+    place = address.lane_coefficient(variable) * value
+    exprs = memory.exprs
+    for atom, coefficient in address.loose:
+        if variable not in variables(atom):
+            continue
+        exprs.push()
+        exprs.variables[variable] = value
+        found = exprs.evaluate(atom, {})
+        exprs.variables[variable] = 0
+        exprs.pop()
+        if isinstance(found, Value):
+            raise CompilationError(
+                f"the rows of a tile of {address.buffer.name!r} have no known distance",
+                cure="pack the operand in blocks of a tile",
+            )
+        place += coefficient * int(found)
+    return place
+
+
+def _load(
+    memory: Memory, address: Address, shape: tuple[str, str], stride: int, mask: Value | bool
+) -> str:
+    """A tile of rows ``stride`` bytes apart; zeros where ``mask`` does not hold."""
+    pointer = memory.pointer(address, {})
+    step = f"i64 {stride}"
+    if isinstance(mask, Value):
+        pointer = memory.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+        spread = memory.w.assign(f"select {mask.typed}, i64 {stride}, i64 0")
+        step = f"i64 {spread}"
+    arguments = f"{shape[0]}, {shape[1]}, ptr {pointer}, {step}"
+    return memory.w.call(_TILE, _LOAD, arguments, "i16, i16, ptr, i64")

@@ -1,0 +1,258 @@
+"""Documentation that is true: docstrings are there, code in documents runs, commands in documents
+are ones that the command line takes, IR in documents is what the compiler makes, links lead
+somewhere.
+
+A block of IR in a document follows a line ``<!-- stage: NAME -->`` (the kernel), ``<!-- body: NAME
+-->`` (its statements) or ``<!-- pack: NAME -->``; ``pytest --accept`` writes what is made now.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import tilewright as tw
+from tilewright.cli.app import app
+from tilewright.ir import Kernel, parse_kernel, to_text
+from tilewright.machines import x86
+from tilewright.recipes import choose
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "tilewright"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+# Without a docstring, because the name and the signature say all there is.
+PLAIN = {
+    "facts/intervals.py": "is_empty add negate subtract scale multiply minimum maximum absolute "
+    "contains",
+    "targets/llvm/plan.py": "ForPlan IfPlan LetPlan AllocatePlan StorePlan CallPlan",
+    "bench/peer_contraction.py": "convolution_peers matmul_peers",
+    "bench/peer_streaming.py": "pooling_peers reduction_peers",
+}
+
+
+def _sources() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def undocumented(tree: ast.Module) -> list[str]:
+    """Public functions and classes of a module without a docstring."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+
+
+def test_modules_have_docstrings() -> None:
+    assert [file for file, tree in _sources() if not ast.get_docstring(tree)] == []
+
+
+def test_public_functions_and_classes_have_docstrings() -> None:
+    missing = {
+        f"{file}: {name}"
+        for file, tree in _sources()
+        for name in undocumented(tree)
+        if name not in PLAIN.get(file, "").split()
+    }
+    assert missing == set()
+
+
+def test_missing_docstrings_are_found() -> None:
+    tree = ast.parse("def f(): ...\nclass C: ...\ndef g():\n    'Says it.'\ndef _h(): ...")
+    assert undocumented(tree) == ["f", "C"]
+
+
+def test_what_a_user_sees_has_docstrings() -> None:
+    assert [name for name in tw.__all__ if not getattr(tw, name).__doc__] == []
+
+
+# Blocks of documents.
+
+
+def blocks(text: str, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of one language, each with the number of its first line."""
+    found = []
+    for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        found.append((text.count("\n", 0, match.start(1)) + 1, match.group(1)))
+    return found
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The arguments of each ``tilewright`` command in the shell blocks of a document."""
+    for _, block in blocks(text, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in line.split("&&"):
+                words = shlex.split(part, comments=True)
+                if words[:1] == ["tilewright"]:
+                    yield words[1:]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_blocks_are_found() -> None:
+    text = "a\n```python\nx = 1\n```\n```sh\npip && tilewright bench conv \\\n  x  # y\nls\n```\n"
+    assert blocks(text, "python") == [(3, "x = 1\n")]
+    assert list(commands(text)) == [["bench", "conv", "x"]]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_in_documents_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of one document share their names, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    names: dict[str, object] = {"__name__": "document"}
+    for line, block in blocks(_read(path), "python"):
+        exec(compile("\n" * (line - 1) + block, str(path), "exec"), names)
+
+
+COMMANDS = sorted(
+    {shlex.join(words): words for path in DOCUMENTS for words in commands(_read(path))}.items()
+)
+
+
+def refusal(words: list[str]) -> str | None:
+    """What the command line finds wrong with a command, before it does anything."""
+    group: Any = typer.main.get_command(app)
+    try:
+        with group.make_context("tilewright", list(words)) as context:
+            name, command, rest = group.resolve_command(context, words)
+            command.make_context(name, rest, parent=context).close()
+    except Exception as error:
+        # Newer versions of typer hold a click of their own: its errors are known by what they do.
+        if hasattr(error, "format_message"):
+            return str(error.format_message())
+        if type(error).__name__ != "Exit":  # --help
+            raise
+    return None
+
+
+@pytest.mark.parametrize("words", [w for _, w in COMMANDS], ids=[text for text, _ in COMMANDS])
+def test_commands_in_documents_parse(words: list[str]) -> None:
+    assert refusal(words) is None
+
+
+def test_wrong_commands_are_found() -> None:
+    assert refusal(["verify", "conv", "--no-such-knob"]) is not None
+    assert refusal(["no-such-command"]) is not None
+
+
+# Commands on a whole network, or that time, take too long here.
+QUICK = [
+    (t, w) for t, w in COMMANDS if not {"--set", "--random", "bench"} & set(w) and "-a" not in w
+]
+
+
+@pytest.mark.parametrize("words", [w for _, w in QUICK], ids=[text for text, _ in QUICK])
+def test_quick_commands_in_documents_run(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "FAILED" not in result.output
+
+
+# IR in documents: a fixed machine, so that every reader gets the same.
+
+_STAGE = re.compile(
+    r"^<!-- (?P<what>stage|body|pack): (?P<name>[\w ]+) -->\n```text\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@cache
+def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
+    """The stages and the packing kernels of the convolution that the documents walk through."""
+    op = choose.resolve(
+        tw.convolution(
+            "mb1ic16ih14oc32kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
+        )
+    )
+    _, schedule = choose.choose(op, op.kernel(), x86.machine("avx512", cores=2))
+    return schedule.stages, schedule.packs
+
+
+def _made(what: str, name: str) -> str:
+    stages, packs = _walked()
+    kernels = packs if what == "pack" else stages
+    if name not in kernels:
+        return f"(there is no {what} {name}, but {', '.join(kernels)})\n"
+    kernel = kernels[name]
+    return (to_text(kernel.body) if what == "body" else to_text(kernel)) + "\n"
+
+
+def with_ir(text: str, made: Callable[[str, str], str] = _made) -> str:
+    """A document with its blocks of IR made anew."""
+
+    def again(match: re.Match[str]) -> str:
+        head = match.group().partition("```text\n")[0]
+        return f"{head}```text\n{made(match['what'], match['name'])}```"
+
+    return _STAGE.sub(again, text)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_ir_in_documents_is_what_is_made(path: Path, request: pytest.FixtureRequest) -> None:
+    text = _read(path)
+    assert text.count("<!-- stage") + text.count("<!-- body") + text.count("<!-- pack") == len(
+        _STAGE.findall(text)
+    )
+    made = with_ir(text)
+    if request.config.getoption("--accept"):
+        path.write_text(made, encoding="utf-8")
+        return
+    assert text == made, "`pytest --accept` writes what is made now"
+
+
+def test_stale_ir_is_found() -> None:
+    text = "<!-- body: tiled -->\n```text\nold\n```\nand so on"
+    assert with_ir(text, lambda *_: "new\n") == text.replace("old", "new")
+    assert "there is no stage x" in with_ir("<!-- stage: x -->\n```text\n```")
+
+
+def test_walked_stages_parse_back() -> None:
+    for kernel in _walked()[0].values():
+        assert to_text(parse_kernel(to_text(kernel))) == to_text(kernel)
+
+
+# Links and paths.
+
+
+def dead_links(path: Path, text: str) -> list[str]:
+    """Links to files that are not there, and paths of the source that are not."""
+    found = []
+    for link in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in link and not (path.parent / link).exists():
+            found.append(link)
+    for named in re.findall(r"`((?:src/tilewright|tests|docs|\.ci)/[\w./-]*)`", text):
+        if not (ROOT / named).exists():
+            found.append(named)
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert dead_links(path, _read(path)) == []
+
+
+def test_dead_links_are_found() -> None:
+    text = "[a](gone.md) [b](https://x.y) [c](README.md#x) `src/tilewright/gone.py` `tests/`"
+    assert dead_links(ROOT / "README.md", text) == ["gone.md", "src/tilewright/gone.py"]
