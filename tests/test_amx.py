@@ -8,7 +8,7 @@ import pytest
 
 from schedule_cases import convolution, equal
 from tilewright.errors import CompilationError
-from tilewright.ir import Kernel, parse_kernel
+from tilewright.ir import Kernel, LoopKind, parse_kernel
 from tilewright.schedule import (
     drop_unit_dims,
     hoist_pack,
@@ -16,6 +16,7 @@ from tilewright.schedule import (
     pad,
     partition,
     promote,
+    set_kind,
     tensorize,
     tile,
     tile_and_fuse,
@@ -49,7 +50,7 @@ def product(types: str, group: int, m: int, n: int, k: int, mask: str = "") -> K
             in on: s64[1],
             inout c: {c}[{m}, {n}],
         ):
-          let go = on[0]
+          go = on[0]
           compute mul(m in {m}, n in {n}, k in {k}):
             x = a[m, k{mask}]
             y = b[{index}]
@@ -84,6 +85,15 @@ def test_tails_shorten_tiles() -> None:
     assert count(assembly(kernel), "tdpbusd") == 1
 
 
+def test_a_single_row() -> None:
+    naive = product("bf16:bf16:f32", 2, 1, 16, 32)
+    instruction = AMX.machine.instruction("tdpbf16ps")
+    kernel = tensorize(naive, "mul", instruction, {"m": "m", "n": "n", "k": "k"})
+    equal(naive, kernel)
+    assert "tdpbf16ps.internal(i16 1, i16 64, i16 64, " in AMX.lower(kernel).text
+    assert count(assembly(kernel), "tdpbf16ps") == 1
+
+
 def test_masks_of_a_whole_tile() -> None:
     naive = product("bf16:bf16:f32", 2, 16, 16, 32, mask=" | go < 1")
     instruction = AMX.machine.instruction("tdpbf16ps")
@@ -100,6 +110,19 @@ def test_a_mask_within_a_tile_is_refused() -> None:
     instruction = AMX.machine.instruction("tdpbf16ps")
     kernel = tensorize(naive, "mul", instruction, {"m": "m", "n": "n", "k": "k"})
     with pytest.raises(CompilationError, match=r"mask of 'a' differs within a tile[^$]*promote"):
+        AMX.lower(kernel)
+
+
+def test_extents_must_be_constant() -> None:
+    naive = product("bf16:bf16:f32", 2, 20, 16, 32)
+    instruction = AMX.machine.instruction("tdpbf16ps")
+    kernel = set_kind(
+        tensorize(naive, "mul", instruction, {"m": "m", "n": "n", "k": "k"}),
+        "m_o",
+        LoopKind.SERIAL,
+    )
+    equal(naive, kernel)
+    with pytest.raises(CompilationError, match=r"extent of 'm' in a tile is not constant: min"):
         AMX.lower(kernel)
 
 
@@ -123,12 +146,13 @@ def test_rows_must_be_evenly_spaced() -> None:
 def test_convolution() -> None:
     """Packed weights, a copy of the source without padding, tiles of 16 positions."""
     naive = convolution(ic=33, iw=20, oc=19, dtype="bf16")
+    blocks: list[str | tuple[str, int | None]]
     blocks = [("oc", None), "kh", "kw", ("ic", None), ("ic", 16), ("oc", 16), ("ic", 2)]
     kernel = pad(promote(naive, "conv", "w", by="dims", layout=blocks), "conv", {"ic": 64})
     pack, kernel = hoist_pack(kernel, "weights_packed")
     kernel = tile_and_fuse(kernel, "epilogue", {"oc": 16, "oh": 1, "ow": 16}, storage=["ow", "oc"])
     kernel = promote(drop_unit_dims(kernel), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
-    kernel = partition(tile(kernel, "conv", {"kh": 1, "kw": 1}), "ow_o")
+    kernel = partition(partition(tile(kernel, "conv", {"kh": 1, "kw": 1}), "ow_o"), "oc_o")
     instruction = AMX.machine.instruction("tdpbf16ps")
     kernel = tensorize(kernel, "conv", instruction, {"m": "ow", "n": "oc", "k": "ic"})
     equal(naive, kernel, pack)

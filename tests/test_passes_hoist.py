@@ -213,7 +213,7 @@ def test_nothing_comes_between_loops_that_are_launched_together() -> None:
             t = i // 2
             t2 = (j + i) // 4
             for k in 4:
-              dst[i, j, k] = dst[t, t2, k]
+              dst[i, j, k] = src[t, t2 + k]
         """,
     )
 

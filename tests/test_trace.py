@@ -90,3 +90,13 @@ def test_the_page_has_the_kernels_behind_the_passes(tmp_path: Path) -> None:
         ("pass", "lets", False),
         ("part", "lower & more", None),
     ]
+
+
+def test_a_trace_can_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    op = tw.convolution("mb1ic16ih8oc16oh8kh3ph1", src="nhwc", dst="nhwc")
+    for _ in range(2):  # the second time from memory, if it was asked
+        trace = Trace(level=0)
+        tw.compile(op, threads=1, trace=trace)
+        assert [step.name for step in trace.steps if step.kind == "pass"][:2] == ["hoist", "lets"]
+        assert any(step.kind == "stage" and step.kernel is not None for step in trace.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from tilewright.config import settings
@@ -31,16 +32,18 @@ def compile_op(
     target: str = "x86",
     threads: int | None = None,
     config: Config | str | None = None,
+    trace: Trace | None = None,
 ) -> CompiledKernel:
     """Compiles ``op`` for ``target``, or takes the code from memory or disk.
 
-    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice. Raises
-    `UnsupportedError`, `ScheduleError`.
+    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice; with a
+    ``trace``, which is then filled, the caches are not asked. Raises `UnsupportedError`,
+    `ScheduleError`.
     """
     start = time.perf_counter()
     threads = settings().threads if threads is None else threads
-    if threads < 1:
-        raise ArgumentError(f"threads is {threads}", cure="pass 1 or more")
+    if not isinstance(threads, int) or threads < 1:
+        raise ArgumentError(f"threads is {threads!r}", cure="pass a whole number, 1 or more")
     where = find_target(target)
     op = choose.resolve(op)
     if isinstance(config, str):
@@ -48,12 +51,12 @@ def compile_op(
     parts = (generator_identity(), repr(op), where.identity, repr(config))
     key = content_key(*(part.encode() for part in parts))
     cached = True
-    found = _memory.get(key)
-    if found is None:
-        found = _from_disk(key, where)
+    found = None
+    if trace is None:
+        found = _memory.get(key) or _from_disk(key, where)
     if found is None:
         cached = False
-        found = _build(op, where, config, key)
+        found = _build(op, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
     chosen, code, packs = found
     seconds = time.perf_counter() - start
@@ -72,10 +75,9 @@ def _remember(key: str, found: tuple[Config, Code, dict[str, PackCode]]) -> None
 
 
 def _build(
-    op: Op, target: Target, config: Config | None, key: str
+    op: Op, target: Target, config: Config | None, key: str, trace: Trace
 ) -> tuple[Config, Code, dict[str, PackCode]]:
     """Schedules, lowers and assembles, and leaves the result on disk."""
-    trace = Trace()
     with trace.part("schedule"), trace.rewrites():
         kernel = op.kernel()
         if config is None:
@@ -116,7 +118,8 @@ def _machine_code(kernel: Kernel, target: Target, trace: Trace) -> tuple[bytes, 
 def _packed_meta(pack: Kernel) -> dict[str, Any]:
     """What a later process needs to know of a packed argument."""
     buffer = pack.params[-1].buffer
-    text = to_text(pack)
+    # Kernels of any name may pack alike.
+    text = to_text(replace(pack, name="pack"))
     return {
         "dtype": buffer.dtype.name,
         "extent": buffer.layout.extent,
@@ -131,7 +134,7 @@ def _from_disk(key: str, target: Target) -> tuple[Config, Code, dict[str, PackCo
     try:
         config = parse_config(entry.meta["config"])
         return _load(target, entry.payload, entry.meta, config)
-    except (TilewrightError, KeyError, TypeError, ValueError):
+    except (TilewrightError, AttributeError, KeyError, TypeError, ValueError):
         # An entry that its checksum lets pass, but that is not ours: compile again.
         return None
 

@@ -252,8 +252,11 @@ def decode(key: str, data: bytes) -> Entry | None:
     body = data[HEADER_BYTES:]
     if hashlib.sha256(start + body).digest() != checksum:
         return None
-    meta: dict[str, Any] = json.loads(body[:meta_bytes])
-    return Entry(key, body[meta_bytes:], meta)
+    try:
+        meta = json.loads(body[:meta_bytes])
+    except ValueError:
+        return None
+    return Entry(key, body[meta_bytes:], meta) if isinstance(meta, dict) else None
 
 
 def _listing(folder: Path | str) -> list[os.DirEntry[str]]:

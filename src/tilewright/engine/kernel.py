@@ -91,6 +91,11 @@ class CompiledKernel:
         """The arguments that `pack` has to prepare."""
         return tuple(self._packs)
 
+    def _bytes(self, name: str) -> int:
+        """From the first to the last element of an argument, packed if it is to be."""
+        form = self._packs[name].form if name in self._packs else self._forms[name]
+        return (form.extent - form.offset) * form.dtype.bytes
+
     def _getter(self, name: str, writable: bool) -> Getter:
         pack = self._packs.get(name)
         form = self._forms[name]
@@ -161,6 +166,8 @@ class CompiledKernel:
                     raise ArgumentError(
                         f"{name!r} is no result", cure="choose one of " + ", ".join(results)
                     )
+                if name in arrays:
+                    raise ArgumentError(f"{name} is given twice", cure=f"pass out or {name}")
                 arrays[name] = array
         for name in results:
             if name not in arrays:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,11 @@ _ALIGNMENT = 64
 
 
 class Code:
-    """A loaded kernel: `run` calls it on pointers.
+    """A kernel's code, loaded where this machine runs it: `run` calls it on pointers.
 
-    Workspaces are kept between calls; each call takes one set, so that several Python threads may
-    be in the kernel at once.
+    Code for another machine can be exported; to run it raises `UnsupportedError`. Workspaces are
+    kept between calls; each call takes one set, so that several Python threads may be in the kernel
+    at once.
     """
 
     def __init__(
@@ -28,8 +31,12 @@ class Code:
         self.binary = binary
         self.entry_name = entry
         self.workspaces = workspaces
-        self._program = target.load(binary, entry)
-        self._entry = _Entry(self._program.address(entry))
+        self._entry: Callable[..., None]
+        if target.runs_here:
+            self._program = target.load(binary, entry)
+            self._entry = _Entry(self._program.address(entry))
+        else:
+            self._entry = partial(_refuse, target, binary, entry)
         self._pointers = ctypes.c_void_p * (arguments + len(workspaces))
         self._spare: list[tuple[list[NDArray[Any]], list[int]]] = []
         self._pool = worker_pool()
@@ -61,3 +68,8 @@ class Code:
         except IndexError:
             arrays = [np.empty(size + _ALIGNMENT, np.uint8) for size in self.workspaces]
             return arrays, [-(-a.ctypes.data // _ALIGNMENT) * _ALIGNMENT for a in arrays]
+
+
+def _refuse(target: Target, binary: bytes, entry: str, *_: Any) -> None:
+    """Stands for code that does not run here: loading it says why."""
+    target.load(binary, entry)

@@ -16,6 +16,7 @@ class ContractionConfig:
     - ``instruction``: the multiply-add that does the work, and ``lanes``: the dim across its lanes
     - ``k``: the reduced dim that a dot-product instruction adds up ("" for FMA)
     - ``fuse``: dims made one before tiling, as (outer, inner, new name)
+    - ``split``: dims made two (``DIM_q``, ``DIM_r``) by a factor, as (dim, factor)
     - ``tile``: the register tile, per dim of the result; dims left out are 1
     - ``order``: loops over tiles, outermost first
     - ``step``: how far each reduced dim is unrolled; dims left out are 1
@@ -32,6 +33,7 @@ class ContractionConfig:
     reduce_order: tuple[str, ...] = ()
     k: str = ""
     fuse: tuple[tuple[str, str, str], ...] = ()
+    split: tuple[tuple[str, int], ...] = ()
     pack_a: bool = False
     pack_b: bool = True
 

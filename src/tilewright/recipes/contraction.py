@@ -15,9 +15,9 @@ from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Binary, Const, Expr, Var, conjuncts
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk_stmts
+from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk, walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
@@ -27,17 +27,21 @@ from tilewright.recipes.schedule import Schedule
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.promote import promote
+from tilewright.schedule.split import split_dim
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
 
 MAIN, RESULT = "main", "epilogue"
+# Positions whose loops stay loops.
+_POSITIONS = frozenset({"id", "ih", "iw"})
 
 
 def is_contraction(kernel: Kernel) -> bool:
@@ -57,12 +61,16 @@ def candidates(
     kernel = drop_unit_dims(kernel)
     fuse = _fusable(kernel)
     kernel = _fused(kernel, fuse)
+    split = _strided(find_compute(kernel, MAIN))
+    kernel = _split(kernel, split)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape = shape_of(main, out)
     vector = machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
     ready = prepack == main.operands[1].view.buffer.name
-    plain = default_config(shape, machine, None, lanes, vector, fuse=fuse, pack_b=ready)
+    plain = default_config(
+        shape, machine, None, lanes, vector, fuse=fuse, split=split, pack_b=ready
+    )
     choice = choose_instruction(main, machine, shape, lanes, vector)
     if choice is None:
         return (plain,)
@@ -73,6 +81,7 @@ def candidates(
         lanes,
         vector,
         fuse=fuse,
+        split=split,
         k=choice.k,
         pack_a=choice.pack_a,
         pack_b=ready or _wants_packing(main, choice.instruction, lanes),
@@ -165,6 +174,24 @@ def _fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
+def _strided(main: Compute) -> tuple[tuple[str, int], ...]:
+    """The innermost position whose neighbours belong to different taps, as where a stride divides:
+    split by the stride, all positions of a remainder share theirs."""
+    found: list[tuple[str, int]] = []
+    for condition in conjuncts(main.operands[0].view.mask):
+        for node in walk(condition):
+            if isinstance(node, Binary) and node.op == "mod" and isinstance(node.b, Const):
+                names = {v.name for v in variables(node.a)} & set(roles(main).m)
+                found += [(name, int(node.b.value)) for name in names]
+    return tuple(sorted(found, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
+
+
+def _split(kernel: Kernel, split: tuple[tuple[str, int], ...]) -> Kernel:
+    for dim, factor in split:
+        kernel = split_dim(kernel, dim, factor, f"{dim}_q", f"{dim}_r")
+    return kernel
+
+
 def _fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
     for outer, inner, name in fuse:
         kernel = fuse_dims(kernel, outer, inner, name)
@@ -180,6 +207,7 @@ def schedule(
     instruction = machine.instruction(config.instruction) if config.instruction else None
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     result.stage("fused", _fused(drop_unit_dims(kernel), config.fuse))
+    result.stage("split", _split(result.kernel, config.split))
     main = find_compute(result.kernel, MAIN)
     _check(config, main, instruction)
     if config.pack_a:
@@ -329,28 +357,43 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         loop = _loop_name(dim, config, sizes)
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
             kernel = trim(kernel, loop)
-    return map_kernel(kernel, lambda body: rewrite_stmts(body, _unroll_masked))
+    small = {*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)}
+    kernel = map_kernel(kernel, lambda body: rewrite_stmts(body, lambda s: _unrolled(s, small)))
+    return guard(kernel, MAIN)
 
 
-def _unroll_masked(stmt: Stmt) -> Stmt:
-    """A short loop on which a mask still depends is unrolled: its masks become known."""
+def _unrolled(stmt: Stmt, small: set[str]) -> Stmt:
+    """A short loop is unrolled where masks or divisions depend on it: they become known."""
     if not isinstance(stmt, For) or not isinstance(stmt.extent, Const) or stmt.extent.value > 32:
         return stmt
-    if stmt.kind is not LoopKind.SERIAL or not _masked_by(stmt.body, stmt.var):
+    if stmt.kind is not LoopKind.SERIAL or stmt.var.name not in small:
+        return stmt
+    if not any(_depends(s, stmt.var) for s in walk_stmts(stmt.body) if isinstance(s, Compute)):
         return stmt
     return For(stmt.var, stmt.extent, stmt.body, LoopKind.UNROLLED, stmt.span)
 
 
-def _masked_by(body: Stmt, variable: Var) -> bool:
-    """Whether the mask of an operand of the main compute depends on ``variable`` and its own dims."""
-    for stmt in walk_stmts(body):
-        if isinstance(stmt, Compute) and stmt.name == MAIN:
-            own = {dim.var for dim in stmt.dims}
-            for operand in stmt.operands:
-                mask = operand.view.mask
-                if mask is not None and variable in variables(mask) and own & variables(mask):
+def _depends(compute: Compute, variable: Var) -> bool:
+    """Whether a mask over the compute's own dims, or a division, depends on ``variable``."""
+    own = {dim.var for dim in compute.dims}
+    for operand in compute.operands:
+        mask = operand.view.mask
+        for condition in conjuncts(mask):
+            used = variables(condition)
+            if variable in used and own & used:
+                return True
+        for expr in (*operand.view.index, *conjuncts(mask)):
+            for node in walk(expr):
+                divides = isinstance(node, Binary) and node.op in ("floordiv", "mod")
+                # Those over loops that go on at run time are computed there.
+                if divides and variable in variables(node) and not _at_run_time(node):
                     return True
     return False
+
+
+def _at_run_time(node: Expr) -> bool:
+    """Whether a position's loop, which is never unrolled, occurs in ``node``."""
+    return any(v.name in _POSITIONS for v in variables(node))
 
 
 def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruction) -> Kernel:

@@ -206,6 +206,7 @@ def default_config(
     vector: int,
     *,
     fuse: Sequence[tuple[str, str, str]] = (),
+    split: Sequence[tuple[str, int]] = (),
     k: str = "",
     pack_b: bool = True,
     pack_a: bool = False,
@@ -227,6 +228,7 @@ def default_config(
         reduce_order=reduced_order(shape),
         k=k,
         fuse=tuple(fuse),
+        split=tuple(split),
         pack_a=pack_a,
         pack_b=pack_b,
     )

@@ -8,7 +8,8 @@ assigns tiles and configures them (Intel 64 and IA-32 Software Developer's Manua
 from __future__ import annotations
 
 from tilewright.errors import CompilationError
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Const, Expr, Var
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
 from tilewright.ir.visit import variables
 from tilewright.machines.instruction import Instruction
@@ -35,8 +36,8 @@ def emit_tiles(memory: Memory, plan: ComputePlan, instruction: Instruction) -> N
         memory.exprs.variables[dim.var] = 0
     masks = [_mask(memory, plan, position) for position in range(2)]
     if False not in masks:  # a product with a masked operand is 0 and adds nothing
-        rows = _length(memory, dims["m"], 1)
-        columns = _length(memory, dims["n"], out.buffer.dtype.bytes)
+        rows = f"i16 {_length(memory, dims['m'])}"
+        columns = f"i16 {_length(memory, dims['n']) * out.buffer.dtype.bytes}"
         depth = instruction.sizes["k"]
         bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
         groups = f"i16 {depth // group}"
@@ -64,6 +65,8 @@ def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim 
     out = _variables_of(plan.out)
     roles: dict[str, Dim | None] = dict.fromkeys(instruction.sizes)
     for dim in plan.stmt.dims:
+        if isinstance(dim.extent, Const) and dim.extent.value == 1:
+            continue  # no index has it
         uses = (dim.var in out, dim.var in a, dim.var in b)
         role = {(True, True, False): "m", (True, False, True): "n", (False, True, True): "k"}
         name = role.get(uses)
@@ -83,15 +86,17 @@ def _variables_of(address: Address) -> set[Expr]:
     return found
 
 
-def _length(memory: Memory, dim: Dim | None, scale: int) -> str:
-    """An extent times ``scale``, as an i16."""
+def _length(memory: Memory, dim: Dim | None) -> int:
+    """An extent, which is known: LLVM ends the process where it cannot configure tiles early."""
     if dim is None:
-        return f"i16 {scale}"
+        return 1
     extent = memory.exprs.evaluate(dim.extent, {})
-    if not isinstance(extent, Value):
-        return f"i16 {int(extent) * scale}"
-    narrow = memory.w.assign(f"trunc i64 {extent.text} to i16")
-    return f"i16 {memory.w.assign(f'mul i16 {narrow}, {scale}')}"
+    if isinstance(extent, Value):
+        raise CompilationError(
+            f"the extent of {dim.var.name!r} in a tile is not constant: {to_text(dim.extent)}",
+            cure="partition the loop around it, so that its last tile stands alone",
+        )
+    return int(extent)
 
 
 def _mask(memory: Memory, plan: ComputePlan, position: int) -> Value | bool:
@@ -112,10 +117,9 @@ def _row(memory: Memory, address: Address, dim: Dim | None, step: int) -> int:
     """Bytes from one row of a tile to the next, which is ``step`` further along ``dim``."""
     if dim is None:
         return 0
-    extent = memory.exprs.evaluate(dim.extent, {})
-    rows = 16 if isinstance(extent, Value) else int(extent) // step
-    places = [_place(memory, address, dim.var, row * step) for row in range(rows)]
-    stride = places[1] - places[0] if rows > 1 else 0
+    rows = range(_length(memory, dim) // step)
+    places = [_place(memory, address, dim.var, row * step) for row in rows]
+    stride = places[1] if len(places) > 1 else 0
     if any(place != row * stride for row, place in enumerate(places)):
         raise CompilationError(
             f"the rows of a tile of {address.buffer.name!r} are not evenly spaced",
