@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tilewright.engine import compile
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -31,3 +33,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text + "\n" == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Compiles afresh, with a disk cache of the test's own: the folder."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(folder))
+    compile.forget()
+    yield folder
+    compile.forget()

@@ -70,7 +70,8 @@ def test_folding_agrees_with_the_interpreter(target: DType) -> None:
         wanted = convert(convert(array, source, target), target, f64)
         found = [float(folded(v, source, target)) for v in exact]
         np.testing.assert_array_equal(np.array(found), wanted)
-        np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+        signed = ~np.isnan(wanted)  # a NaN's sign is nothing that a constant has
+        np.testing.assert_array_equal(np.signbit(found)[signed], np.signbit(wanted)[signed])
 
 
 @pytest.mark.parametrize("type_", FLOATS, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import textwrap
 from collections.abc import Callable
 from random import Random
 
@@ -11,7 +12,7 @@ import pytest
 
 from schedule_cases import becomes, equal, matmul, memory, softmax
 from tilewright.engine.program import Code
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, VerificationError
 from tilewright.interpret import run
 from tilewright.ir import Compute, For, If, Kernel, LoopKind, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
@@ -35,13 +36,8 @@ from tilewright.targets.x86.target import x86_target
 
 def backward_data(**sizes: int) -> Kernel:
     """A naive convolution backward by data."""
-    kernel = convolution_op(conv_from_sizes(**sizes), Direction.BWD_D).kernel()
+    kernel = convolution_op(conv_from_sizes("", **sizes), Direction.BWD_D).kernel()
     return drop_unit_dims(kernel)
-
-
-def row(iw: int = 7, kw: int = 3, sw: int = 2, pw: int = 1) -> Kernel:
-    """One row of one channel."""
-    return backward_data(mb=1, ic=1, oc=1, iw=iw, kw=kw, sw=sw, pw=pw)
 
 
 ROW = """
@@ -69,13 +65,13 @@ def test_split_makes_the_stride_a_dim() -> None:
           compute init(x in 4, r in 2):
             acc[x, r] = 0.0
           compute main(x in 4, r in 2, k in 3):
-            a = d[(r - k + 1) // 2 + x | (r - k + 1) % 2 == 0 and k < r + x * 2 + 2 and r + x * 2 < 7]
+            a = d[(r - k + 1) // 2 + x | MASK]
             b = w[k]
             acc[x, r] add= a * b
           compute store(x in 4, r in 2):
             v = acc[x, r]
             s[r + x * 2 | r + x * 2 < 7] = v
-        """,
+        """.replace("MASK", "(r - k + 1) % 2 == 0 and k < r + x * 2 + 2 and r + x * 2 < 7"),
     )
 
 
@@ -123,13 +119,13 @@ def test_split_keeps_buffers_that_are_reached_otherwise() -> None:
         kernel halo(in x: f32[7], out y: f32[7]):
           alloc t: f32[7]
           compute first(x1 in 3, r in 3):
-            v = x[x1 * 3 + r | x1 * 3 + r < 7]
-            t[x1 * 3 + r | x1 * 3 + r < 7] = v
+            v = x[r + x1 * 3 | r + x1 * 3 < 7]
+            t[r + x1 * 3 | r + x1 * 3 < 7] = v
           compute second(x1 in 3, r in 3):
-            v = t[x1 * 3 + r | x1 * 3 + r < 7]
-            u = t[x1 * 3 + r - 1 | 0 < x1 * 3 + r and x1 * 3 + r < 7]
-            y[x1 * 3 + r | x1 * 3 + r < 7] = v + u
-        """.replace(" | 0 < x1 * 3 + r and x1 * 3 + r < 7] = v + u", "]"),
+            v = t[r + x1 * 3 | r + x1 * 3 < 7]
+            u = t[r + x1 * 3 - 1 | 1 <= r + x1 * 3 and r + x1 * 3 < 7]
+            y[r + x1 * 3 | r + x1 * 3 < 7] = v + u
+        """,
     )
 
 
@@ -157,7 +153,9 @@ def test_split_refuses() -> None:
     tiled = tile(naive, "mul", {"m": 4})
     with pytest.raises(ScheduleError, match=r"'m' varies in extent[^$]*before tiling"):
         split_dim(tiled, "m", 2, "x1", "r")
-    whole = tensorize(matmul(4, 16, 2), "mul", machine("avx512").instruction("fma_f32x16"), {"n": "n"})
+    whole = tensorize(
+        matmul(4, 16, 2), "mul", machine("avx512").instruction("fma_f32x16"), {"n": "n"}
+    )
     with pytest.raises(ScheduleError, match="'n' is an instruction's"):
         split_dim(whole, "n", 2, "x1", "r")
 
@@ -166,7 +164,11 @@ def _random_sizes(r: Random) -> dict[str, int]:
     sizes = {"g": r.choice([1, 1, 2]), "mb": r.choice([1, 2])}
     sizes |= {"ic": 2 * sizes["g"], "oc": r.choice([1, 3]) * sizes["g"]}
     for axis in "hw":
-        stride, kernel, dilation = r.choice([1, 2, 2, 3]), r.choice([1, 2, 3, 5]), r.choice([0, 0, 1])
+        stride, kernel, dilation = (
+            r.choice([1, 2, 2, 3]),
+            r.choice([1, 2, 3, 5]),
+            r.choice([0, 0, 1]),
+        )
         padding = r.randint(0, 2)
         least = max(1, (kernel - 1) * (dilation + 1) + 1 - 2 * padding)
         sizes |= {f"k{axis}": kernel, f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
@@ -197,14 +199,25 @@ def test_random_backward_data(seed: int) -> None:
         producers=["init", "main"],
     )
     kernel = tile(kernel, "main", {"oc": 2, **dict.fromkeys(taps, 1)} if "oc" in dims else {})
-    for loop in {s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)}:
-        if r.random() < 0.3:
+    for loop in sorted({s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)}):
+        if r.random() < 0.3 and loop in (*taps, "oc_o"):
             kernel = partition(kernel, loop)
         elif r.random() < 0.3 and loop in taps:
             kernel = unroll(kernel, loop)
     guarded = guard(kernel, "main")
     equal(naive, guarded)
     assert guard(guarded, "main") is guarded
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=VerificationError,
+    reason="the simplifier turns s[4 + r | r < 1] into s[4 | r < 1]: r then seems to be reduced",
+)
+def test_partition_of_a_masked_output_keeps_its_dims() -> None:
+    naive = parse_kernel(textwrap.dedent(ROW.replace("7", "5")))
+    kernel = tile_and_fuse(split_dim(naive, "i", 2, "x", "r"), "store", {"x": 1})
+    equal(naive, partition(kernel, "x"))
 
 
 def test_guard_stands_inside_the_loop_that_decides() -> None:
@@ -220,10 +233,8 @@ def test_guard_stands_inside_the_loop_that_decides() -> None:
         for kw in 3:
           for oc_o in 2:
             compute main(ic in 2, iw in 4, oc in 2):
-              a = dst[oc + oc_o * 2, (ih - kh + 1) // 2, (iw - kw + 1) // 2 | """
-        """(iw - kw + 1) % 2 == 0 and kw < iw + 2]
-""".replace("dst[oc", "dst[0, oc")
-        in to_text(kernel)
+              a = dst[0, oc + oc_o * 2, (ih - kh + 1) // 2, (iw - kw + 1) // 2 | """
+        "(iw - kw + 1) % 2 == 0 and kw < iw + 2 and iw < kw + 3]\n" in to_text(kernel)
     )
 
 
@@ -255,14 +266,17 @@ MAIN = "compute main(q in 9):\n                b = x[q, q | i < 3]\n            
         # Behind the let that it depends on.
         (
             _with("i < 5 and t * i < 7", "t = i * j"),
-            "  if i < 5:\n      for j in 9:\n        t = i * j\n        if t * i < 7:\n",
+            "  if i < 5:\n      for j in 9:\n        t = i * j\n        if i * t < 7:\n",
         ),
         # One test for pieces that follow one another; something else stays outside.
         (
             _with("i < 3", MAIN, "y[j] = y[j] * 2.0"),
             "    for j in 9:\n      if i < 3:\n        compute main(q in 9):",
         ),
-        (_with("i < 3 and j < 4", MAIN), "    if i < 3:\n      for j in 9:\n        compute main(q"),
+        (
+            _with("i < 3 and j < 4", MAIN),
+            "    if i < 3:\n      for j in 9:\n        compute main(q",
+        ),
     ],
 )
 def test_guard_goes_as_far_as_it_may(kernel: Kernel, expected: str) -> None:
@@ -332,6 +346,7 @@ def test_guard_stays_inside_parallel_loops_and_branches() -> None:
 def _compiled(kernel: Kernel) -> Callable[..., None]:
     target = x86_target("")
     module = target.lower(kernel)
+    assert "alloca" not in module.text  # accumulators are registers
     code = Code(
         target, target.assemble(module), module.entry, module.workspaces, len(kernel.params)
     )
@@ -375,7 +390,7 @@ def _scheduled(naive: Kernel, sw: int, taps_unrolled: bool) -> Kernel:
     ],
 )
 def test_compiled_backward_data(sizes: dict[str, int], taps_unrolled: bool) -> None:
-    problem = conv_from_sizes(mb=2, **sizes)
+    problem = conv_from_sizes("", mb=2, **sizes)
     # Weights with the input channels innermost, as the instruction takes them.
     layouts = {"weights": "cdab", "src": "acdb"}
     op = convolution_op(problem, Direction.BWD_D, layouts=layouts)

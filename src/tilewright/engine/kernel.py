@@ -181,29 +181,35 @@ class CompiledKernel:
         try:
             pointers = [getter(arrays[name]) for name, getter in self._getters]
         except KeyError as error:
-            raise ArgumentError(
-                f"the argument {error.args[0]!r} is missing",
-                cure="pass " + ", ".join(f"{name}=..." for name in self._names),
-            ) from None
+            raise self._misnamed(arrays, error.args[0]) from None
         if len(arrays) != len(pointers):
-            extra = ", ".join(sorted(set(arrays) - set(self._names)))
-            raise ArgumentError(
-                f"there is no argument {extra}", cure="choose one of " + ", ".join(self._names)
-            )
+            raise self._misnamed(arrays)
         for position, other, size, other_size in self._pairs:
             start, second = pointers[position], pointers[other]
             if start < second + other_size and second < start + size:
                 raise self._overlap(position, other)
         return pointers
 
+    def _misnamed(self, arrays: dict[str, Any], missing: str = "") -> ArgumentError:
+        """The error for arguments that the kernel does not have, or else for a missing one."""
+        extra = ", ".join(repr(name) for name in sorted(set(arrays) - set(self._names)))
+        if extra:
+            return ArgumentError(
+                f"there is no argument {extra}", cure="choose one of " + ", ".join(self._names)
+            )
+        return ArgumentError(
+            f"the argument {missing!r} is missing",
+            cure="pass " + ", ".join(f"{name}=..." for name in self._names),
+        )
+
     def _may_overlap(self) -> tuple[tuple[int, int, int, int], ...]:
         """Positions and sizes in bytes of each result and each other argument."""
-        sizes = [self._forms[a.name].extent * a.dtype.bytes for a in self.op.arguments]
+        sizes = [self._bytes(name) for name in self._names]
         return tuple(
             (position, other, sizes[position], sizes[other])
             for position, name in enumerate(self._names)
-            for other, other_name in enumerate(self._names)
-            if name in self._results and other != position and other_name not in self._packs
+            for other in range(len(self._names))
+            if name in self._results and other != position
         )
 
     def _overlap(self, position: int, other: int) -> ArgumentError:

@@ -92,12 +92,14 @@ class Affine:
 
     def replaced(self, values: Mapping[Expr, Affine]) -> Affine:
         """``self`` with atoms replaced."""
-        if not any(atom in values for atom in self.terms):
+        replaced = self.terms.keys() & values.keys()
+        if not replaced:
             return self
-        result = Affine({}, self.constant)
-        for atom, coefficient in self.terms.items():
-            value = values.get(atom)
-            result = result.plus(value if value is not None else Affine({atom: 1}), coefficient)
+        rest = {atom: factor for atom, factor in self.terms.items() if atom not in replaced}
+        result = Affine(rest, self.constant)
+        for atom in self.terms:  # in order: a set's may differ from run to run
+            if atom in replaced:
+                result = result.plus(values[atom], self.terms[atom])
         return result
 
     @property

@@ -47,6 +47,7 @@ class Role:
 class Instruction:
     """``out combiner= product of operands``, each converted to the output's type, over ``dims``.
 
+    Without a combiner, the product is assigned: with one operand, a copy into another order.
     ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how
     to emit it: an LLVM intrinsic, or a generic operation on vectors.
     """
@@ -57,7 +58,7 @@ class Instruction:
     operands: tuple[Role, ...]
     feature: str
     emit: str
-    combiner: str = "add"
+    combiner: str | None = "add"
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -44,6 +44,20 @@ class Machine:
         ]
         return tuple(sorted(found, key=lambda i: -i.flops))
 
+    def transposes(self, dtype: DType) -> tuple[Instruction, ...]:
+        """The instructions that exchange rows and lanes of a square of ``dtype``, largest first."""
+        found = [i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype]
+        return tuple(sorted(found, key=lambda i: -i.sizes["n"]))
+
+    def reduction(self, dtype: DType, combiner: str) -> Instruction | None:
+        """The instruction that combines all lanes of the widest vector; None if there is none."""
+        found = [
+            i
+            for i in self.instructions
+            if i.emit == "reduce" and i.out.dtype is dtype and i.combiner == combiner
+        ]
+        return max(found, key=lambda i: i.sizes["n"], default=None)
+
     def with_cores(self, cores: int) -> Machine:
         """The same machine with another number of cores."""
         return replace(self, cores=cores)

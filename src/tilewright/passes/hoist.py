@@ -222,6 +222,9 @@ class _Hoister:
 
     def _compute(self, stmt: Compute) -> Stmt:
         """Where memory is; the body is what an instruction was matched with."""
+        for dim in stmt.dims:  # a loop of that name, further up, is another
+            self.depth.pop(dim.var, None)
+            self.static.discard(dim.var)
         out = self._view(stmt.out)
         views = [self._view(operand.view) for operand in stmt.operands]
         if out is stmt.out and all(map(_is, views, (o.view for o in stmt.operands))):

@@ -49,7 +49,11 @@ def is_contraction(kernel: Kernel) -> bool:
     if not has_compute(kernel, MAIN):
         return False
     main = find_compute(kernel, MAIN)
-    return main.combiner == "add" and len(main.operands) >= 2 and bool(roles(main).k)
+    if main.combiner != "add" or len(main.operands) < 2:
+        return False
+    sizes, parts = extents(main), roles(main)
+    # One multiplication, or one result, leaves nothing to tile.
+    return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
 
 
 def candidates(

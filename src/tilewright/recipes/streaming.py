@@ -17,6 +17,13 @@ from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, LoopKind, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig
+from tilewright.recipes.reordering import (
+    memory_order,
+    run_of,
+    transposed,
+    transposition,
+    vectorized,
+)
 from tilewright.recipes.roles import find_compute, strides
 from tilewright.recipes.schedule import Schedule
 from tilewright.schedule.collapse import fuse_dims
@@ -24,6 +31,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
+from tilewright.schedule.place import views_of
 from tilewright.schedule.unit import drop_unit_dims
 
 
@@ -40,6 +48,13 @@ def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Sched
     result.stage("naive", kernel)
     result.stage("fused", _fused(drop_unit_dims(kernel)))
     for root in _roots(result.kernel):
+        plan = transposition(result.kernel, root, machine)
+        if plan is not None:
+            result.stage(
+                f"transposed {root}", transposed(result.kernel, root, plan, machine)
+            )
+            result.stage(f"vectors {root}", vectorized(result.kernel, root, plan))
+            continue
         result.stage(f"tiled {root}", _tiled(result.kernel, root, config))
     result.stage("lowered", lower_rest(result.kernel, config.vector))
     result.stage("parallel", parallelize_outermost(result.kernel, machine.cores))
@@ -55,14 +70,26 @@ def _fused(kernel: Kernel) -> Kernel:
             names = [dim.var.name for dim in compute.dims]
             for outer, inner in pairwise(names):
                 try:
-                    kernel = fuse_dims(kernel, outer, inner, f"{outer}_{inner}")
+                    fused = fuse_dims(kernel, outer, inner, f"{outer}_{inner}")
                 except ScheduleError:
                     continue
+                if _cuts(fused, f"{outer}_{inner}") > _cuts(kernel, outer, inner):
+                    continue
+                kernel = fused
                 changed = True
                 break
             if changed:
                 break
     return kernel
+
+
+def _cuts(kernel: Kernel, *dims: str) -> int:
+    """In how many views blocks of the layout cut one of ``dims``."""
+    return sum(
+        any(steps.get(dim, 0) is None for dim in dims)
+        for compute in _computes(kernel)
+        for steps in (strides(compute, view) for view in views_of(compute))
+    )
 
 
 def _computes(kernel: Kernel) -> Iterator[Compute]:
@@ -88,12 +115,12 @@ def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
 
 def _tiled(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
     compute = find_compute(kernel, root)
-    steps = strides(compute, compute.out)
-    lanes = contiguous_dim(compute)
-    names = [dim.var.name for dim in compute.dims]
-    order = sorted(names, key=lambda d: -(steps[d] or 0))
-    width = config.vector * config.unroll
-    sizes = {d: width if d == lanes else 1 for d in names}
+    run = run_of(compute, compute.out)
+    lanes = run.dim if run is not None else contiguous_dim(compute)
+    order = memory_order(compute)
+    # Of a blocked dim, a step takes one block, whose elements are neighbours.
+    width = run.size if run is not None and run.size else config.vector * config.unroll
+    sizes = {d: width if d == lanes else 1 for d in order}
     try:
         kernel = tile_and_fuse(
             kernel, root, sizes, order, storage=(lanes,) if lanes is not None else ()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts
-from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts, select
+from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt, View
 from tilewright.ir.visit import block, reads_memory, variables, with_nested
+from tilewright.schedule.access import map_views
 from tilewright.schedule.identity import is_identity, vanishes
 from tilewright.schedule.place import computes_named
 from tilewright.schedule.transform import transform
@@ -29,14 +30,14 @@ def guard(kernel: Kernel, compute: str) -> Kernel:
           for kh in 3:
             for kw in 3:
               compute main(iw in 4):
-                acc[iw] add= d * w    (d = dst[ih + 1 - kh, ... | (ih + 1 - kh) % 2 == 0 and iw < 3])
+                acc[iw] add= d * w    (d = dst[... | (ih + 1 - kh) % 2 == 0 and iw < 3])
     ->  guard("main")
         for ih in 7:
           for kh in 3:
             if (ih + 1 - kh) % 2 == 0:
               for kw in 3:
                 compute main(iw in 4):
-                  acc[iw] add= d * w    (d = dst[ih + 1 - kh, ... | iw < 3])
+                  acc[iw] add= d * w    (d = dst[... | iw < 3])
 
     A condition moves when it does not depend on the compute's own dims or on memory, and where it
     does not hold, the compute's term is neutral (see `trim`). It goes outwards as long as it is
@@ -60,7 +61,8 @@ class _Guarding:
     def visit(self, stmt: Stmt, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
         match stmt:
             case Compute() if stmt.name == self.compute:
-                return stmt, _conditions(stmt, lanes)
+                conditions = _conditions(stmt, lanes)
+                return _without(stmt, frozenset(conditions)), conditions
             case For():
                 return self._loop(stmt, lanes)
             case If():
@@ -121,9 +123,29 @@ def _conditions(compute: Compute, lanes: frozenset[Var]) -> tuple[Expr, ...]:
     if isinstance(body, Select) and is_identity(body.b, compute.combiner):
         found += conjuncts(body.condition)
     inner = lanes.union(dim.var for dim in compute.dims)
+    # One that never holds stays a mask, so that what follows still finds the compute.
     return tuple(
-        c for c in dict.fromkeys(found) if not variables(c) & inner and not reads_memory(c)
+        c
+        for c in dict.fromkeys(found)
+        if variables(c) and not variables(c) & inner and not reads_memory(c)
     )
+
+
+def _without(compute: Compute, dropped: frozenset[Expr]) -> Compute:
+    """``compute`` without the conditions that are tested around it."""
+    if not dropped:
+        return compute
+
+    def view(old: View) -> View:
+        kept = [c for c in conjuncts(old.mask) if c not in dropped]
+        return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
+
+    compute = map_views(compute, view)
+    body = compute.body
+    if not isinstance(body, Select) or not is_identity(body.b, compute.combiner):
+        return compute
+    rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
+    return replace(compute, body=body.a if rest is None else select(rest, body.a, body.b))
 
 
 def _mentioning(variable: Var, conditions: _Conditions) -> tuple[_Conditions, _Conditions]:
@@ -145,7 +167,7 @@ def _less(conditions: _Conditions, gone: _Conditions) -> tuple[Expr, ...]:
 
 
 def _tested(conditions: Iterable[Expr] | None, stmt: Stmt) -> Stmt:
-    """``stmt`` where the conditions hold. The masks that say the same simplify away."""
+    """``stmt`` where the conditions hold."""
     condition = all_of(conditions or ())
     return stmt if condition is None else If(condition, stmt)
 

@@ -217,9 +217,7 @@ class _Split:
             out = _masked(out, inside)
         return replace(after, out=out, operands=tuple(operands))
 
-    def _neutral(
-        self, before: Compute, operands: Sequence[Operand], inside: Expr
-    ) -> list[Operand]:
+    def _neutral(self, before: Compute, operands: Sequence[Operand], inside: Expr) -> list[Operand]:
         """The operands with a mask on one that makes the surplus of a reduction neutral."""
         for i, operand in enumerate(operands):
             if vanishes(before, operand.var):

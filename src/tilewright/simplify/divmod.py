@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
+from tilewright.dtypes import s64
 from tilewright.facts import Affine, Facts, affine
 from tilewright.ir.expr import Binary, Const, Expr, const
 from tilewright.simplify.rules import Rule, Types, c0, c1, c2, x, y, z
@@ -140,6 +141,8 @@ def _quotient_of_remainder(expr: Expr, facts: Facts) -> Expr | None:
 _POSITIVE = const(0) < c0
 _BOTH_POSITIVE = (const(0) < c0) & (const(0) < c1)
 _IN_BLOCK = (const(0) <= y) & (y < c0)
+# The least s64 is its own negative, and would be negated for ever.
+_NEGATIVE = (const(s64.lowest) < c0) & (c0 < 0)
 
 RULES = (
     Rule("divide-zero", const(0) // x, const(0), types=Types.INTEGER),
@@ -150,8 +153,8 @@ RULES = (
     Rule("modulo-one", x % 1, const(0), types=Types.INTEGER),
     Rule("modulo-self", x % x, const(0), types=Types.INTEGER),
     Rule("divide-self", x // x, const(1), x != 0, types=Types.INTEGER),
-    Rule("negative-divisor", x // c0, (-x) // (-c0), c0 < 0),
-    Rule("negative-modulus", x % c0, -((-x) % (-c0)), c0 < 0),
+    Rule("negative-divisor", x // c0, (-x) // (-c0), _NEGATIVE),
+    Rule("negative-modulus", x % c0, -((-x) % (-c0)), _NEGATIVE),
     Rule(
         "constant-quotient",
         x // c0,

@@ -12,6 +12,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.amx import emit_tiles
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
 from tilewright.targets.llvm.types import lane_mask, lane_numbers, llvm_type, suffix
 from tilewright.targets.llvm.values import Value
 
@@ -27,8 +28,15 @@ def emit_compute(
             f"this machine has no instruction {name!r}",
             cure="choose one of " + ", ".join(instructions),
         )
-    emit = emit_tiles if "m" in instruction.sizes else emit_dot
-    emit(memory, plan, instruction)
+    match instruction.emit:
+        case "transpose":
+            emit_transpose(memory, plan, instruction)
+        case "reduce":
+            emit_reduction(memory, plan, instruction)
+        case _ if "m" in instruction.sizes:
+            emit_tiles(memory, plan, instruction)
+        case _:
+            emit_dot(memory, plan, instruction)
 
 
 def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:

@@ -52,6 +52,7 @@ class Memory:
         self.pointers: dict[tuple[int, Terms], str] = {}
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
+        self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
 
@@ -129,9 +130,19 @@ class Memory:
             raise NotInRegisters(address.buffer)
         found = self.slots.get((address.buffer, offset))
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
-        if found is None or found.lanes != lanes:
+        if found is None or found.lanes < lanes:
             raise NotInRegisters(address.buffer)
-        return found
+        return found if found.lanes == lanes else self.first_lanes(found, lanes)
+
+    def first_lanes(self, value: Value, lanes: int) -> Value:
+        """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
+        if lanes == 1:
+            text = self.w.assign(f"extractelement {value.typed}, i64 0")
+        else:
+            mask = ", ".join(f"i32 {lane}" for lane in range(lanes))
+            operands = f"{value.typed}, {value.type} poison"
+            text = self.w.assign(f"shufflevector {operands}, <{lanes} x i32> <{mask}>")
+        return Value(text, value.dtype, lanes)
 
     def _mask(self, mask: Expr | None, loads: Loads) -> Value | None | bool:
         """None: always; False: never; otherwise an i1 or a vector of them."""
@@ -251,7 +262,9 @@ class Memory:
         value = self.exprs.value(result, address.buffer.dtype, lanes)
         old = self.slots.get(key)
         if old is None:
-            self._check_overlap(address.buffer, offset, lanes)
+            active = self.lanes.active if lanes > 1 and self.lanes is not None else 1
+            self._check_overlap(address.buffer, offset, active)
+            self._held[key] = active
         elif old.lanes != lanes:
             raise NotInRegisters(address.buffer)
         if self.predicate is not None:
@@ -261,9 +274,11 @@ class Memory:
             value = Value(text, value.dtype, lanes)
         self.slots[key] = value
 
-    def _check_overlap(self, buffer: Buffer, offset: int, lanes: int) -> None:
-        for (other, start), value in self.slots.items():
-            if other is buffer and start < offset + lanes and offset < start + value.lanes:
+    def _check_overlap(self, buffer: Buffer, offset: int, count: int) -> None:
+        """Lanes of a vector beyond its tail are not elements of the buffer."""
+        for key in self.slots:
+            other, start = key
+            if other is buffer and start < offset + count and offset < start + self._held[key]:
                 raise NotInRegisters(buffer)
 
     def _store_scalar(self, address: Address, value: Value, loads: Loads) -> None:

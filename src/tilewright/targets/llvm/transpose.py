@@ -1,0 +1,204 @@
+"""Instructions that move elements between lanes: transposes, and reductions of one vector.
+
+A transpose of ``size`` rows takes log2(size) stages, each of which pairs rows whose numbers differ
+in one bit and trades that bit for a bit of the position in the vector. Up to 16 bytes, that is an
+unpack (the row's bit comes in at the low end, the highest bit goes out); beyond, units of 16 bytes
+change places (the row's bit comes in on top, the lowest goes out). On x86 each is one shuffle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.dtypes import DType, s64
+from tilewright.errors import CompilationError
+from tilewright.ir.expr import Var, binary, var
+from tilewright.ir.stmt import Dim
+from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.types import lane_numbers, llvm_type, splat
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.writer import Writer
+
+_UNIT_BYTES = 16
+
+
+def emit_transpose(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    """``out[m, n] = a[m, n]``, where a's neighbours lie along m and the result's along n."""
+    size = instruction.sizes["n"]
+    across = _dim(plan, plan.out)
+    (along,) = (dim for dim in plan.stmt.dims if dim is not across)
+    rows, columns = _extent(memory, across), _extent(memory, along)
+    outer = memory.lanes
+    memory.lanes = Lanes(along.var, columns, size)
+    dtype = instruction.out.dtype
+    zeros = Value(splat(_zero(dtype), dtype, size), dtype, size)
+    vectors = [
+        _load_row(memory, plan, across.var, along.var, row) if row < rows else zeros
+        for row in range(size)
+    ]
+    memory.lanes = Lanes(across.var, rows, size)
+    for column, value in enumerate(transposed(memory.w, vectors)[:columns]):
+        memory.store(_shifted(plan.out, along.var, column), value, {})
+    memory.lanes = outer
+
+
+def _dim(plan: ComputePlan, address: Address) -> Dim:
+    """The dim along which ``address`` is contiguous."""
+    for dim in plan.stmt.dims:
+        if address.lane_coefficient(dim.var) == 1:
+            return dim
+    raise CompilationError(
+        f"{plan.stmt.name!r} has no dim along which {address.buffer.name!r} is contiguous",
+        cure="match it with `tensorize`",
+    )
+
+
+def _extent(memory: Memory, dim: Dim) -> int:
+    extent = memory.exprs.evaluate(dim.extent, {})
+    if isinstance(extent, Value):
+        raise CompilationError(
+            f"the extent of {dim.var.name!r} is not a constant number",
+            cure="partition the loop around the transpose",
+        )
+    return int(extent)
+
+
+def _shifted(address: Address, dim: Var, position: int) -> Address:
+    """``address`` at a position of one dim."""
+    return replace(
+        address, constant=address.constant + position * address.lane_coefficient(dim)
+    )
+
+
+def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
+    """The vector along ``along`` at position ``row`` of ``across``; 0 where it is masked."""
+    address = _shifted(plan.operands[0], across, row)
+    lanes, dtype = memory.lanes, address.buffer.dtype
+    assert lanes is not None
+    mask = _row_mask(memory, plan, across, along, row)
+    if mask is False:
+        return Value(splat(_zero(dtype), dtype, lanes.count), dtype, lanes.count)
+    memory.exprs.push()
+    memory.exprs.variables[across], memory.exprs.variables[along] = row, 0
+    pointer = memory.pointer(address, {})
+    memory.exprs.pop()
+    if mask is True and lanes.active == lanes.count:
+        return memory.load_at(pointer, address.buffer, lanes.count)
+    return memory.load_masked(pointer, address.buffer, memory.flags(mask), dtype.bytes)
+
+
+def _row_mask(
+    memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int
+) -> Value | bool:
+    condition = plan.stmt.operands[0].view.mask
+    if condition is None:
+        return True
+    lanes, exprs = memory.lanes, memory.exprs
+    assert lanes is not None
+    exprs.push()
+    exprs.variables[across] = row
+    exprs.variables[along] = Value(lane_numbers(lanes.count), s64, lanes.count)
+    result = exprs.evaluate(condition, {})
+    exprs.pop()
+    return result if isinstance(result, Value) else bool(result)
+
+
+def _zero(dtype: DType) -> str:
+    return "0.0" if llvm_type(dtype) in ("float", "double", "half", "bfloat") else "0"
+
+
+def transposed(w: Writer, rows: list[Value]) -> list[Value]:
+    """As many vectors as each has lanes, a power of 2, with rows and lanes exchanged."""
+    size, dtype = len(rows), rows[0].dtype
+    bits = (size - 1).bit_length()
+    in_unit = min(bits, (_UNIT_BYTES // dtype.bytes).bit_length() - 1)
+    # Shuffles do not care what the bits mean, and not all targets shuffle small floats.
+    type_ = f"<{size} x i{8 * dtype.bytes}>"
+    texts = [w.assign(f"bitcast {row.typed} to {type_}") for row in rows]
+    for bit in (*reversed(range(in_unit)), *range(in_unit, bits)):
+        if bit < in_unit:
+            low, high = _unpacks(size, 1 << in_unit)
+        else:
+            low, high = _exchanges(size, 1 << in_unit)
+        for row in range(size):
+            if row >> bit & 1:
+                continue
+            pair = row | 1 << bit
+            operands = f"{type_} {texts[row]}, {type_} {texts[pair]}"
+            texts[row] = w.assign(f"shufflevector {operands}, {_mask(low)}")
+            texts[pair] = w.assign(f"shufflevector {operands}, {_mask(high)}")
+    back = llvm_type(dtype, size)
+    return [Value(w.assign(f"bitcast {type_} {text} to {back}"), dtype, size) for text in texts]
+
+
+def _unpacks(size: int, unit: int) -> tuple[list[int], list[int]]:
+    """Within each unit, the low (high) halves of two vectors, element by element in turn."""
+    low: list[int] = []
+    high: list[int] = []
+    for start in range(0, size, unit):
+        for place in range(unit // 2):
+            low += [start + place, size + start + place]
+            high += [start + unit // 2 + place, size + start + unit // 2 + place]
+    return low, high
+
+
+def _exchanges(size: int, unit: int) -> tuple[list[int], list[int]]:
+    """The even (odd) units of the first vector, then those of the second."""
+    even, odd = (
+        [
+            vector + start + place
+            for vector in (0, size)
+            for start in range(first, size, 2 * unit)
+            for place in range(unit)
+        ]
+        for first in (0, unit)
+    )
+    return even, odd
+
+
+def _mask(indices: list[int]) -> str:
+    return f"<{len(indices)} x i32> <" + ", ".join(f"i32 {i}" for i in indices) + ">"
+
+
+def emit_reduction(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    """``out combine= a[n]`` over all lanes of one vector, by halves."""
+    w = memory.w
+    (address,) = plan.operands
+    dim = _dim(plan, address)
+    lanes, dtype = instruction.sizes["n"], instruction.out.dtype
+    outer, memory.lanes = memory.lanes, Lanes(dim.var, lanes, lanes)
+    if address.buffer in memory.registers:
+        value = memory.slot(address)
+    else:
+        value = memory.load_at(memory.pointer(address, {}), address.buffer, lanes)
+    memory.lanes = outer
+    while lanes > 1:
+        lanes //= 2
+        halves: list[Value] = []
+        for start in (0, lanes):
+            mask = _mask(list(range(start, start + lanes)))
+            part = f"shufflevector {value.typed}, {value.type} poison, {mask}"
+            halves.append(Value(w.assign(part), dtype, lanes))
+        if lanes == 1:
+            first = f"extractelement <1 x {llvm_type(dtype)}>"
+            halves = [Value(w.assign(f"{first} {h.text}, i64 0"), dtype) for h in halves]
+        value = _combined(memory, instruction, *halves)
+    if plan.out.buffer in memory.registers:
+        old = memory.slot(plan.out)
+    else:
+        old = memory.load_at(memory.pointer(plan.out, {}), plan.out.buffer, 1)
+    memory.store(plan.out, _combined(memory, instruction, old, value), {})
+
+
+def _combined(memory: Memory, instruction: Instruction, a: Value, b: Value) -> Value:
+    """Both by the instruction's combiner, with the meaning that it has in expressions."""
+    assert instruction.combiner is not None
+    exprs = memory.exprs
+    x, y = var("reduced_a", a.dtype), var("reduced_b", b.dtype)
+    exprs.push()
+    exprs.variables[x], exprs.variables[y] = a, b
+    result = exprs.value(exprs.evaluate(binary(instruction.combiner, x, y), {}), a.dtype, a.lanes)
+    exprs.pop()
+    return result
