@@ -12,7 +12,7 @@ import pytest
 
 from schedule_cases import becomes, equal, matmul, memory, softmax
 from tilewright.engine.program import Code
-from tilewright.errors import ScheduleError, VerificationError
+from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import Compute, For, If, Kernel, LoopKind, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
@@ -200,7 +200,7 @@ def test_random_backward_data(seed: int) -> None:
     )
     kernel = tile(kernel, "main", {"oc": 2, **dict.fromkeys(taps, 1)} if "oc" in dims else {})
     for loop in sorted({s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For)}):
-        if r.random() < 0.3 and loop in (*taps, "oc_o"):
+        if r.random() < 0.3:
             kernel = partition(kernel, loop)
         elif r.random() < 0.3 and loop in taps:
             kernel = unroll(kernel, loop)
@@ -209,11 +209,6 @@ def test_random_backward_data(seed: int) -> None:
     assert guard(guarded, "main") is guarded
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=VerificationError,
-    reason="the simplifier turns s[4 + r | r < 1] into s[4 | r < 1]: r then seems to be reduced",
-)
 def test_partition_of_a_masked_output_keeps_its_dims() -> None:
     naive = parse_kernel(textwrap.dedent(ROW.replace("7", "5")))
     kernel = tile_and_fuse(split_dim(naive, "i", 2, "x", "r"), "store", {"x": 1})

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
-import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.interpret import run
-from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from staged import check_schedule
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.schedule import Schedule
@@ -80,33 +77,6 @@ def scheduled(op: Op, level: str = "avx512_bf16") -> Schedule:
     return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
 
 
-def filled(kernel: Kernel) -> dict[str, Any]:
-    """Memory for the parameters: small integers, so that sums are exact, in results too."""
-    generator = np.random.default_rng(0)
-    memory = {}
-    for param in kernel.params:
-        low = 0 if param.dtype.kind == "uint" else -4
-        values = generator.integers(low, 5, param.buffer.layout.extent)
-        memory[param.name] = values.astype(param.dtype.numpy)
-    return memory
-
-
-def results(kernel: Kernel, memory: dict[str, Any]) -> dict[str, Any]:
-    """What ``kernel`` leaves in its results, in float64."""
-    own = {p.name: memory[p.name].copy() for p in kernel.params}
-    run(kernel, own)
-    return {p.name: own[p.name].astype(np.float64) for p in kernel.params if p.access != "in"}
-
-
-def check_text(kernel: Kernel) -> Kernel:
-    """``kernel``, verified, after a round trip through its text."""
-    verify(kernel)
-    text = to_text(kernel)
-    again = parse_kernel(text)
-    assert to_text(again) == text
-    return again
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_stage_computes_the_same(name: str) -> None:
     check_stages(name, "avx512_bf16")
@@ -121,25 +91,7 @@ def test_stages_for_older_machines(name: str, level: str) -> None:
 
 
 def check_stages(name: str, level: str) -> None:
-    """Runs the packing kernels and each stage, all after a round trip through text."""
-    op = choose.resolve(CASES[name]())
-    schedule = scheduled(op, level)
-    naive = schedule.stages["naive"]
-    memory = filled(naive)
-    for pack in schedule.packs.values():
-        target = pack.params[-1].buffer
-        memory[target.name] = np.zeros(target.layout.extent, target.dtype.numpy)
-        again = check_text(pack)
-        run(again, {p.name: memory[p.name] for p in again.params})
-    expected = results(naive, memory)
-    tolerance = max(1e-6, *(p.dtype.epsilon for p in naive.params if p.access != "in"))
-    for stage, kernel in schedule.stages.items():
-        actual = results(check_text(kernel), memory)
-        assert actual.keys() == expected.keys()
-        for result, values in actual.items():
-            what = f"{result} after {stage}"
-            np.testing.assert_allclose(values, expected[result], tolerance, 1e-6, err_msg=what)
-    assert list(schedule.stages.values())[-1] is schedule.kernel
+    check_schedule(scheduled(choose.resolve(CASES[name]()), level))
 
 
 def test_an_intermediate_stage_that_changes_nothing_is_left_out() -> None:

@@ -116,9 +116,7 @@ def _across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
             name = f"{combiner}_across_{dtype}x{lanes}"
             out = Role("c", dtype)
             found.append(
-                Instruction(
-                    name, (("n", lanes),), out, (operand,), feature, "reduce", combiner
-                )
+                Instruction(name, (("n", lanes),), out, (operand,), feature, "reduce", combiner)
             )
     return tuple(found)
 

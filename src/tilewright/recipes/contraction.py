@@ -278,7 +278,7 @@ def _pack_b(
     """Lays B out in the order in which the register tile reads it."""
     view = main.operands[1].view
     used = [d for d, step in strides(main, view).items() if step != 0]
-    group = instruction.sizes.get("k", 1) if instruction is not None else 1
+    depth = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[1].dtype if instruction is not None else view.buffer.dtype
     width = -(-config.tile.get(config.lanes, 1) // vector) * vector
     rows = [d for d in used if d in config.tile and d != config.lanes]
@@ -287,10 +287,13 @@ def _pack_b(
     layout: list[tuple[str, int | None]] = [(d, None) for d in (*outer, *reduced)]
     layout += [(d, None) for d in used if d not in (*outer, *reduced)]
     layout += [(d, config.tile[d]) for d in rows]
-    if config.lanes in used:
-        layout.append((config.lanes, width))
-    if config.k and group > 1:
-        layout.append((config.k, group))
+    if instruction is not None and "m" in instruction.sizes:
+        # A tile: rows of neighbours in k for each lane.
+        group = instruction.operands[1].steps_of("k")[-1].size or 1
+        layout += [(config.k, depth // group), (config.lanes, vector), (config.k, group)]
+    else:
+        layout += [(config.lanes, width)] * (config.lanes in used)
+        layout += [(config.k, depth)] * (depth > 1)
     name = f"{view.buffer.name}_packed"
     kernel = promote(
         result.kernel,
@@ -302,8 +305,8 @@ def _pack_b(
         cast=wanted if wanted is not view.buffer.dtype else None,
         name=name,
     )
-    if config.k and extents(main)[config.k] % group:
-        whole = -(-extents(main)[config.k] // group) * group
+    if config.k and extents(main)[config.k] % depth:
+        whole = -(-extents(main)[config.k] // depth) * depth
         kernel = pad(kernel, MAIN, {config.k: whole})
     result.stage("packed", kernel)
     if prepack == view.buffer.name:
@@ -404,7 +407,21 @@ def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruct
     dims = {"n": config.lanes}
     if config.k:
         dims["k"] = config.k
+    if "m" in instruction.sizes:
+        dims["m"] = _rows(config)
     return tensorize(kernel, MAIN, instruction, dims)
+
+
+def _rows(config: ContractionConfig) -> str:
+    """The dim along the rows of a matrix instruction."""
+    rows = [dim for dim in config.tile if dim != config.lanes]
+    if len(rows) != 1:
+        raise ScheduleError(
+            f"the tile {dict(config.tile)} has no one dim for the rows of a matrix instruction",
+            where=f"config {config!r}",
+            cure=f"name {config.lanes!r} and one other dim of the result",
+        )
+    return rows[0]
 
 
 def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
@@ -41,6 +40,20 @@ class Transposition:
     along: str
     size: int
     instructions: tuple[str, ...]
+    blocked: str  # which of the two a layout cuts in blocks: "" for none
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """The loops over squares: inside, neighbours along one dim in blocks of the other, which
+        follow on one another in memory."""
+        both = (self.across, self.along)
+        return both if self.blocked != self.along else (self.along, self.across)
+
+    @property
+    def block(self) -> int:
+        """How far the inner loops over squares go: a few cache lines in as many rows, so that both
+        sides use the pages that they open. 0 where blocks are neighbours anyway."""
+        return 0 if self.blocked else 4 * self.size
 
 
 def run_of(compute: Compute, view: View) -> Run | None:
@@ -96,7 +109,9 @@ def transposition(kernel: Kernel, root: str, machine: Machine) -> Transposition 
         if all(run % size == 0 for run in runs):
             names = tuple(f"transpose_{type_}x{size}" for type_ in types)
             operands = tuple(name for name, _ in found)
-            return Transposition(operands, out.dim, along.pop(), size, names)
+            other = along.pop()
+            blocked = out.dim if out.size else other if any(mine.size for _, mine in found) else ""
+            return Transposition(operands, out.dim, other, size, names, blocked)
     return None
 
 
@@ -106,10 +121,15 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
     They take borders as they are, masked, so that nothing has to be split off yet.
     """
     compute = find_compute(kernel, root)
-    order = [d for d in memory_order(compute) if d not in (plan.across, plan.along)]
-    order += [plan.across, plan.along]
-    sizes = {d: plan.size if d in (plan.across, plan.along) else 1 for d in order}
-    kernel = tile(kernel, root, sizes, order)
+    others = [d for d in memory_order(compute) if d not in (plan.across, plan.along)]
+    sizes = dict.fromkeys(others, 1)
+    squares = dict.fromkeys(plan.order, plan.size)
+    if plan.block:
+        sizes |= dict.fromkeys(plan.order, plan.block)
+        kernel = tile(kernel, root, sizes, [*others, *plan.order])
+        kernel = tile(kernel, root, squares, plan.order)
+    else:
+        kernel = tile(kernel, root, sizes | squares, [*others, *plan.order])
     at = _innermost(kernel, root)
     for operand in plan.operands:
         kernel = promote(

@@ -50,9 +50,7 @@ def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Sched
     for root in _roots(result.kernel):
         plan = transposition(result.kernel, root, machine)
         if plan is not None:
-            result.stage(
-                f"transposed {root}", transposed(result.kernel, root, plan, machine)
-            )
+            result.stage(f"transposed {root}", transposed(result.kernel, root, plan, machine))
             result.stage(f"vectors {root}", vectorized(result.kernel, root, plan))
             continue
         result.stage(f"tiled {root}", _tiled(result.kernel, root, config))

@@ -12,7 +12,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Stmt, Store, View
 from tilewright.ir.visit import map_exprs, substitute, variables
 from tilewright.schedule.pad import within
-from tilewright.schedule.place import Place, dim_of, fresh, rewrite_placed
+from tilewright.schedule.place import Place, fresh, rewrite_placed
 from tilewright.schedule.tile import tile_extents
 from tilewright.schedule.transform import transform
 

@@ -156,7 +156,7 @@ class _Statements:
                 continue
             dims.append(dim if extent is dim.extent else Dim(dim.var, extent))
             inside = inside.loop(dim.var, extent)
-        out = self._view(_substituted(stmt.out, single), inside)
+        out = self._view(_substituted(stmt.out, single), inside, output=True)
         operands = tuple(
             self._operand(operand, _substituted(operand.view, single), inside)
             for operand in stmt.operands
@@ -172,14 +172,15 @@ class _Statements:
         new = self._view(view, facts)
         return operand if new is operand.view else Operand(operand.var, new)
 
-    def _view(self, view: View, facts: Facts) -> View:
+    def _view(self, view: View, facts: Facts, output: bool = False) -> View:
         mask = view.mask
         if mask is not None:
             mask = simplify(mask, facts, self.trace)
             if isinstance(mask, Const) and mask.value:
                 mask = None
-            else:
-                # Memory is not touched where the mask is false.
+            elif not output:
+                # Memory is not touched where the mask is false. An output keeps its index as it is:
+                # the dims in it are those that are not reduced, whatever the mask leaves of them.
                 facts = facts.assume(mask)
         index = self._exprs(view.index, facts)
         if mask is view.mask and all(map(_is, index, view.index)):

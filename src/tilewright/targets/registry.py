@@ -26,6 +26,7 @@ class Target(Protocol):
     @property
     def identity(self) -> str:
         """What code depends on: two targets of one identity make the same code."""
+
     @property
     def machine(self) -> Machine: ...
     @property

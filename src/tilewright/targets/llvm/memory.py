@@ -58,12 +58,18 @@ class Memory:
 
     # Addresses.
 
+    def unrolled(self, variable: Expr) -> int:
+        """The value that an unrolled loop's variable has now."""
+        assert isinstance(variable, Var)
+        value = self.exprs.variables[variable]
+        assert isinstance(value, int)
+        return value
+
     def constant_offset(self, address: Address) -> int | None:
         """The offset in elements that is known now; None when loose atoms are not."""
         offset = address.constant
         for variable, coefficient in address.unrolled:
-            value = self.exprs.variables[variable]  # type: ignore[index]
-            offset += coefficient * value  # type: ignore[operator]
+            offset += coefficient * self.unrolled(variable)
         for atom, coefficient in address.loose:
             value = self.exprs.evaluate(atom, {})
             if isinstance(value, Value):
@@ -77,7 +83,7 @@ class Memory:
         size = address.buffer.dtype.bytes
         offset = address.constant
         for variable, coefficient in address.unrolled:
-            offset += coefficient * self.exprs.variables[variable]  # type: ignore
+            offset += coefficient * self.unrolled(variable)
         if lane and self.lanes is not None:
             offset += lane * address.lane_coefficient(self.lanes.var)
         for atom, coefficient in address.loose:
@@ -114,7 +120,7 @@ class Memory:
         if mask is False:
             return self.exprs.value(0, node.type)
         stride = self.stride(address)
-        varying = mask is not None and mask.lanes > 1
+        varying = isinstance(mask, Value) and mask.lanes > 1
         if stride == 0 and not varying:
             return self._load_scalar(address, loads, mask)
         assert self.lanes is not None
@@ -144,7 +150,7 @@ class Memory:
             text = self.w.assign(f"shufflevector {operands}, <{lanes} x i32> <{mask}>")
         return Value(text, value.dtype, lanes)
 
-    def _mask(self, mask: Expr | None, loads: Loads) -> Value | None | bool:
+    def _mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
         """None: always; False: never; otherwise an i1 or a vector of them."""
         result: Result = True if mask is None else self.exprs.evaluate(mask, loads)
         if not isinstance(result, Value):
@@ -155,7 +161,7 @@ class Memory:
         text = self.w.assign(f"and {both.typed}, {self.predicate.text}")
         return Value(text, both.dtype, both.lanes)
 
-    def _load_scalar(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+    def _load_scalar(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         pointer = self.pointer(address, loads)
         if isinstance(mask, Value):
             pointer = self.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
@@ -167,7 +173,7 @@ class Memory:
         text = self.w.assign(f"load {type_}, ptr {pointer}, align {buffer.dtype.bytes}")
         return Value(text, buffer.dtype, lanes)
 
-    def _load_vector(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+    def _load_vector(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         assert self.lanes is not None
         pointer = self.pointer(address, loads)
         count, dtype = self.lanes.count, address.buffer.dtype
@@ -207,7 +213,7 @@ class Memory:
             return wide
         return Value(self.w.assign(f"and {wide.typed}, {tail.text}"), wide.dtype, count)
 
-    def _gather(self, address: Address, loads: Loads, mask: Value | None | bool) -> Value:
+    def _gather(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         """Lane by lane, which on today's x86 is as fast as its gather instruction."""
         assert self.lanes is not None
         dtype, count = address.buffer.dtype, self.lanes.count

@@ -67,9 +67,7 @@ def _extent(memory: Memory, dim: Dim) -> int:
 
 def _shifted(address: Address, dim: Var, position: int) -> Address:
     """``address`` at a position of one dim."""
-    return replace(
-        address, constant=address.constant + position * address.lane_coefficient(dim)
-    )
+    return replace(address, constant=address.constant + position * address.lane_coefficient(dim))
 
 
 def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
@@ -89,9 +87,7 @@ def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: i
     return memory.load_masked(pointer, address.buffer, memory.flags(mask), dtype.bytes)
 
 
-def _row_mask(
-    memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int
-) -> Value | bool:
+def _row_mask(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value | bool:
     condition = plan.stmt.operands[0].view.mask
     if condition is None:
         return True

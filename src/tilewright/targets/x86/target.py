@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
@@ -63,7 +63,7 @@ class X86Target:
         return Program(binary, [entry])
 
 
-@lru_cache(maxsize=None)
+@cache
 def x86_target(variant: str) -> X86Target:
     """``""`` for this machine, or a feature level such as ``avx2``."""
     if not variant:

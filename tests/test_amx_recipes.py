@@ -1,0 +1,85 @@
+"""Contractions by matrix instructions: asked for by a config, in the interpreter and as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import tilewright as tw
+from staged import check_schedule
+from tilewright.errors import ScheduleError
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import ContractionConfig
+from tilewright.targets.registry import find_target
+
+AMX = find_target("x86:amx")
+PRODUCT = ContractionConfig(
+    "tdpbf16ps", "n", {"m": 16, "n": 32}, ("n", "m"), {"k": 32}, ("k",), k="k"
+)
+CONVOLUTION = ContractionConfig(
+    "tdpbusd",
+    "oc",
+    {"ow": 9, "oc": 32},
+    ("oc", "oh", "ow"),
+    {"ic": 64},
+    ("kh", "kw", "ic"),
+    k="ic",
+    pack_a=True,
+)
+
+CASES: dict[str, tuple[Op, ContractionConfig]] = {
+    "product": (tw.matmul("40x64:64x48", dtype="bf16"), PRODUCT),
+    "tails everywhere": (
+        tw.matmul("37x50:50x43", dtype="bf16"),
+        replace(PRODUCT, tile={"m": 32, "n": 32}, step={"k": 64}, pack_a=True),
+    ),
+    "bytes": (
+        tw.matmul("40x128:128x48", dtype="u8:s8:s32"),
+        replace(PRODUCT, instruction="tdpbusd", step={"k": 64}),
+    ),
+    "convolution": (
+        tw.convolution("mb1ic70ih9oc40kh3ph1", dtype="u8:s8:s32", src="nhwc", dst="nhwc"),
+        CONVOLUTION,
+    ),
+    "convolution of bf16": (
+        tw.convolution(
+            "mb1ic32ih9oc40kh3ph1", dtype="bf16", src="nhwc", dst="nhwc", epilogue=[tw.relu()]
+        ),
+        replace(CONVOLUTION, instruction="tdpbf16ps", step={"ic": 32}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_matrix_instructions(name: str) -> None:
+    op, config = CASES[name]
+    op = choose.resolve(op)
+    schedule = choose.schedule(op, op.kernel(), AMX.machine, config)
+    check_schedule(schedule)
+    module = AMX.lower(schedule.kernel)
+    assert AMX.assemble(module).startswith(b"\x7fELF")
+    text = AMX.assembly(module)
+    found = {
+        word: len(re.findall(rf"^\t{word}\b", text, re.MULTILINE))
+        for word in (config.instruction, "tileloadd", "tilestored", "ldtilecfg")
+    }
+    assert found[config.instruction] >= 3
+    assert found["tileloadd"] == 3 * found["tilestored"] == 3 * found[config.instruction]
+    assert found["ldtilecfg"] >= 1
+
+
+def test_rows_of_tiles_need_a_dim() -> None:
+    config = replace(PRODUCT, tile={"n": 32})
+    with pytest.raises(ScheduleError, match=r"no one dim for the rows[^$]*name 'n' and one other"):
+        tw.compile(CASES["product"][0], target="x86:amx", config=config)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_compiled_kernel_shows_its_tiles() -> None:
+    op, config = CASES["product"]
+    kernel = tw.compile(op, target="x86:amx", config=repr(config), threads=1)
+    assert kernel.config == config
+    assert kernel.cost().mix["tdpbf16ps"] >= 3
