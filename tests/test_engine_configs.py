@@ -12,7 +12,10 @@ import pytest
 import tilewright as tw
 from compiled import check, inputs, small
 from tilewright.errors import ArgumentError, ScheduleError, UnsupportedError
+from tilewright.machines import x86
 from tilewright.recipes.config import ContractionConfig, StreamingConfig, parse_config
+from tilewright.targets.x86 import host
+from tilewright.targets.x86.assemble import host_features
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -63,16 +66,24 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "reduced lanes": ({"lanes": "ic"}, "lanes='ic' is no dim that this may name"),
     "lanes apart": ({"lanes": "ow"}, "'src' does not lie as 'fma_f32x16' takes it"),
     "tile": ({"tile": {"x": 3}}, "tile='x' is no dim that this may name"),
-    "tile of 0": ({"tile": {"oc": 0}}, "sizes are 1 or more"),
+    "tile of 0": ({"tile": {"oc": 0}}, r"tile=\{'oc': 0\} is not a dict of dims with sizes"),
+    "tile of a fraction": ({"tile": {"oc": 2.5}}, "with sizes, which are 1 or more"),
+    "no tile": ({"tile": None}, "tile=None is not a dict of dims"),
     "order": ({"order": ("x",)}, "order='x' is no dim that this may name"),
-    "order twice": ({"order": ("oc", "oc")}, "once"),
+    "order twice": ({"order": ("oc", "oc")}, r"\('oc', 'oc'\) is not a tuple of dims, each once"),
+    "order as text": ({"order": "oc"}, "order='oc' is not a tuple of dims"),
     "step": ({"step": {"oc": 4}}, "step='oc' is no dim that this may name"),
-    "step of 0": ({"step": {"ic": 0}}, "the size of 'ic' is 0[^$]*sizes are 1 or more"),
+    "step of 0": ({"step": {"ic": 0}}, "with sizes, which are 1 or more"),
+    "step of a fraction": ({"step": {"ic": 1.5}}, "step=.*1.5.* is not a dict of dims"),
     "reduce_order": ({"reduce_order": ("oc",)}, "reduce_order='oc' is no dim that this may name"),
     "k": ({"k": "x"}, "k='x' is no dim that this may name"),
     "k without a dot product": ({"k": "ic"}, "'fma_f32x16' and k='ic' do not go together"),
     "fuse": ({"fuse": (("a", "b", "c"),)}, "no compute has the dims 'a' and 'b'"),
     "fuse across a mask": ({"fuse": (("oh", "ow", "p"),)}, "'oh' and 'ow' do not fuse in the mask"),
+    "fuse of two": ({"fuse": (("oh", "ow"),)}, r"is not a tuple of \(outer, inner, new name\)"),
+    "split": ({"split": (("oh", 0),)}, r"split=.* is not a tuple of \(dim, factor\)"),
+    "pack_a": ({"pack_a": "oh"}, "pack_a='oh' is not True or False"),
+    "instruction of no name": ({"instruction": 5}, "instruction=5 is not a name in quotes"),
     "pack_b": ({"pack_b": False}, "'weights' does not lie as 'fma_f32x16' takes it"),
 }
 
@@ -84,6 +95,12 @@ def test_illegal_configs(name: str) -> None:
     assert isinstance(legal, ContractionConfig)
     with pytest.raises((ScheduleError, UnsupportedError), match=text):
         tw.compile(small(), target="x86:avx512_bf16", threads=1, config=replace(legal, **changes))
+
+
+@pytest.mark.parametrize("values", ["0", "-1", "'a'", "1.5", "None", "True", "8, unroll=0"])
+def test_illegal_streaming_configs(values: str) -> None:
+    with pytest.raises(ScheduleError, match=r"is not a whole number, 1 or more[^$]*cure: write"):
+        tw.compile(tw.pool("ic20ih9kh3"), config=f"StreamingConfig(vector={values})")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +142,7 @@ def test_levels(level: str, dtype: str) -> None:
     registers = {"sse42": "xmm", "avx2": "ymm"}.get(level, "zmm")
     text = kernel.source("asm")
     assert f"%{registers}0" in text
+    assert "fmaf" not in text  # a call for each element, where there is no FMA
     assert not any(wider in text for wider in ("ymm", "zmm") if wider > registers)
 
 
@@ -142,6 +160,22 @@ def test_code_for_other_machines_is_made_but_not_run(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=why):
         streaming.bind(src=np.zeros(40, np.float32))()
     assert (kernel.export(tmp_path / "out") / "conv_fwd_b.o").stat().st_size > 0
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tiles_are_used_only_where_the_system_allows_them(
+    allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = ",".join(f"+{feature}" for feature in x86.machine("amx").features)
+    monkeypatch.setattr(host, "host_features", lambda: features)
+    monkeypatch.setattr(host, "_allow_tiles", lambda: allowed)
+    found = host.host.__wrapped__()  # which is remembered otherwise
+    assert found.name == ("x86-amx" if allowed else "x86-avx512_bf16")
+
+
+def test_asking_for_tiles() -> None:
+    has = "+amx-tile" in host_features().split(",")
+    assert host._allow_tiles() <= has
 
 
 def test_unknown_targets() -> None:

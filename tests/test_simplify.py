@@ -15,6 +15,7 @@ from tilewright.facts import Facts
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import (
+    Const,
     Expr,
     Load,
     binary,

@@ -8,7 +8,7 @@ from tilewright.layout.tags import ANY
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.problems import ConvProblem, PoolProblem
-from tilewright.recipes import contraction, streaming
+from tilewright.recipes import choices, contraction, streaming
 from tilewright.recipes.config import Config, ContractionConfig, StreamingConfig
 from tilewright.recipes.schedule import Schedule
 
@@ -47,11 +47,11 @@ def prepacked(op: Op) -> str | None:
 def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, Schedule]:
     """The first of the default configs for ``kernel``, the naive kernel of ``op``, that is legal,
     and the schedule that it gives."""
-    if not contraction.is_contraction(kernel):
+    if not choices.is_contraction(kernel):
         config = streaming.choose(kernel, machine)
         return config, streaming.schedule(kernel, machine, config)
     refusal: ScheduleError | None = None
-    for candidate in contraction.candidates(kernel, machine, prepacked(op)):
+    for candidate in choices.candidates(kernel, machine, prepacked(op)):
         try:
             return candidate, schedule(op, kernel, machine, candidate)
         except ScheduleError as error:
@@ -63,7 +63,7 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, Schedule]:
 def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> Schedule:
     """Schedules ``kernel``, the naive kernel of ``op``. Raises `ScheduleError`."""
     if isinstance(config, ContractionConfig):
-        if not contraction.is_contraction(kernel):
+        if not choices.is_contraction(kernel):
             raise ScheduleError(
                 f"{op.kind} is no contraction",
                 where=f"config {config!r}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from tilewright.errors import ScheduleError
 
@@ -37,6 +38,9 @@ class ContractionConfig:
     pack_a: bool = False
     pack_b: bool = True
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     def __hash__(self) -> int:
         return hash(repr(self))
 
@@ -49,12 +53,65 @@ class StreamingConfig:
     vector: int
     unroll: int = 1
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 Config = ContractionConfig | StreamingConfig
 CONFIGS: dict[str, type[ContractionConfig] | type[StreamingConfig]] = {
     "ContractionConfig": ContractionConfig,
     "StreamingConfig": StreamingConfig,
 }
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_names(value: Any) -> bool:
+    texts = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+    return texts and len(set(value)) == len(value)
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and _is_size(size) for name, size in value.items()
+    )
+
+
+def _is_splits(value: Any) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and _is_sizes(dict([pair])) for pair in value
+    )
+
+
+def _is_fusions(value: Any) -> bool:
+    return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
+
+
+# By the type of the field: what a value is, and whether it is that.
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a name in quotes", lambda value: isinstance(value, str)),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "int": ("a whole number, 1 or more", _is_size),
+    "Mapping[str, int]": ("a dict of dims with sizes, which are 1 or more", _is_sizes),
+    "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
+    "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
+    "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),
+}
+
+
+def _check(config: Config) -> None:
+    """Refuses a value of another form than its field has: configs come from texts and files."""
+    for each in fields(config):
+        form, holds = _FORMS[str(each.type)]
+        value = getattr(config, each.name)
+        if not holds(value):
+            raise ScheduleError(
+                f"{each.name}={value!r} is not {form}",
+                where=f"config {type(config).__name__}",
+                cure=f"write {each.name} as {form}",
+            )
 
 
 def parse_config(text: str) -> Config:

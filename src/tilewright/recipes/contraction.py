@@ -1,17 +1,19 @@
 """Convolution and matmul on a CPU: the schedule, step by step.
 
-naive -> fused (dims made one) -> copied (A, where its type or its order asks for it) -> packed (B laid out in the order it is read, where it may be split
-off as a kernel of its own) -> tiled (a register tile of C, then steps of the reduction)
--> partitioned (borders split off,
-taps in the padding skipped) -> tensorized (multiply-adds become instructions) -> lowered (the rest
-becomes vector loops) -> parallel
+naive
+-> fused, split (dims made one, or two)
+-> copied (A, where its type or its order asks for it)
+-> packed, hoisted (B laid out in the order it is read, in a kernel of its own where that may be)
+-> tiled (a register tile of C, then steps of the reduction)
+-> partitioned (borders split off, taps in the padding skipped)
+-> tensorized (multiply-adds become instructions)
+-> lowered (the rest becomes vector loops)
+-> parallel
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -21,11 +23,10 @@ from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk, walk
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import Shape, default_config, lanes_of, shape_of
-from tilewright.recipes.roles import extents, find_compute, has_compute, roles, strides
+from tilewright.recipes.reshaping import fused, split_dims
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
 from tilewright.recipes.schedule import Schedule
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost
-from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
@@ -33,173 +34,13 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.promote import promote
-from tilewright.schedule.split import split_dim
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
 
-MAIN, RESULT = "main", "epilogue"
 # Positions whose loops stay loops.
 _POSITIONS = frozenset({"id", "ih", "iw"})
-
-
-def is_contraction(kernel: Kernel) -> bool:
-    """Whether the kernel's main compute is a sum of products."""
-    if not has_compute(kernel, MAIN):
-        return False
-    main = find_compute(kernel, MAIN)
-    if main.combiner != "add" or len(main.operands) < 2:
-        return False
-    sizes, parts = extents(main), roles(main)
-    # One multiplication, or one result, leaves nothing to tile.
-    return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
-
-
-def candidates(
-    kernel: Kernel, machine: Machine, prepack: str | None
-) -> tuple[ContractionConfig, ...]:
-    """Configs in the order in which they should be tried: the model's choice, then plain vector
-    code, which takes operands as they lie. ``prepack`` names the argument that may be packed
-    beforehand."""
-    kernel = drop_unit_dims(kernel)
-    fuse = _fusable(kernel)
-    kernel = _fused(kernel, fuse)
-    split = _strided(find_compute(kernel, MAIN))
-    kernel = _split(kernel, split)
-    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
-    shape = shape_of(main, out)
-    vector = machine.lanes(main.out.buffer.dtype)
-    lanes = lanes_of(shape, vector)
-    ready = prepack == main.operands[1].view.buffer.name
-    plain = default_config(
-        shape, machine, None, lanes, vector, fuse=fuse, split=split, pack_b=ready
-    )
-    choice = choose_instruction(main, machine, shape, lanes, vector)
-    if choice is None:
-        return (plain,)
-    chosen = default_config(
-        shape,
-        machine,
-        choice.instruction,
-        lanes,
-        vector,
-        fuse=fuse,
-        split=split,
-        k=choice.k,
-        pack_a=choice.pack_a,
-        pack_b=ready or _wants_packing(main, choice.instruction, lanes),
-    )
-    return (chosen, plain)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An instruction, the reduced dim that it adds up ("" for none), and whether A has to be copied
-    for it."""
-
-    instruction: Instruction
-    k: str
-    pack_a: bool
-
-
-def choose_instruction(
-    main: Compute, machine: Machine, shape: Shape, lanes: str, vector: int
-) -> Choice | None:
-    """The multiply-add for ``main`` with ``lanes`` across its lanes; None where operands lie so that
-    no instruction can take them. B can always be packed, A can be copied where that is a box."""
-    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
-    total = main.out.buffer.dtype
-    step = shape.a.get(lanes)
-    if step not in (0, 1):
-        return None
-    for candidate in machine.products(total, a, b):
-        group = candidate.sizes.get("k", 1)
-        if "m" in candidate.sizes or candidate.sizes["n"] != vector or group == 1 or step != 0:
-            continue
-        near = _neighbours(main, shape, group)
-        if near is not None:
-            return Choice(candidate, near, pack_a=False)
-        own = _own_dims(main, shape)
-        if own:
-            return Choice(candidate, own[0], pack_a=True)
-    form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
-    for candidate in machine.products(total, total, total):
-        if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
-            return Choice(candidate, "", pack_a=a is not total)
-    return None
-
-
-def _neighbours(main: Compute, shape: Shape, group: int) -> str | None:
-    """A reduced dim whose neighbours lie side by side in A, in whole groups and without a mask."""
-    mask = main.operands[0].view.mask
-    masked = {v.name for v in variables(mask)} if mask is not None else set()
-    for dim in shape.roles.k:
-        if shape.a.get(dim) == 1 and dim not in masked and shape.sizes[dim] % group == 0:
-            return dim
-    return None
-
-
-def _own_dims(main: Compute, shape: Shape) -> list[str]:
-    """The reduced dims that alone index a dim of A (channels), the longest first: a copy of A can
-    hold them innermost."""
-    alone = {i.name for i in main.operands[0].view.index if isinstance(i, Var)}
-    return sorted((d for d in shape.roles.k if d in alone), key=lambda d: -shape.sizes[d])
-
-
-def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
-    """Whether B lies otherwise than the instruction takes it."""
-    b = main.operands[1].view
-    if "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype:
-        return True
-    return strides(main, b).get(lanes) not in (0, 1)
-
-
-def _fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
-    """Neighbouring dims that can be one: positions of a 1x1 convolution, and the like."""
-    found: list[tuple[str, str, str]] = []
-    changed = True
-    while changed:
-        changed = False
-        main = find_compute(kernel, MAIN)
-        parts = roles(main)
-        for part in (parts.m, parts.n, parts.k, parts.batch):
-            for outer, inner in pairwise(part):
-                name = f"{outer}_{inner}"
-                try:
-                    kernel = fuse_dims(kernel, outer, inner, name)
-                except ScheduleError:
-                    continue
-                found.append((outer, inner, name))
-                changed = True
-                break
-            if changed:
-                break
-    return tuple(found)
-
-
-def _strided(main: Compute) -> tuple[tuple[str, int], ...]:
-    """The innermost position whose neighbours belong to different taps, as where a stride divides:
-    split by the stride, all positions of a remainder share theirs."""
-    found: list[tuple[str, int]] = []
-    for condition in conjuncts(main.operands[0].view.mask):
-        for node in walk(condition):
-            if isinstance(node, Binary) and node.op == "mod" and isinstance(node.b, Const):
-                names = {v.name for v in variables(node.a)} & set(roles(main).m)
-                found += [(name, int(node.b.value)) for name in names]
-    return tuple(sorted(found, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
-
-
-def _split(kernel: Kernel, split: tuple[tuple[str, int], ...]) -> Kernel:
-    for dim, factor in split:
-        kernel = split_dim(kernel, dim, factor, f"{dim}_q", f"{dim}_r")
-    return kernel
-
-
-def _fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
-    for outer, inner, name in fuse:
-        kernel = fuse_dims(kernel, outer, inner, name)
-    return kernel
 
 
 def schedule(
@@ -210,8 +51,8 @@ def schedule(
     result.stage("naive", kernel)
     instruction = machine.instruction(config.instruction) if config.instruction else None
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
-    result.stage("fused", _fused(drop_unit_dims(kernel), config.fuse))
-    result.stage("split", _split(result.kernel, config.split))
+    result.stage("fused", fused(drop_unit_dims(kernel), config.fuse))
+    result.stage("split", split_dims(result.kernel, config.split))
     main = find_compute(result.kernel, MAIN)
     _check(config, main, instruction)
     if config.pack_a:
@@ -357,9 +198,9 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
     sizes = extents(main)
     for dim in (*config.order, *config.reduce_order):
         loop = _loop_name(dim, config, sizes)
-        if loop is not None and any(each.var.name == loop for each in _loops(kernel)):
-            if config.tile.get(dim, config.step.get(dim, 1)) > 1:
-                kernel = partition(kernel, loop)
+        tiled = config.tile.get(dim, config.step.get(dim, 1)) > 1
+        if tiled and loop is not None and any(each.var.name == loop for each in _loops(kernel)):
+            kernel = partition(kernel, loop)
     for dim in config.reduce_order:
         loop = _loop_name(dim, config, sizes)
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):

@@ -6,12 +6,12 @@ into registers in the result's order) -> vectors (borders split off, and the res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Allocate, Compute, For, Kernel, View
+from tilewright.ir.stmt import Allocate, Compute, For, Kernel, Operand, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
@@ -35,11 +35,10 @@ class Transposition:
     """Which operands come in through transposes of ``size`` rows: those contiguous along ``along``,
     where the result is contiguous along ``across``."""
 
-    operands: tuple[str, ...]
+    operands: Mapping[str, str]  # the instruction for each
     across: str
     along: str
     size: int
-    instructions: tuple[str, ...]
     blocked: str  # which of the two a layout cuts in blocks: "" for none
 
     @property
@@ -86,32 +85,29 @@ def transposition(kernel: Kernel, root: str, machine: Machine) -> Transposition 
     """How the operands of ``root`` that lie in another order are transposed; None if none are."""
     compute = find_compute(kernel, root)
     allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    if any(operand.view.buffer in allocated for operand in compute.operands):
+        return None
     out = run_of(compute, compute.out)
     if out is None or compute.out.mask is not None or compute.combiner is not None:
         return None
-    found: list[tuple[str, Run]] = []
+    found: list[tuple[Operand, Run]] = []
     for operand in compute.operands:
-        view = operand.view
-        mine = run_of(compute, view)
-        reads = frozenset[Var]().union(*(variables(i) for i in view.index))
-        if view.buffer in allocated:
-            return None
-        if mine is None or mine.dim == out.dim or out.dim not in {v.name for v in reads}:
-            continue
-        found.append((operand.var.name, mine))
-    along = {mine.dim for _, mine in found}
-    if len(along) != 1:
+        mine = run_of(compute, operand.view)
+        used = {v.name for index in operand.view.index for v in variables(index)}
+        if mine is not None and mine.dim != out.dim and out.dim in used:
+            found.append((operand, mine))
+    if len({mine.dim for _, mine in found}) != 1:
         return None
-    types = [o.var.type for o in compute.operands if o.var.name in {name for name, _ in found}]
+    along = found[0][1].dim
+    by_size = [
+        {i.sizes["n"]: i.name for i in machine.transposes(operand.var.type)} for operand, _ in found
+    ]
     runs = [out.size, *(mine.size for _, mine in found)]
-    for instruction in machine.transposes(types[0]):
-        size = instruction.sizes["n"]
+    for size in sorted(set.intersection(*(set(each) for each in by_size)), reverse=True):
         if all(run % size == 0 for run in runs):
-            names = tuple(f"transpose_{type_}x{size}" for type_ in types)
-            operands = tuple(name for name, _ in found)
-            other = along.pop()
-            blocked = out.dim if out.size else other if any(mine.size for _, mine in found) else ""
-            return Transposition(operands, out.dim, other, size, names, blocked)
+            instructions = {o.var.name: n[size] for (o, _), n in zip(found, by_size, strict=True)}
+            blocked = out.dim if out.size else along if any(runs) else ""
+            return Transposition(instructions, out.dim, along, size, blocked)
     return None
 
 
@@ -131,7 +127,9 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
     else:
         kernel = tile(kernel, root, sizes | squares, [*others, *plan.order])
     at = _innermost(kernel, root)
-    for operand in plan.operands:
+    dims = {"m": plan.along, "n": plan.across}
+    for operand, instruction in plan.operands.items():
+        before = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
         kernel = promote(
             kernel,
             root,
@@ -141,9 +139,8 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
         )
-    dims = {"m": plan.along, "n": plan.across}
-    for operand, name in zip(plan.operands, plan.instructions, strict=True):
-        kernel = tensorize(kernel, f"{operand}_pack", machine.instruction(name), dims)
+        (copy,) = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)} - before
+        kernel = tensorize(kernel, copy, machine.instruction(instruction), dims)
     return kernel
 
 

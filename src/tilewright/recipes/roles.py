@@ -12,6 +12,9 @@ from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.simplify import simplify
 
+# The names that ops give the reduction and the compute that stores its result.
+MAIN, RESULT = "main", "epilogue"
+
 
 @dataclass(frozen=True)
 class Roles:

@@ -78,7 +78,7 @@ class Statements:
             return
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
-                f"the scratch buffer {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
+                f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
                 cure=f"choose tiles that need at most {STACK_LIMIT} bytes",
             )
         type_ = scalar_type(buffer.dtype)
@@ -143,8 +143,8 @@ class Statements:
     def _known(self, extent: object, plan: ForPlan) -> int:
         if isinstance(extent, Value) or not isinstance(extent, int):
             raise CompilationError(
-                f"the {plan.stmt.kind.value} loop over {plan.stmt.var.name!r} has an extent that is "
-                f"not constant: {plan.stmt.extent!r}",
+                f"the {plan.stmt.kind.value} loop over {plan.stmt.var.name!r} has an extent that "
+                f"is not constant: {plan.stmt.extent!r}",
                 cure="partition the loop around it, or make it serial",
             )
         return extent
@@ -275,7 +275,7 @@ class Statements:
             self._branch(plan, condition)
 
     def _tail(self, plan: IfPlan) -> int | None:
-        """How many lanes run, where the condition is known for each and holds for the first ones."""
+        """How many lanes run, where the condition is known for each and holds for the first."""
         lanes, variables = self.memory.lanes, self.exprs.variables
         if lanes is None or plan.orelse or plan.loads or self.memory.predicate is not None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from tilewright.targets.x86.assemble import host_features
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+# Linux, arch/x86/include/uapi/asm/prctl.h, and the state component of tile data.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _ASSUMED = {1: 32 * 2**10, 2: 2**20, 3: 16 * 2**20}
 
 
@@ -20,6 +23,8 @@ _ASSUMED = {1: 32 * 2**10, 2: 2**20, 3: 16 * 2**20}
 def host() -> Machine:
     """The machine that this process runs on: the highest level whose features it has."""
     has = {f[1:] for f in host_features().split(",") if f.startswith("+")}
+    if "amx-tile" in has and not _allow_tiles():
+        has = {feature for feature in has if not feature.startswith("amx")}
     for level in reversed(x86.LEVELS):
         found = x86.machine(level, len(os.sched_getaffinity(0)), _cache_sizes())
         if found.features <= has:
@@ -28,6 +33,12 @@ def host() -> Machine:
         "this processor is older than the oldest x86-64 that has kernels",
         cure="it needs " + ", ".join(sorted(x86.machine(x86.LEVELS[0]).features)),
     )
+
+
+def _allow_tiles() -> bool:
+    """Asks the system for tile registers, which a process may use only then; whether it agrees."""
+    libc = ctypes.CDLL(None)
+    return bool(libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def _cache_sizes() -> tuple[int, ...]:

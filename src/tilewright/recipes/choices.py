@@ -1,0 +1,135 @@
+"""What a contraction on a CPU may be: configs in the order in which they should be tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import variables
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.model import Shape, default_config, lanes_of, shape_of
+from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
+from tilewright.recipes.roles import (
+    MAIN,
+    RESULT,
+    extents,
+    find_compute,
+    has_compute,
+    roles,
+    strides,
+)
+from tilewright.schedule.unit import drop_unit_dims
+
+
+def is_contraction(kernel: Kernel) -> bool:
+    """Whether the kernel's main compute is a sum of products."""
+    if not has_compute(kernel, MAIN):
+        return False
+    main = find_compute(kernel, MAIN)
+    if main.combiner != "add" or len(main.operands) < 2:
+        return False
+    sizes, parts = extents(main), roles(main)
+    # One multiplication, or one result, leaves nothing to tile.
+    return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
+
+
+def candidates(
+    kernel: Kernel, machine: Machine, prepack: str | None
+) -> tuple[ContractionConfig, ...]:
+    """Configs in the order in which they should be tried: the model's choice, then plain vector
+    code, which takes operands as they lie. ``prepack`` names the argument that may be packed
+    beforehand."""
+    kernel = drop_unit_dims(kernel)
+    fuse = fusable(kernel)
+    kernel = fused(kernel, fuse)
+    split = strided(find_compute(kernel, MAIN))
+    kernel = split_dims(kernel, split)
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    shape = shape_of(main, out)
+    vector = machine.lanes(main.out.buffer.dtype)
+    lanes = lanes_of(shape, vector)
+    ready = prepack == main.operands[1].view.buffer.name
+    plain = default_config(
+        shape, machine, None, lanes, vector, fuse=fuse, split=split, pack_b=ready
+    )
+    choice = choose_instruction(main, machine, shape, lanes, vector)
+    if choice is None:
+        return (plain,)
+    chosen = default_config(
+        shape,
+        machine,
+        choice.instruction,
+        lanes,
+        vector,
+        fuse=fuse,
+        split=split,
+        k=choice.k,
+        pack_a=choice.pack_a,
+        pack_b=ready or _wants_packing(main, choice.instruction, lanes),
+    )
+    return (chosen, plain)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An instruction, the reduced dim that it adds up ("" for none), and whether A has to be copied
+    for it."""
+
+    instruction: Instruction
+    k: str
+    pack_a: bool
+
+
+def choose_instruction(
+    main: Compute, machine: Machine, shape: Shape, lanes: str, vector: int
+) -> Choice | None:
+    """The multiply-add for ``main`` with ``lanes`` across its lanes; None where no instruction can
+    take the operands. B can always be packed, A can be copied where what is read is a box."""
+    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
+    total = main.out.buffer.dtype
+    step = shape.a.get(lanes)
+    if step not in (0, 1):
+        return None
+    for candidate in machine.products(total, a, b):
+        group = candidate.sizes.get("k", 1)
+        if "m" in candidate.sizes or candidate.sizes["n"] != vector or group == 1 or step != 0:
+            continue
+        near = _neighbours(main, shape, group)
+        if near is not None:
+            return Choice(candidate, near, pack_a=False)
+        own = _own_dims(main, shape)
+        if own:
+            return Choice(candidate, own[0], pack_a=True)
+    form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
+    for candidate in machine.products(total, total, total):
+        if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
+            return Choice(candidate, "", pack_a=a is not total)
+    return None
+
+
+def _neighbours(main: Compute, shape: Shape, group: int) -> str | None:
+    """A reduced dim whose neighbours lie side by side in A, in whole groups and without a mask."""
+    mask = main.operands[0].view.mask
+    masked = {v.name for v in variables(mask)} if mask is not None else set()
+    for dim in shape.roles.k:
+        if shape.a.get(dim) == 1 and dim not in masked and shape.sizes[dim] % group == 0:
+            return dim
+    return None
+
+
+def _own_dims(main: Compute, shape: Shape) -> list[str]:
+    """The reduced dims that alone index a dim of A (channels), the longest first: a copy of A can
+    hold them innermost."""
+    alone = {i.name for i in main.operands[0].view.index if isinstance(i, Var)}
+    return sorted((d for d in shape.roles.k if d in alone), key=lambda d: -shape.sizes[d])
+
+
+def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
+    """Whether B lies otherwise than the instruction takes it."""
+    b = main.operands[1].view
+    if "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype:
+        return True
+    return strides(main, b).get(lanes) not in (0, 1)
