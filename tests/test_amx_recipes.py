@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Op, ContractionConfig]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_matrix_instructions(name: str) -> None:
     op, config = CASES[name]
-    op = choose.resolve(op)
+    op = op.resolved()
     schedule = choose.schedule(op, op.kernel(), AMX.machine, config)
     check_schedule(schedule)
     module = AMX.lower(schedule.kernel)

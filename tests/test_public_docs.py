@@ -184,11 +184,9 @@ _STAGE = re.compile(
 @cache
 def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     """The stages and the packing kernels of the convolution that the documents walk through."""
-    op = choose.resolve(
-        tw.convolution(
-            "mb1ic16ih14oc32kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
-        )
-    )
+    op = tw.convolution(
+        "mb1ic16ih14oc32kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
+    ).resolved()
     _, schedule = choose.choose(op, op.kernel(), x86.machine("avx512", cores=2))
     return schedule.stages, schedule.packs
 

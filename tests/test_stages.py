@@ -91,9 +91,9 @@ def test_stages_for_older_machines(name: str, level: str) -> None:
 
 
 def check_stages(name: str, level: str) -> None:
-    check_schedule(scheduled(choose.resolve(CASES[name]()), level))
+    check_schedule(scheduled(CASES[name]().resolved(), level))
 
 
 def test_an_intermediate_stage_that_changes_nothing_is_left_out() -> None:
-    stages = list(scheduled(choose.resolve(tw.reorder("3x5"))).stages.values())
+    stages = list(scheduled(tw.reorder("3x5").resolved()).stages.values())
     assert all(a is not b for a, b in pairwise(stages))

@@ -1,15 +1,17 @@
 """Tilewright: a tensor-kernel compiler and runtime.
 
-import tilewright as tw
+    import tilewright as tw
 
-op = tw.convolution("ic64ih56oc64oh56kh3ph1", epilogue=[tw.bias(), tw.relu()])
-kernel = tw.compile(op, target="x86")
-packed = kernel.pack("weights", w)
-y = kernel(src=x, weights=packed, bias=b)
+    op = tw.convolution("ic64ih56oc64oh56kh3ph1", epilogue=[tw.bias(), tw.relu()])
+    kernel = tw.compile(op, target="x86")
+    packed = kernel.pack("weights", w)
+    y = kernel(src=x, weights=packed, bias=b)
 """
 
-from tilewright.engine import CompiledKernel, Packed
-from tilewright.engine import compile_op as compile
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from tilewright.errors import TilewrightError
 from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
 from tilewright.ops.epilogue_elements import (
@@ -26,6 +28,11 @@ from tilewright.ops.epilogue_elements import (
     unary,
     zero_point,
 )
+
+if TYPE_CHECKING:
+    from tilewright.engine import CompiledKernel, Packed
+    from tilewright.ops.op import Op
+    from tilewright.recipes.config import Config
 
 __all__ = [
     "CompiledKernel",
@@ -52,3 +59,30 @@ __all__ = [
     "zero_point",
 ]
 __version__ = "0.1.0"
+
+
+def compile(
+    op: Op,
+    target: str = "x86",
+    threads: int | None = None,
+    config: Config | str | None = None,
+) -> CompiledKernel:
+    """Compiles ``op`` for ``target``, or takes the code from the caches in memory and on disk.
+
+    ``target`` is a family, or a family and a variant (``"x86:avx2"``). ``threads`` run the kernel
+    (default: all cores). ``config`` overrides the model's choice: a config object, or its text.
+
+    Raises `UnsupportedError`, `ScheduleError` or `ArgumentError`.
+    """
+    # LLVM and the schedules load with the first kernel: describing ops needs neither.
+    from tilewright.engine import compile_op
+
+    return compile_op(op, target, threads, config)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("CompiledKernel", "Packed"):
+        from tilewright import engine
+
+        return getattr(engine, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,7 +45,7 @@ def compile_op(
     if not isinstance(threads, int) or threads < 1:
         raise ArgumentError(f"threads is {threads!r}", cure="pass a whole number, 1 or more")
     where = find_target(target)
-    op = choose.resolve(op)
+    op = op.resolved()
     if isinstance(config, str):
         config = parse_config(config)
     parts = (generator_identity(), repr(op), where.identity, repr(config))

@@ -30,6 +30,9 @@ from tilewright.ops.attributes import Attributes
 from tilewright.ops.domain import padding_fills
 from tilewright.problems import Direction, Problem, Shape
 
+# Dims from the outermost in memory to the innermost, for ``any``.
+_MEMORY_ORDER = "ndhwigoc"
+
 # A tag, strides in elements, or a layout.
 LayoutSpec = str | tuple[int, ...] | Layout
 
@@ -128,6 +131,21 @@ class Op(ABC):
     def with_layouts(self, **layouts: LayoutSpec) -> Self:
         """The same op with other layouts for the named tensors."""
         return replace(self, layouts=tuple((dict(self.layouts) | layouts).items()))
+
+    def resolved(self) -> Self:
+        """The same op with a layout for each ``any`` whose tensor has named dims: channels last, and
+        results that are weights with their outputs innermost.
+
+        Weights that are only read stay ``any``: they may be packed before the kernel runs.
+        """
+        chosen = {
+            tensor.name: "".join(sorted(tensor.letters, key=_MEMORY_ORDER.index))
+            for tensor in self.tensors
+            if tensor.letters is not None and set(tensor.letters) <= set(_MEMORY_ORDER)
+            and self.layout_of(tensor.name) == ANY
+            and not (tensor.name == "weights" and tensor.access == "in")
+        }
+        return self.with_layouts(**chosen) if chosen else self
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:

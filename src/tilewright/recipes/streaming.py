@@ -24,6 +24,7 @@ from tilewright.recipes.reordering import (
     transposition,
     vectorized,
 )
+from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.roles import find_compute, strides
 from tilewright.recipes.schedule import Schedule
 from tilewright.schedule.collapse import fuse_dims
@@ -52,6 +53,11 @@ def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Sched
         if plan is not None:
             result.stage(f"transposed {root}", transposed(result.kernel, root, plan, machine))
             result.stage(f"vectors {root}", vectorized(result.kernel, root, plan))
+            continue
+        wide = reduced_run(result.kernel, root, machine)
+        if wide is not None:
+            result.stage(f"tiled {root}", point_by_point(result.kernel, root))
+            result.stage(f"widened {root}", widened(result.kernel, wide, machine, config.unroll))
             continue
         result.stage(f"tiled {root}", _tiled(result.kernel, root, config))
     result.stage("lowered", lower_rest(result.kernel, config.vector))
