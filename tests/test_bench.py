@@ -22,7 +22,6 @@ from tilewright.dtypes import bf16, f32, f64, s8, u8
 from tilewright.engine import compile_op
 from tilewright.errors import UnsupportedError
 from tilewright.problems import Direction, Unary, parse
-from tilewright.recipes.choose import resolve
 from tilewright.testing.case import Case
 
 PEAKS = Peaks(
@@ -183,7 +182,7 @@ def test_padding_that_pytorch_has() -> None:
     ],
 )
 def test_peers(case: Case, names: list[str]) -> None:
-    op = resolve(case.op())
+    op = case.op().resolved()
     peers = find_peers(op, threads=1)
     assert list(peers) == names
     result = next(t for t in op.tensors if t.access != "in")

@@ -31,6 +31,7 @@ from tilewright.ops.epilogue_elements import (
 
 if TYPE_CHECKING:
     from tilewright.engine import CompiledKernel, Packed
+    from tilewright.engine.trace import Trace
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
 
@@ -66,18 +67,20 @@ def compile(
     target: str = "x86",
     threads: int | None = None,
     config: Config | str | None = None,
+    trace: Trace | None = None,
 ) -> CompiledKernel:
     """Compiles ``op`` for ``target``, or takes the code from the caches in memory and on disk.
 
     ``target`` is a family, or a family and a variant (``"x86:avx2"``). ``threads`` run the kernel
     (default: all cores). ``config`` overrides the model's choice: a config object, or its text.
+    ``trace`` records what every stage and pass did.
 
     Raises `UnsupportedError`, `ScheduleError` or `ArgumentError`.
     """
     # LLVM and the schedules load with the first kernel: describing ops needs neither.
     from tilewright.engine import compile_op
 
-    return compile_op(op, target, threads, config)
+    return compile_op(op, target, threads, config, trace)
 
 
 def __getattr__(name: str) -> Any:

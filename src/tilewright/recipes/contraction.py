@@ -100,6 +100,17 @@ def _check(config: ContractionConfig, main: Compute, instruction: Instruction | 
                     why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
                     cure="choose one of " + ", ".join(sorted(allowed)),
                 )
+    for what, chosen in (("tile", config.tile), ("step", config.step)):
+        for name, size in chosen.items():
+            # A dot product's dim is padded to whole groups, which a step may take in.
+            longest = dims[name] + (64 if name == config.k else 0)
+            if not 1 <= size <= longest:
+                raise ScheduleError(
+                    f"{what}={{{name!r}: {size}}} is not a part of the dim",
+                    where=f"config {config!r}",
+                    why=f"{name} has {dims[name]} elements",
+                    cure=f"choose 1 to {dims[name]}",
+                )
     if (instruction is not None and "k" in instruction.sizes) != bool(config.k):
         raise ScheduleError(
             f"the instruction {config.instruction!r} and k={config.k!r} do not go together",
@@ -206,19 +217,20 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
             kernel = trim(kernel, loop)
     small = {*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)}
-    kernel = map_kernel(kernel, lambda body: rewrite_stmts(body, lambda s: _unrolled(s, small)))
-    return guard(kernel, MAIN)
+    tiles = {_loop_name(dim, config, sizes) for dim in config.tile}
 
+    def unrolled(stmt: Stmt) -> Stmt:
+        """A short loop is unrolled where masks or divisions depend on it: they become known."""
+        if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
+            return stmt
+        limit = 32 if stmt.var.name in small else 4 if stmt.var.name in tiles else 0
+        if not isinstance(stmt.extent, Const) or stmt.extent.value > limit:
+            return stmt
+        if not any(_depends(s, stmt.var) for s in walk_stmts(stmt.body) if isinstance(s, Compute)):
+            return stmt
+        return For(stmt.var, stmt.extent, stmt.body, LoopKind.UNROLLED, stmt.span)
 
-def _unrolled(stmt: Stmt, small: set[str]) -> Stmt:
-    """A short loop is unrolled where masks or divisions depend on it: they become known."""
-    if not isinstance(stmt, For) or not isinstance(stmt.extent, Const) or stmt.extent.value > 32:
-        return stmt
-    if stmt.kind is not LoopKind.SERIAL or stmt.var.name not in small:
-        return stmt
-    if not any(_depends(s, stmt.var) for s in walk_stmts(stmt.body) if isinstance(s, Compute)):
-        return stmt
-    return For(stmt.var, stmt.extent, stmt.body, LoopKind.UNROLLED, stmt.span)
+    return guard(map_kernel(kernel, lambda body: rewrite_stmts(body, unrolled)), MAIN)
 
 
 def _depends(compute: Compute, variable: Var) -> bool:

@@ -175,7 +175,9 @@ def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict
     inner = k or dims[-1]
     size = math.ceil(shape.sizes[inner] / group) * group
     wanted = max(1, min(8, BODY // max(accumulators, 1))) * group
-    if size <= 2 * wanted:
+    # With taps around it, a short loop stays a loop: it keeps the blocks of unrolled taps apart,
+    # whose equal loads LLVM would otherwise merge and spill.
+    if size <= 2 * wanted and len(dims) == 1:
         return {inner: size}
     for step in range(wanted, 0, -group):
         if size % step == 0 and step * 2 > wanted:

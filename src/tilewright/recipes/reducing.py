@@ -50,9 +50,7 @@ def point_by_point(kernel: Kernel, root: str) -> Kernel:
     return tile_and_fuse(kernel, root, dict.fromkeys(order, 1), order)
 
 
-def widened(
-    kernel: Kernel, where: tuple[str, str], machine: Machine, copies: int
-) -> Kernel:
+def widened(kernel: Kernel, where: tuple[str, str], machine: Machine, copies: int) -> Kernel:
     """The reduction in ``copies`` vectors, the last step by an instruction if there is one."""
     name, dim = where
     compute = find_compute(kernel, name)

@@ -17,6 +17,7 @@ from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, LoopKind, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig
+from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reordering import (
     memory_order,
     run_of,
@@ -24,7 +25,6 @@ from tilewright.recipes.reordering import (
     transposition,
     vectorized,
 )
-from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.roles import find_compute, strides
 from tilewright.recipes.schedule import Schedule
 from tilewright.schedule.collapse import fuse_dims

@@ -12,14 +12,19 @@ from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block, map_exprs, substitute, variables
-from tilewright.schedule.place import Place, bound_names, computes_named, dim_of, fresh, rewrite_placed
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    computes_named,
+    dim_of,
+    fresh,
+    rewrite_placed,
+)
 from tilewright.schedule.transform import transform
 
 
 @transform
-def widen_reduction(
-    kernel: Kernel, compute: str, dim: str, lanes: int, copies: int = 1
-) -> Kernel:
+def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: int = 1) -> Kernel:
     """Reduces along ``dim`` in ``lanes`` partial results (``copies`` times as many), then those.
 
         compute main(k in 136): acc[0] add= x    (x = src[i, k])
@@ -125,9 +130,7 @@ class _Widening:
         if vectors:
             dims = (*others, Dim(self.part, const(vectors)), lane)
             value = position + rounds * step
-            stmts.append(
-                self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value)
-            )
+            stmts.append(self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value))
         if single:
             dims = (*others, Dim(self.lane, const(single)))
             value = self.lane + (size - single)
@@ -160,9 +163,7 @@ class _Widening:
         out = View(parts, (*(d.var for d in kept), self.part, self.lane))
         return replace(moved, name=name, dims=dims, out=out)
 
-    def _across(
-        self, compute: Compute, sums: Buffer, kept: tuple[Dim, ...], lane: Dim
-    ) -> Compute:
+    def _across(self, compute: Compute, sums: Buffer, kept: tuple[Dim, ...], lane: Dim) -> Compute:
         x = Operand(var("x", sums.dtype), View(sums, (*(d.var for d in kept), lane.var)))
         return replace(
             compute,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s16
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
@@ -142,13 +142,25 @@ class Memory:
 
     def first_lanes(self, value: Value, lanes: int) -> Value:
         """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
+        whole = self._as_integers(value)
         if lanes == 1:
-            text = self.w.assign(f"extractelement {value.typed}, i64 0")
+            text = self.w.assign(f"extractelement {whole.typed}, i64 0")
         else:
             mask = ", ".join(f"i32 {lane}" for lane in range(lanes))
-            operands = f"{value.typed}, {value.type} poison"
+            operands = f"{whole.typed}, {whole.type} poison"
             text = self.w.assign(f"shufflevector {operands}, <{lanes} x i32> <{mask}>")
+        if whole is not value:
+            type_ = llvm_type(value.dtype, lanes)
+            text = self.w.assign(f"bitcast {llvm_type(whole.dtype, lanes)} {text} to {type_}")
         return Value(text, value.dtype, lanes)
+
+    def _as_integers(self, value: Value) -> Value:
+        """16-bit floats as the integers that they are in memory: older processors have only those,
+        and would call a function that converts them."""
+        if scalar_type(value.dtype) not in ("half", "bfloat"):
+            return value
+        type_ = llvm_type(s16, value.lanes)
+        return Value(self.w.assign(f"bitcast {value.typed} to {type_}"), s16, value.lanes)
 
     def _mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
         """None: always; False: never; otherwise an i1 or a vector of them."""
@@ -289,7 +301,8 @@ class Memory:
 
     def _store_scalar(self, address: Address, value: Value, loads: Loads) -> None:
         pointer = self.pointer(address, loads)
-        self.w.emit(f"store {value.typed}, ptr {pointer}, align {value.dtype.bytes}")
+        whole = self._as_integers(value)
+        self.w.emit(f"store {whole.typed}, ptr {pointer}, align {value.dtype.bytes}")
 
     def _store_vector(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None
@@ -299,28 +312,26 @@ class Memory:
             return
         if self.predicate is None and self.lanes.active == 1:
             # LLVM 22 writes 32 bits for a masked store of one 16-bit lane that it knows.
-            first = self.w.assign(f"extractelement {value.typed}, i64 0")
-            scalar = scalar_type(value.dtype)
-            self.w.emit(f"store {scalar} {first}, ptr {pointer}, align {value.dtype.bytes}")
+            whole = self._as_integers(value)
+            first = self.w.assign(f"extractelement {whole.typed}, i64 0")
+            type_ = scalar_type(whole.dtype)
+            self.w.emit(f"store {type_} {first}, ptr {pointer}, align {value.dtype.bytes}")
             return
         self.store_masked(pointer, value, self.flags(self.predicate))
 
     def store_masked(self, pointer: str, value: Value, flags: Value) -> None:
         """Consecutive elements where ``flags`` hold."""
-        scalar, count = scalar_type(value.dtype), value.lanes
-        integer = {"half": "i16", "bfloat": "i16"}.get(scalar, scalar)
-        type_, text = f"<{count} x {integer}>", value.text
-        if integer != scalar:
-            text = self.w.assign(f"bitcast {value.typed} to {type_}")
+        whole = self._as_integers(value)
+        type_ = whole.type
         self.w.call_void(
-            f"llvm.masked.store.v{count}{_suffix(integer)}.p0",
-            f"{type_} {text}, ptr align {value.dtype.bytes} {pointer}, {flags.typed}",
+            f"llvm.masked.store.v{value.lanes}{_suffix(scalar_type(whole.dtype))}.p0",
+            f"{whole.typed}, ptr align {value.dtype.bytes} {pointer}, {flags.typed}",
             f"{type_}, ptr, {flags.type}",
         )
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None
-        sink = None
+        whole, sink = self._as_integers(value), None
         if self.predicate is not None:
             sink = self.w.alloca(scalar_type(value.dtype), 1, 8)
         for lane in range(self.lanes.active):
@@ -328,8 +339,8 @@ class Memory:
             if self.predicate is not None:
                 flag = self.lane_flag(self.predicate, lane)
                 pointer = self.w.assign(f"select i1 {flag}, ptr {pointer}, ptr {sink}")
-            element = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
-            scalar = scalar_type(value.dtype)
+            element = self.w.assign(f"extractelement {whole.typed}, i64 {lane}")
+            scalar = scalar_type(whole.dtype)
             self.w.emit(f"store {scalar} {element}, ptr {pointer}, align {value.dtype.bytes}")
 
 

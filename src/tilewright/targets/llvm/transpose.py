@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.dtypes import DType, s64
+from tilewright.dtypes import DType, s8, s16, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Var, binary, var
 from tilewright.ir.stmt import Dim
@@ -22,6 +22,7 @@ from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 _UNIT_BYTES = 16
+_BITS = {1: s8, 2: s16, 4: s32, 8: s64}
 
 
 def emit_transpose(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
@@ -33,13 +34,15 @@ def emit_transpose(memory: Memory, plan: ComputePlan, instruction: Instruction) 
     outer = memory.lanes
     memory.lanes = Lanes(along.var, columns, size)
     dtype = instruction.out.dtype
-    zeros = Value(splat(_zero(dtype), dtype, size), dtype, size)
+    zeros = _zeros(_BITS[dtype.bytes], size)
     vectors = [
         _load_row(memory, plan, across.var, along.var, row) if row < rows else zeros
         for row in range(size)
     ]
     memory.lanes = Lanes(across.var, rows, size)
-    for column, value in enumerate(transposed(memory.w, vectors)[:columns]):
+    for column, moved in enumerate(transposed(memory.w, vectors)[:columns]):
+        back = memory.w.assign(f"bitcast {moved.typed} to {llvm_type(dtype, size)}")
+        value = Value(back, dtype, size)
         memory.store(_shifted(plan.out, along.var, column), value, {})
     memory.lanes = outer
 
@@ -71,20 +74,28 @@ def _shifted(address: Address, dim: Var, position: int) -> Address:
 
 
 def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
-    """The vector along ``along`` at position ``row`` of ``across``; 0 where it is masked."""
+    """The vector along ``along`` at position ``row`` of ``across``; 0 where it is masked.
+
+    What is moved is bits: as floats, some would be converted on processors that lack their type.
+    """
     address = _shifted(plan.operands[0], across, row)
-    lanes, dtype = memory.lanes, address.buffer.dtype
+    lanes, bits = memory.lanes, _BITS[address.buffer.dtype.bytes]
     assert lanes is not None
     mask = _row_mask(memory, plan, across, along, row)
     if mask is False:
-        return Value(splat(_zero(dtype), dtype, lanes.count), dtype, lanes.count)
+        return _zeros(bits, lanes.count)
     memory.exprs.push()
     memory.exprs.variables[across], memory.exprs.variables[along] = row, 0
     pointer = memory.pointer(address, {})
     memory.exprs.pop()
+    buffer = replace(address.buffer, dtype=bits)
     if mask is True and lanes.active == lanes.count:
-        return memory.load_at(pointer, address.buffer, lanes.count)
-    return memory.load_masked(pointer, address.buffer, memory.flags(mask), dtype.bytes)
+        return memory.load_at(pointer, buffer, lanes.count)
+    return memory.load_masked(pointer, buffer, memory.flags(mask), bits.bytes)
+
+
+def _zeros(bits: DType, lanes: int) -> Value:
+    return Value(splat("0", bits, lanes), bits, lanes)
 
 
 def _row_mask(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value | bool:
@@ -101,18 +112,12 @@ def _row_mask(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: i
     return result if isinstance(result, Value) else bool(result)
 
 
-def _zero(dtype: DType) -> str:
-    return "0.0" if llvm_type(dtype) in ("float", "double", "half", "bfloat") else "0"
-
-
 def transposed(w: Writer, rows: list[Value]) -> list[Value]:
     """As many vectors as each has lanes, a power of 2, with rows and lanes exchanged."""
     size, dtype = len(rows), rows[0].dtype
     bits = (size - 1).bit_length()
     in_unit = min(bits, (_UNIT_BYTES // dtype.bytes).bit_length() - 1)
-    # Shuffles do not care what the bits mean, and not all targets shuffle small floats.
-    type_ = f"<{size} x i{8 * dtype.bytes}>"
-    texts = [w.assign(f"bitcast {row.typed} to {type_}") for row in rows]
+    type_, texts = rows[0].type, [row.text for row in rows]
     for bit in (*reversed(range(in_unit)), *range(in_unit, bits)):
         if bit < in_unit:
             low, high = _unpacks(size, 1 << in_unit)
@@ -125,8 +130,7 @@ def transposed(w: Writer, rows: list[Value]) -> list[Value]:
             operands = f"{type_} {texts[row]}, {type_} {texts[pair]}"
             texts[row] = w.assign(f"shufflevector {operands}, {_mask(low)}")
             texts[pair] = w.assign(f"shufflevector {operands}, {_mask(high)}")
-    back = llvm_type(dtype, size)
-    return [Value(w.assign(f"bitcast {type_} {text} to {back}"), dtype, size) for text in texts]
+    return [Value(text, dtype, size) for text in texts]
 
 
 def _unpacks(size: int, unit: int) -> tuple[list[int], list[int]]:
