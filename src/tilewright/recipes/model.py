@@ -179,6 +179,7 @@ def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict
     # whose equal loads LLVM would otherwise merge and spill.
     if size <= 2 * wanted and len(dims) == 1:
         return {inner: size}
+    wanted = min(wanted, size)
     for step in range(wanted, 0, -group):
         if size % step == 0 and step * 2 > wanted:
             return {inner: step}

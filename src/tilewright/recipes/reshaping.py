@@ -39,6 +39,7 @@ def fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
 
 
 def fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
+    """``kernel`` with dims made one, as (outer, inner, name)."""
     for outer, inner, name in fuse:
         kernel = fuse_dims(kernel, outer, inner, name)
     return kernel
@@ -57,6 +58,7 @@ def strided(main: Compute) -> tuple[tuple[str, int], ...]:
 
 
 def split_dims(kernel: Kernel, split: tuple[tuple[str, int], ...]) -> Kernel:
+    """``kernel`` with each dim split by its factor, as (dim, factor)."""
     for dim, factor in split:
         kernel = split_dim(kernel, dim, factor, f"{dim}_q", f"{dim}_r")
     return kernel

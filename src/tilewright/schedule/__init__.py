@@ -5,8 +5,8 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `reorder`, `fuse` (tile-and-fuse), `collapse` (fusing dims), `split` (its inverse), `unit` (dims of
 extent 1), `promote` and `result` (copies in better places), `hoist` (packing apart), `pad`,
 `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` (how loops run),
-`tensorize`, `loops` (lowering to loops). `storage`, `identity` and `dependence` hold what several
-of them need; `trace` has the `Schedule`, which records them.
+`widen` (partial results in lanes), `tensorize`, `loops` (lowering to loops). `storage`, `identity`
+and `dependence` hold what several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
@@ -27,6 +27,7 @@ from tilewright.schedule.trace import Schedule, Stage, Step
 from tilewright.schedule.transform import TRANSFORMS
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.widen import widen_reduction
 
 __all__ = [
     "TRANSFORMS",
@@ -51,4 +52,5 @@ __all__ = [
     "tile_and_fuse",
     "trim",
     "unroll",
+    "widen_reduction",
 ]

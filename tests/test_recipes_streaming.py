@@ -1,0 +1,167 @@
+"""Ops without a contraction: transposes, reductions along what is contiguous, and blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from schedule_cases import equal
+from tilewright.errors import ScheduleError
+from tilewright.interpret import pack
+from tilewright.ir import Kernel, parse_kernel, to_text
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.schedule import Schedule
+from tilewright.schedule.widen import widen_reduction
+from tilewright.targets.registry import find_target
+
+LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")
+
+
+def scheduled(op: Op, level: str = "avx512") -> Schedule:
+    return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
+
+
+def instructions(kernel: Kernel) -> set[str]:
+    text = to_text(kernel)
+    return {part.partition(">")[0] for part in text.split("<")[1:] if ">(" in part}
+
+
+def check_reorder(op: Op, target: str) -> None:
+    """Compiled code against numpy, bit for bit, the padding of blocks included."""
+    if not find_target(target).runs_here:
+        pytest.skip(f"this processor does not run {target}")
+    kernel = tw.compile(op, target=target, threads=1)
+    source, result = (param.buffer for param in op.kernel().params)
+    values = np.random.default_rng(0).integers(0, 100, source.shape).astype(np.float64)
+    src, dst = (kernel._forms[name].empty() for name in ("src", "dst"))
+    _put(src, source, values)
+    _put(dst, result, np.full(result.shape, 77))
+    if dst.shape != result.shape:
+        dst[...] = np.asarray(77, dst.dtype)
+    kernel(src=src, dst=dst)
+    wanted = kernel._forms["dst"].empty()
+    _put(wanted, result, values)
+    np.testing.assert_array_equal(dst.astype(np.float64), wanted.astype(np.float64))
+
+
+def _put(array: Any, buffer: Any, values: Any) -> None:
+    values = values.astype(buffer.dtype.numpy)
+    if array.shape == buffer.shape:
+        array[...] = values
+    else:
+        array.reshape(-1)[...] = pack(buffer, values)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("shape", "src", "dst"),
+    [
+        ("2x33x3x7", "nchw", "nChw16c"),
+        ("2x33x3x7", "nChw16c", "nchw"),
+        ("1x3x5x17", "nchw", "nhwc"),
+        ("2x40x3x17", "nhwc", "nchw"),
+        ("67x130", "ab", "ba"),
+        ("17x33x5", "abc", "cba"),
+        ("33x17", "aB8b", "AB16b16a"),
+        ("2x17x5x3", "aBcd8b", "aBcd16b"),
+        ("18x5x7x3", "ABcd16b16a", "ABcd16a16b"),
+    ],
+)
+def test_reorders_are_exact(level: str, shape: str, src: str, dst: str) -> None:
+    for dtype in ("f32", "bf16", "s8", "f64", "f32:bf16"):
+        check_reorder(tw.reorder(shape, src=src, dst=dst, dtype=dtype), f"x86:{level}")
+
+
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [("sse42", "transpose_f32x4"), ("avx2", "transpose_f32x8"), ("avx512", "transpose_f32x16")],
+)
+def test_the_widest_transpose_is_chosen(level: str, name: str) -> None:
+    schedule = scheduled(tw.reorder("1x32x8x8", src="nchw", dst="nChw16c"), level)
+    assert instructions(schedule.kernel) == {name}
+
+
+def test_blocks_limit_the_transpose() -> None:
+    schedule = scheduled(tw.reorder("1x32x8x8", src="nchw", dst="nChw8c"))
+    assert instructions(schedule.kernel) == {"transpose_f32x8"}
+
+
+def test_the_stages_of_a_reorder(golden: Any) -> None:
+    stages = scheduled(tw.reorder("1x18x8x8", src="nchw", dst="nChw16c")).stages
+    assert list(stages)[:4] == ["naive", "fused", "transposed epilogue", "vectors epilogue"]
+    texts = (to_text(stages[name]) for name in ("transposed epilogue", "vectors epilogue"))
+    golden("reorder_stages", "\n".join(texts))
+
+
+def test_other_operands_stay_as_they_are() -> None:
+    """A post-op's operand that lies as the result does is read directly."""
+    op = tw.reorder("1x32x8x8", src="nchw", dst="nhwc", epilogue=[tw.relu()])
+    text = to_text(scheduled(op).kernel)
+    assert text.count("<transpose_f32x16>") == 1
+    assert "max(src_packed[" in text
+
+
+def _sums(rows: int, columns: int, combiner: str = "add", dtype: str = "f32") -> Kernel:
+    start = {"add": "0", "mul": "1", "max": "-1000", "min": "1000"}[combiner]
+    start = f"{dtype}({start})" if dtype.startswith("s") else f"{start}.0"
+    return parse_kernel(
+        f"""
+        kernel f(in src: {dtype}[{rows}, {columns}], out dst: {dtype}[{rows}]):
+          compute init(i in {rows}):
+            dst[i] = {start}
+          compute main(i in {rows}, k in {columns}):
+            x = src[i, k]
+            dst[i] {combiner}= x
+        """
+    )
+
+
+@pytest.mark.parametrize("columns", [3, 16, 17, 64, 136, 139])
+@pytest.mark.parametrize("combiner", ["add", "max", "min", "mul"])
+def test_widened_reductions(columns: int, combiner: str) -> None:
+    naive = _sums(3, columns, combiner, "s32")
+    kernel = widen_reduction(naive, "main", "k", 16, copies=4)
+    equal(naive, kernel)
+
+
+def test_widen_reduction_text(golden: Any) -> None:
+    kernel = widen_reduction(_sums(2, 139), "main", "k", 16, copies=4)
+    golden("widen_reduction", to_text(kernel))
+
+
+def test_widen_reduction_refuses() -> None:
+    with pytest.raises(ScheduleError, match="'i' is not reduced"):
+        widen_reduction(_sums(2, 32), "main", "i", 16)
+    with pytest.raises(ScheduleError, match="'init' does not accumulate"):
+        widen_reduction(_sums(2, 32), "init", "i", 16)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("algorithm", ["sum", "max", "min", "mean"])
+@pytest.mark.parametrize("columns", [5, 16, 67, 200])
+def test_reductions_of_rows(level: str, algorithm: str, columns: int) -> None:
+    target = f"x86:{level}"
+    if not find_target(target).runs_here:
+        pytest.skip(f"this processor does not run {target}")
+    for dtype in ("f32", "bf16:f32") if algorithm in ("sum", "mean") else ("f32", "s32"):
+        op = tw.reduce(f"7x{columns}:7x1", algorithm=algorithm, dtype=dtype)
+        kernel = tw.compile(op, target=target, threads=1)
+        values = np.random.default_rng(0).integers(-8, 9, (7, columns)).astype(np.float64)
+        src = values.astype(op.argument("src").dtype.numpy)
+        result = np.asarray(kernel(src=src)).astype(np.float64)
+        function = {"sum": np.sum, "max": np.max, "min": np.min, "mean": np.mean}[algorithm]
+        np.testing.assert_allclose(result, function(values, axis=1, keepdims=True), rtol=1e-6)
+
+
+def test_rows_are_reduced_in_lanes() -> None:
+    schedule = scheduled(tw.reduce("7x200:7x1", algorithm="sum"))
+    assert instructions(schedule.kernel) == {"add_across_f32x16"}
+
+
+def test_elementwise_on_blocks_runs_in_lanes() -> None:
+    op = tw.elementwise("2x18x3x5", "relu", src="nChw16c", dst="nChw16c")
+    assert "vector for d1 in 16" in to_text(scheduled(op).kernel)
