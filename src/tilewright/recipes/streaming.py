@@ -13,7 +13,7 @@ from itertools import pairwise
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, LoopKind, View
+from tilewright.ir.stmt import Block, Compute, For, Kernel, LoopKind, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig
@@ -138,30 +138,41 @@ def _tiled(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
     return kernel
 
 
+# Statements that unrolling may make of one.
+_COPIES = 128
+
+
 def lower_rest(kernel: Kernel, vector: int = 16) -> Kernel:
     """Every compute that is left becomes loops, with lanes along what is contiguous."""
-    lanes: dict[str, str] = {}
-    unroll: set[str] = set()
-    for compute in _computes(kernel):
-        if compute.instruction is None:
-            dim = contiguous_dim(compute)
-            if dim is not None:
-                lanes[compute.name] = dim
-            if compute.out.buffer.space is Space.PRIVATE or _reads_private(compute):
-                unroll |= {d.var.name for d in compute.dims if _is_short(d)}
-    return lower_computes(kernel, vector=lanes, lanes=vector, unroll=sorted(unroll))
+    names = {c.name: c for c in _computes(kernel) if c.instruction is None}
+    for name, compute in names.items():
+        lanes = contiguous_dim(compute)
+        kernel = lower_computes(
+            kernel, [name], vector=lanes, lanes=vector, unroll=_unrollable(compute, lanes, vector)
+        )
+    return kernel
 
 
-def _is_short(dim: Dim) -> bool:
-    return isinstance(dim.extent, Const) and dim.extent.value <= 64
-
-
-def _reads_private(compute: Compute) -> bool:
-    return any(o.view.buffer.space is Space.PRIVATE for o in compute.operands)
+def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
+    """The dims that index private buffers, which are then registers; none where that is too much
+    code."""
+    views = [compute.out, *(operand.view for operand in compute.operands)]
+    private = [view for view in views if view.buffer.space is Space.PRIVATE]
+    used = {v for view in private for index in view.index for v in variables(index)}
+    copies = 1
+    names: list[str] = []
+    for dim in compute.dims:
+        if dim.var in used:
+            if not isinstance(dim.extent, Const):
+                return []
+            extent = int(dim.extent.value)
+            copies *= -(-extent // vector) if dim.var.name == lanes else extent
+            names.append(dim.var.name)
+    return names if copies <= _COPIES else []
 
 
 def parallelize_outermost(kernel: Kernel, cores: int) -> Kernel:
-    """The outermost loops of each part of the kernel run on threads, as many as give enough work."""
+    """The outermost loops of each part run on threads, as many as give enough work."""
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     for stmt in top:
         names: list[str] = []
