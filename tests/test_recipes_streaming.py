@@ -150,7 +150,9 @@ def test_reductions_of_rows(level: str, algorithm: str, columns: int) -> None:
     for dtype in ("f32", "bf16:f32") if algorithm in ("sum", "mean") else ("f32", "s32"):
         op = tw.reduce(f"7x{columns}:7x1", algorithm=algorithm, dtype=dtype)
         kernel = tw.compile(op, target=target, threads=1)
-        values = np.random.default_rng(0).integers(-8, 9, (7, columns)).astype(np.float64)
+        # Of one sign, so that a 0 from beyond the end would be the maximum (minimum).
+        low, high = (1, 9) if algorithm == "min" else (-8, 0)
+        values = np.random.default_rng(0).integers(low, high, (7, columns)).astype(np.float64)
         src = values.astype(op.argument("src").dtype.numpy)
         result = np.asarray(kernel(src=src)).astype(np.float64)
         function = {"sum": np.sum, "max": np.max, "min": np.min, "mean": np.mean}[algorithm]

@@ -133,8 +133,8 @@ class Op(ABC):
         return replace(self, layouts=tuple((dict(self.layouts) | layouts).items()))
 
     def resolved(self) -> Self:
-        """The same op with a layout for each ``any`` whose tensor has named dims: channels last, and
-        results that are weights with their outputs innermost.
+        """The same op with a layout for each ``any`` whose tensor has named dims: channels last,
+        and results that are weights with their outputs innermost.
 
         Weights that are only read stay ``any``: they may be packed before the kernel runs.
         """

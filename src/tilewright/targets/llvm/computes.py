@@ -66,7 +66,7 @@ def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> Non
     register = plan.out.buffer in memory.registers
     out = memory.slot(plan.out) if register else _load_out(memory, plan.out)
     result = Value(_call(memory, instruction, out, a, b), instruction.out.dtype, count)
-    memory.store(plan.out, result, {})
+    memory.store(plan.out, result, {}, free_tail=True)
     memory.lanes = outer
 
 

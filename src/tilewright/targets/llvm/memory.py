@@ -247,11 +247,16 @@ class Memory:
 
     # Stores.
 
-    def store(self, address: Address, result: Result, loads: Loads) -> None:
-        """Stores ``result`` at ``address`` in the lanes that are active."""
+    def store(
+        self, address: Address, result: Result, loads: Loads, free_tail: bool = False
+    ) -> None:
+        """Stores ``result`` at ``address`` in the lanes that are active.
+
+        With ``free_tail``, nobody reads what registers hold in the other lanes.
+        """
         dtype, stride = address.buffer.dtype, self.stride(address)
         if address.buffer in self.registers:
-            self.store_slot(address, result, stride)
+            self.store_slot(address, result, stride, free_tail)
             return
         if self.lanes is None:
             self._store_scalar(address, self.exprs.value(result, dtype), loads)
@@ -268,7 +273,9 @@ class Memory:
         else:
             self._scatter(address, value, loads)
 
-    def store_slot(self, address: Address, result: Result, stride: int | None) -> None:
+    def store_slot(
+        self, address: Address, result: Result, stride: int | None, free_tail: bool
+    ) -> None:
         """Puts a value in registers; under a predicate, in the lanes where it holds."""
         offset = self.constant_offset(address)
         if offset is None or stride not in (0, 1):
@@ -290,7 +297,18 @@ class Memory:
                 raise NotInRegisters(address.buffer)
             text = self.w.assign(f"select {self.predicate.typed}, {value.typed}, {old.typed}")
             value = Value(text, value.dtype, lanes)
+        if old is not None and lanes > 1 and not free_tail:
+            value = self._on_active(value, old)
         self.slots[key] = value
+
+    def _on_active(self, value: Value, old: Value) -> Value:
+        """``value`` in the active lanes, and ``old`` behind them."""
+        assert self.lanes is not None
+        if self.lanes.active == value.lanes:
+            return value
+        flags = self.flags(None)
+        text = self.w.assign(f"select {flags.typed}, {value.typed}, {old.typed}")
+        return Value(text, value.dtype, value.lanes)
 
     def _check_overlap(self, buffer: Buffer, offset: int, count: int) -> None:
         """Lanes of a vector beyond its tail are not elements of the buffer."""

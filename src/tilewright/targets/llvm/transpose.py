@@ -43,7 +43,7 @@ def emit_transpose(memory: Memory, plan: ComputePlan, instruction: Instruction) 
     for column, moved in enumerate(transposed(memory.w, vectors)[:columns]):
         back = memory.w.assign(f"bitcast {moved.typed} to {llvm_type(dtype, size)}")
         value = Value(back, dtype, size)
-        memory.store(_shifted(plan.out, along.var, column), value, {})
+        memory.store(_shifted(plan.out, along.var, column), value, {}, free_tail=True)
     memory.lanes = outer
 
 
