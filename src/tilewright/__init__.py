@@ -1,11 +1,11 @@
 """Tilewright: a tensor-kernel compiler and runtime.
 
-    import tilewright as tw
+import tilewright as tw
 
-    op = tw.convolution("ic64ih56oc64oh56kh3ph1", epilogue=[tw.bias(), tw.relu()])
-    kernel = tw.compile(op, target="x86")
-    packed = kernel.pack("weights", w)
-    y = kernel(src=x, weights=packed, bias=b)
+op = tw.convolution("ic64ih56oc64oh56kh3ph1", epilogue=[tw.bias(), tw.relu()])
+kernel = tw.compile(op, target="x86")
+packed = kernel.pack("weights", w)
+y = kernel(src=x, weights=packed, bias=b)
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ BATCH_SECONDS = 0.004
 # How long the other side's threads may spin: 1 ms for ours; libgomp's went on for 30 ms where its
 # workers and ours met on one core.
 PAUSE_SECONDS = 0.06
+# After a pause cores wake slowly and threads meet anew: calls that are not timed, longer batches.
+WARM_SECONDS = 0.01
+PAUSED_BATCH_SECONDS = 0.02
 MIN_ROUNDS = 9
 STABLE = 0.005
 
@@ -38,16 +41,18 @@ def measure(
 
     ``pause`` says whether sides leave threads spinning behind.
     """
-    counts = {name: _calibrate(call) for name, call in sides.items()}
+    pause = pause and len(sides) > 1
+    length = PAUSED_BATCH_SECONDS if pause else BATCH_SECONDS
+    counts = {name: _calibrate(call, length) for name, call in sides.items()}
     samples: dict[str, list[float]] = {name: [] for name in sides}
     end = time.perf_counter() + seconds * len(sides)
     latest = end + max(seconds * len(sides), 1.0)
     rounds = 0
     while rounds < MIN_ROUNDS or (time.perf_counter() < end and not _stable(samples)):
         for name, call in sides.items():
-            if pause and len(sides) > 1:
+            if pause:
                 time.sleep(PAUSE_SECONDS)
-            call()  # wakes the threads, and fills the caches again
+            _warm(call, WARM_SECONDS if pause else 0.0)
             samples[name].append(_batch(call, counts[name]))
         rounds += 1
         if rounds >= 3 and time.perf_counter() > latest:
@@ -72,15 +77,23 @@ def call_overhead(call: Call) -> float:
     return statistics.median(_batch(call, 200) for _ in range(15))
 
 
-def _calibrate(call: Call) -> int:
-    """Calls per batch, after a warm-up."""
+def _warm(call: Call, seconds: float) -> None:
+    """Wakes the threads, and fills the caches again."""
+    end = time.perf_counter() + seconds
+    call()
+    while time.perf_counter() < end:
+        call()
+
+
+def _calibrate(call: Call, seconds: float) -> int:
+    """Calls per batch of about ``seconds``, after a warm-up."""
     call()
     count = 1
     while True:
         taken = _batch(call, count) * count
-        if taken >= BATCH_SECONDS or count >= 1_000_000:
+        if taken >= seconds or count >= 1_000_000:
             return count
-        count = max(count + 1, min(10 * count, int(count * 1.3 * BATCH_SECONDS / (taken + 1e-9))))
+        count = max(count + 1, min(10 * count, int(count * 1.3 * seconds / (taken + 1e-9))))
 
 
 def _batch(call: Call, count: int) -> float:

@@ -141,7 +141,8 @@ class Op(ABC):
         chosen = {
             tensor.name: "".join(sorted(tensor.letters, key=_MEMORY_ORDER.index))
             for tensor in self.tensors
-            if tensor.letters is not None and set(tensor.letters) <= set(_MEMORY_ORDER)
+            if tensor.letters is not None
+            and set(tensor.letters) <= set(_MEMORY_ORDER)
             and self.layout_of(tensor.name) == ANY
             and not (tensor.name == "weights" and tensor.access == "in")
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.dtypes import boolean, s64
+from tilewright.dtypes import bf16, boolean, f16, s64
 from tilewright.facts import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, var
@@ -299,6 +299,9 @@ class _Hoister:
     def _name(self, node: Expr, loops: Sequence[_Loop], conditions: bool) -> Expr | None:
         """The name of ``node`` if it is worth one, and some loop does not change it."""
         if not _is_work(node) or (node.type is boolean and not conditions):
+            return None
+        # A 16-bit float is no register's type on most processors: what is made of it moves instead.
+        if node.type in (bf16, f16):
             return None
         names = variables(node)
         if self._is_static(node) or not all(name in self.depth for name in names):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewright.dtypes import DType, s64
+from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, s16, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import (
     BINARY,
@@ -35,6 +35,9 @@ from tilewright.targets.llvm.writer import Writer
 
 if TYPE_CHECKING:
     from tilewright.targets.llvm.plan import Loads
+
+# Types that are kept, but not computed on.
+_NARROW = (bf16, f16, f8_e4m3, f8_e5m2)
 
 LoadEmitter = Callable[[Load, "Loads"], Value]
 
@@ -160,7 +163,14 @@ class Expressions:
             number: Known = folded.value
             return number
         a, b = self._operands(dtype, left, right)
-        return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
+        if dtype not in _NARROW:
+            return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
+        # No processor computes on these; LLVM would call the compiler's library to narrow.
+        a, b = (emit_cast(self.w, value, f32) for value in (a, b))
+        text = self._binary_text(expr, f32, a, b, right)
+        if expr.type is boolean:
+            return Value(text, boolean, a.lanes)
+        return emit_cast(self.w, Value(text, f32, a.lanes), dtype)
 
     def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:
         op, w = expr.op, self.w
@@ -264,8 +274,14 @@ class Expressions:
             condition.lanes, *(r.lanes if isinstance(r, Value) else 1 for r in (first, second))
         )
         a, b = (self.value(r, expr.type, lanes) for r in (first, second))
-        text = self.w.assign(f"select {condition.typed}, {a.typed}, {b.typed}")
-        return Value(text, expr.type, lanes)
+        if expr.type not in (bf16, f16):
+            text = self.w.assign(f"select {condition.typed}, {a.typed}, {b.typed}")
+            return Value(text, expr.type, lanes)
+        # As integers: LLVM would widen and narrow 16-bit floats.
+        short = llvm_type(s16, lanes)
+        x, y = (self.w.assign(f"bitcast {value.typed} to {short}") for value in (a, b))
+        text = self.w.assign(f"select {condition.typed}, {short} {x}, {short} {y}")
+        return Value(self.w.assign(f"bitcast {short} {text} to {a.type}"), expr.type, lanes)
 
     def index(self, result: Result) -> str:
         """``result`` (s64) as the text of a scalar i64."""

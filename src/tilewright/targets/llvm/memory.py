@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dtypes import boolean, s16
+from tilewright.dtypes import DType, boolean, s16
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
@@ -138,7 +138,9 @@ class Memory:
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
         if found is None or found.lanes < lanes:
             raise NotInRegisters(address.buffer)
-        return found if found.lanes == lanes else self.first_lanes(found, lanes)
+        if found.lanes != lanes:
+            found = self.first_lanes(found, lanes)
+        return self._as_floats(found, address.buffer.dtype)
 
     def first_lanes(self, value: Value, lanes: int) -> Value:
         """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
@@ -153,6 +155,13 @@ class Memory:
             type_ = llvm_type(value.dtype, lanes)
             text = self.w.assign(f"bitcast {llvm_type(whole.dtype, lanes)} {text} to {type_}")
         return Value(text, value.dtype, lanes)
+
+    def _as_floats(self, value: Value, dtype: DType) -> Value:
+        """The inverse of `_as_integers`."""
+        if value.dtype is dtype:
+            return value
+        type_ = llvm_type(dtype, value.lanes)
+        return Value(self.w.assign(f"bitcast {value.typed} to {type_}"), dtype, value.lanes)
 
     def _as_integers(self, value: Value) -> Value:
         """16-bit floats as the integers that they are in memory: older processors have only those,
@@ -284,7 +293,8 @@ class Memory:
         if isinstance(result, Value) and result.lanes > lanes:
             raise NotInRegisters(address.buffer)
         key = (address.buffer, offset)
-        value = self.exprs.value(result, address.buffer.dtype, lanes)
+        # Held as integers, 16-bit floats pass from block to block without being widened.
+        value = self._as_integers(self.exprs.value(result, address.buffer.dtype, lanes))
         old = self.slots.get(key)
         if old is None:
             active = self.lanes.active if lanes > 1 and self.lanes is not None else 1
