@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tilewright.engine import compile
+
+# A slow machine is no failure: no test asserts a time.
+settings.register_profile("tilewright", deadline=None)
+settings.load_profile("tilewright")
 
 GOLDEN = Path(__file__).parent / "golden"
 

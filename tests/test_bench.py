@@ -105,8 +105,8 @@ def test_peaks_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "BATCH_SECONDS", 0.0)
-    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    for name in ("PAUSED_BATCH_SECONDS", "PAUSE_SECONDS", "WARM_SECONDS"):
+        monkeypatch.setattr(timing, name, 0.0)
     calls: list[str] = []
     found = timing.measure(
         {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0
