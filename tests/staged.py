@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 
 
 def filled(kernel: Kernel) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def check_text(kernel: Kernel) -> Kernel:
     return again
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_schedule(schedule: ScheduledKernel) -> None:
     """Runs the packing kernels and each stage, all after a round trip through text."""
     naive = schedule.stages["naive"]
     memory = filled(naive)

@@ -14,14 +14,14 @@ from tilewright.interpret import pack
 from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.widen import widen_reduction
 from tilewright.targets.registry import find_target
 
 LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")
 
 
-def scheduled(op: Op, level: str = "avx512") -> Schedule:
+def scheduled(op: Op, level: str = "avx512") -> ScheduledKernel:
     return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
 
 

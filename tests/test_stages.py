@@ -12,7 +12,7 @@ import tilewright as tw
 from staged import check_schedule
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.targets.registry import find_target
 
 CASES: dict[str, Callable[[], Op]] = {
@@ -72,7 +72,7 @@ CASES: dict[str, Callable[[], Op]] = {
 }
 
 
-def scheduled(op: Op, level: str = "avx512_bf16") -> Schedule:
+def scheduled(op: Op, level: str = "avx512_bf16") -> ScheduledKernel:
     """The schedule that compiling for a level of x86 would choose; it need not run here."""
     return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
 

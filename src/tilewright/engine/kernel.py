@@ -21,7 +21,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
@@ -225,7 +225,7 @@ class CompiledKernel:
     # How it came to be.
 
     @cached_property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> ScheduledKernel:
         """The schedule, made again where the code came from a cache."""
         kernel = self.op.kernel()
         return choose.schedule(self.op, kernel, self.target.machine, self.config)

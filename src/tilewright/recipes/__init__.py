@@ -1,6 +1,10 @@
 """Recipes: how to schedule a class of op on a class of machine.
 
 In reading order: `roles` (which dims are M, N, K and batch), `config` (what can be chosen),
-`contraction` (convolution and matmul on a CPU), `streaming` (everything else on a CPU), `choose`
-(which recipe an op takes).
+`scheduled` (a kernel with its stages), `choose` (which recipe an op takes).
+
+Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
+in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).
+Everything else on a CPU: `streaming`, with `reordering` (transposes) and `reducing` (sums across
+lanes).
 """

@@ -9,7 +9,7 @@ from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.recipes import choices, contraction, streaming
 from tilewright.recipes.config import Config, ContractionConfig, StreamingConfig
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 
 
 def prepacked(op: Op) -> str | None:
@@ -20,7 +20,7 @@ def prepacked(op: Op) -> str | None:
     return None
 
 
-def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, Schedule]:
+def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, ScheduledKernel]:
     """The first of the default configs for ``kernel``, the naive kernel of ``op``, that is legal,
     and the schedule that it gives."""
     if not choices.is_contraction(kernel):
@@ -36,7 +36,7 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, Schedule]:
     raise refusal
 
 
-def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> Schedule:
+def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> ScheduledKernel:
     """Schedules ``kernel``, the naive kernel of ``op``. Raises `ScheduleError`."""
     if isinstance(config, ContractionConfig):
         if not choices.is_contraction(kernel):

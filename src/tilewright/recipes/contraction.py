@@ -25,7 +25,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
@@ -45,9 +45,9 @@ _POSITIONS = frozenset({"id", "ih", "iw"})
 
 def schedule(
     kernel: Kernel, machine: Machine, config: ContractionConfig, prepack: str | None
-) -> Schedule:
+) -> ScheduledKernel:
     """Carries ``config`` out."""
-    result = Schedule(kernel)
+    result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
     instruction = machine.instruction(config.instruction) if config.instruction else None
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
@@ -120,7 +120,7 @@ def _check(config: ContractionConfig, main: Compute, instruction: Instruction | 
 
 
 def _pack_b(
-    result: Schedule,
+    result: ScheduledKernel,
     config: ContractionConfig,
     instruction: Instruction | None,
     vector: int,

@@ -10,6 +10,8 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
+from tilewright.layout.roles import Role
+from tilewright.layout.roles import roles as roles_of
 from tilewright.simplify import simplify
 
 # The names that ops give the reduction and the compute that stores its result.
@@ -57,26 +59,13 @@ def extents(compute: Compute) -> dict[str, int]:
 
 def roles(compute: Compute) -> Roles:
     """The roles of the dims of a compute with the operands ``a`` and ``b`` first."""
-    a, b = (_used(operand.view) for operand in compute.operands[:2])
-    out = _used(compute.out)
-    parts: dict[str, list[str]] = {"m": [], "n": [], "k": [], "batch": []}
-    for dim in compute.dims:
-        variable = dim.var
-        if variable not in out:
-            part = "k"
-        elif variable in a and variable in b:
-            part = "batch"
-        else:
-            part = "n" if variable in b else "m"
-        parts[part].append(variable.name)
-    return Roles(*(tuple(parts[part]) for part in ("m", "n", "k", "batch")))
-
-
-def _used(view: View) -> frozenset[Var]:
-    found: frozenset[Var] = frozenset()
-    for index in view.index:
-        found |= variables(index)
-    return found
+    found = roles_of(compute)
+    return Roles(
+        *(
+            tuple(name for name, role in found.items() if role is part)
+            for part in (Role.M, Role.N, Role.K, Role.BATCH)
+        )
+    )
 
 
 def strides(compute: Compute, view: View) -> dict[str, int | None]:

@@ -26,7 +26,7 @@ from tilewright.recipes.reordering import (
     vectorized,
 )
 from tilewright.recipes.roles import find_compute, strides
-from tilewright.recipes.schedule import Schedule
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.kinds import parallelize
@@ -43,9 +43,9 @@ def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
     return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=4)
 
 
-def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Schedule:
+def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> ScheduledKernel:
     """Carries ``config`` out."""
-    result = Schedule(kernel)
+    result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
     result.stage("fused", _fused(drop_unit_dims(kernel)))
     for root in _roots(result.kernel):

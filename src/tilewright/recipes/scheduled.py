@@ -10,7 +10,7 @@ from tilewright.passes import Record
 
 
 @dataclass
-class Schedule:
+class ScheduledKernel:
     """The kernel at its last stage, all stages by name, and the kernels that pack operands (by the
     name of the argument).
 
