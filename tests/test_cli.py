@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -278,3 +279,11 @@ def test_information(tilewright: Command, tmp_path: Path, monkeypatch: pytest.Mo
     tilewright("verify", "conv", "mb1ic4ih6oc11kh2")
     assert tilewright("cache", "--clear").out.endswith("kernels removed\n")
     assert "kernels  0" in tilewright("cache").out
+
+
+def test_a_wrong_setting_is_bad_input() -> None:
+    command = [sys.executable, "-c", "from tilewright.cli import main; main()", "sets"]
+    environment = {**os.environ, "TILEWRIGHT_THREADS": "zero"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "TILEWRIGHT_THREADS" in done.stderr and "Traceback" not in done.stderr

@@ -16,6 +16,7 @@ from tilewright.cli.information import (
     targets_command,
 )
 from tilewright.cli.inspecting import build_command, run_command, show_command
+from tilewright.config import settings
 from tilewright.errors import TilewrightError
 
 BAD_INPUT = 2
@@ -47,6 +48,7 @@ for name, command in {
 def main() -> None:
     """The command ``tilewright``. Exits with 0, 1 (a case failed) or 2 (bad input)."""
     try:
+        settings()  # a wrong one is bad input, whatever the command
         app(prog_name="tilewright")
     except TilewrightError as error:
         _refuse(str(error))

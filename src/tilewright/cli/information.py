@@ -50,7 +50,7 @@ def targets_command() -> None:
             machine = target.machine
             here = "runs here" if target.runs_here else "does not run here"
             print(f"{target.name}: {machine.vector_bytes}-byte vectors, {here}")
-            print("    " + " ".join(each.name for each in machine.instructions))
+            print("    " + " ".join(machine.multiply_adds))
 
 
 def sets_command(
@@ -91,7 +91,7 @@ def doctor_command() -> None:
         "features": " ".join(known),
         "vectors": f"{machine.vector_registers} of {machine.vector_bytes} bytes",
         "caches": caches,
-        "instructions": " ".join(each.name for each in machine.instructions),
+        "instructions": " ".join(machine.multiply_adds),
         "threads": now.threads,
         "llvmlite": _version("llvmlite"),
         "numpy": _version("numpy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
@@ -30,10 +31,16 @@ class Machine:
         for instruction in self.instructions:
             if instruction.name == name:
                 return instruction
+        near = get_close_matches(name, [i.name for i in self.instructions])
         raise UnsupportedError(
             f"{self.name} has no instruction '{name}'",
-            cure="choose one of " + ", ".join(i.name for i in self.instructions),
+            cure="choose one of " + ", ".join(near or self.multiply_adds),
         )
+
+    @property
+    def multiply_adds(self) -> tuple[str, ...]:
+        """The names of the instructions that add up products, the least first."""
+        return tuple(i.name for i in self.instructions if len(i.operands) == 2)
 
     def products(self, out: DType, a: DType, b: DType) -> tuple[Instruction, ...]:
         """The instructions that add products of ``a`` and ``b`` up in ``out``, largest first."""
