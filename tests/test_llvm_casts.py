@@ -9,7 +9,7 @@ import pytest
 
 from lane_functions import LaneFunction, levels
 from tilewright.conversions import convert
-from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s8, s32, tf32, u8
+from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s4, s8, s32, tf32, u4, u8
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.x86.assemble import assembly
 
@@ -23,6 +23,9 @@ def _values(dtype: DType) -> Any:
     rng = np.random.default_rng(7)
     if dtype.kind == "bool":
         return np.tile([False, True], 8)
+    if dtype.is_nibble:
+        # With anything in the upper 4 bits.
+        return np.arange(256, dtype=np.uint8).view(dtype.numpy)
     if dtype.bits <= 16:
         codes = np.arange(2**dtype.bits, dtype=f"uint{dtype.bits}")
         return codes.view(dtype.numpy)
@@ -64,7 +67,7 @@ def _midpoints(dtype: DType) -> Any:
 
 def _same(got: Any, want: Any) -> Any:
     """Equal bit for bit, except that any NaN is as good as another."""
-    if want.dtype.kind in "biu":
+    if want.dtype.kind in "biu" or want.dtype in (s4.numpy, u4.numpy):
         return got == want
     unsigned = f"uint{want.dtype.itemsize * 8}"
     wide_got, wide_want = (a.astype(np.float64) for a in (got, want))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.dtypes import ALL, DType, boolean, s64
+from tilewright.dtypes import COMPUTED, DType, boolean, s64
 from tilewright.facts import Facts
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Cast, Expr, Var, const, var
@@ -60,7 +60,7 @@ def random_value(generator: random.Random, type_: DType) -> Any:
 def types_of(rule: Rule) -> list[DType]:
     if any(isinstance(node, Cast) for node in walk(rule.pattern)):
         return [s64]  # the pattern itself says which types
-    return [type_ for type_ in ALL if rule.types.hold(type_)]
+    return [type_ for type_ in COMPUTED if rule.types.hold(type_)]
 
 
 def wildcards(rule: Rule) -> list[Var]:

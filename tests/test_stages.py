@@ -59,6 +59,13 @@ CASES: dict[str, Callable[[], Op]] = {
         "3x5x8:3x8x18", dtype="bf16", weights="acb"
     ),
     "matmul u8s8": lambda: tw.matmul("6x16:16x20", dtype="u8:s8:s32", epilogue=[tw.bias()]),
+    "matmul u8s4": lambda: tw.matmul("6x16:16x20", dtype="u8:s4:s32"),
+    "matmul of weights in u4": lambda: tw.matmul(
+        "6x15:15x20", dtype="bf16:u4:bf16", epilogue=[tw.scale("weights", policy="per_oc")]
+    ),
+    "conv of weights in s4": lambda: tw.convolution(
+        "ic5ih6oc18kh3ph1", dtype="f32:s4:f32", src="nhwc", dst="nhwc"
+    ),
     "max pool": lambda: tw.pool("ic18ih7kh3sh2ph1", src="nhwc"),
     "average pool": lambda: tw.pool("ic5ih7kh3sh2ph1", src="nchw", algorithm="avg_p"),
     "pool backward": lambda: tw.pool(

@@ -27,12 +27,16 @@ def convert(values: Any, source: DType, target: DType) -> Any:
     if source is target:
         return values
     array = np.asarray(values)
+    if source.is_nibble:
+        array = array.astype(np.int8)  # ml_dtypes looks at the lower 4 bits only
     with np.errstate(all="ignore"):
         if target.kind == "bool":
             return (array.astype(np.float64) if source.is_float else array) != 0
         if target.is_integer:
             if source.is_float:
                 return _truncate(array.astype(np.float64), target)
+            if target.is_nibble:
+                return (array.astype(np.uint8) & np.uint8(0xF)).astype(target.numpy)
             return array.astype(target.numpy)
         if source.is_float:
             return _round(array, target)

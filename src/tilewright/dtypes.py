@@ -1,7 +1,10 @@
 """Scalar types: their names, sizes, ranges, and their numpy counterparts.
 
 Names are oneDNN's short ones (``f32``, ``bf16``, ``s8``); numpy's names are accepted as aliases.
-bf16 and fp8 come from `ml_dtypes`.
+bf16, fp8 and the integers of 4 bits come from `ml_dtypes`.
+
+s4 and u4 are kept, but not computed on: a value of them is converted first. In memory, also in the
+arrays of a caller, each element takes a byte. Its lower 4 bits count; the others may be anything.
 """
 
 from __future__ import annotations
@@ -37,6 +40,11 @@ class DType:
     @property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
+
+    @property
+    def is_nibble(self) -> bool:
+        """Whether it has 4 bits, of a byte of its own: its values are kept and converted only."""
+        return self.bits == 4
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
@@ -88,9 +96,13 @@ s32 = DType("s32", "int", 32, "int32")
 s16 = DType("s16", "int", 16, "int16")
 s8 = DType("s8", "int", 8, "int8")
 u8 = DType("u8", "uint", 8, "uint8")
+s4 = DType("s4", "int", 4, "int4")
+u4 = DType("u4", "uint", 4, "uint4")
 boolean = DType("bool", "bool", 1, "bool")
 
-ALL = (f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, boolean)
+ALL = (f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4, boolean)
+# Those that expressions compute on.
+COMPUTED = tuple(t for t in ALL if not t.is_nibble)
 _BY_NAME = {t.name: t for t in ALL} | {t.numpy_name: t for t in ALL if t is not tf32}
 
 

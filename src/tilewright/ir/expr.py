@@ -389,6 +389,8 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
         raise TypeError(f"{op}: needs bool operands, got {type_}")
     if (op in INTEGER_ONLY and type_.is_float) or (op in FLOAT_ONLY and not type_.is_float):
         raise TypeError(f"{op}: not defined on {type_}")
+    if type_.is_nibble:
+        raise TypeError(f"{op}: not defined on {type_}; cast it")
     result_type = boolean if op in COMPARISONS else type_
     if isinstance(a, Const) and isinstance(b, Const):
         return const(BINARY[op](a.value, b.value), result_type)
@@ -401,6 +403,8 @@ def unary(op: str, a: ExprLike) -> Expr:
     a = as_expr(a)
     if (op == "not") != (a.type is boolean) or (op in FLOAT_ONLY_UNARY and not a.type.is_float):
         raise TypeError(f"{op}: not defined on {a.type}")
+    if a.type.is_nibble:
+        raise TypeError(f"{op}: not defined on {a.type}; cast it")
     if isinstance(a, Const):
         return const(UNARY[op](a.value), a.type)
     result: Expr = Unary._intern((Unary, op, id(a)), a.type, op=op, a=a)

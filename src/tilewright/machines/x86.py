@@ -14,10 +14,12 @@ from tilewright.dtypes import (
     f16,
     f32,
     f64,
+    s4,
     s8,
     s16,
     s32,
     s64,
+    u4,
     u8,
 )
 from tilewright.errors import UnsupportedError
@@ -121,7 +123,7 @@ def _across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
     return tuple(found)
 
 
-_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8)
+_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4)
 _BF16 = (f32, bf16, bf16)
 _U8S8 = (s32, u8, s8)
 

@@ -86,8 +86,9 @@ class Op(ABC):
     direction: Direction = Direction.FWD_D
 
     def __post_init__(self) -> None:
-        """Meets every error of layouts, names and attributes now instead of in `kernel`."""
+        """Meets every error of types, layouts, names and attributes now instead of in `kernel`."""
         self._check_layouts()
+        self._check_nibbles()
         names = [argument.name for argument in self.arguments]
         for position, name in enumerate(names):
             if not name.isidentifier() or name in (*names[:position], *RESERVED):
@@ -106,6 +107,22 @@ class Op(ABC):
                     f"a layout is given for {name!r}, which {self.kind} does not have",
                     cure="choose one of " + ", ".join(known),
                 )
+
+    def _check_nibbles(self) -> None:
+        """Only weights that are read may have 4 bits: those of convolution and matmul."""
+        for each in self.arguments:
+            read = each.role == "weights" and each.access == "in"
+            if each.dtype.is_nibble and not read:
+                raise UnsupportedError(
+                    f"{self.kind} takes no {each.dtype} here",
+                    where=each.name,
+                    why="only weights that are read, of convolution and matmul, may have 4 bits",
+                    cure=f"use {'s8' if each.dtype.kind == 'int' else 'u8'}",
+                )
+        if self.accumulator.is_nibble:
+            raise UnsupportedError(
+                f"sums are not kept in {self.accumulator}", cure="use f32, or s32 for integers"
+            )
 
     @property
     @abstractmethod
@@ -212,7 +229,8 @@ def resolve(spec: LayoutSpec, shape: Shape, tensor: Tensor | None = None) -> Lay
 def accumulator_of(*types: DType) -> DType:
     """The type that products of ``types`` are summed in.
 
-    s32 when all are integers; f64 when one is f64; else f32. That is what oneDNN does.
+    s32 when all are integers (those of 4 bits, too); f64 when one is f64; else f32. That is
+    what oneDNN does.
     """
     if all(each.is_integer for each in types):
         return s32

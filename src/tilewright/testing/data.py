@@ -28,6 +28,8 @@ _MAGNITUDE = {
     "s16": 16,
     "s8": 4,
     "u8": 8,
+    "s4": 8,
+    "u4": 15,
     "bool": 1,
 }
 _TF32_MANTISSA = 11
@@ -36,6 +38,8 @@ _TF32_MANTISSA = 11
 def integer_range(dtype: DType) -> tuple[int, int]:
     """The least and the greatest test integer of a type."""
     magnitude = _MAGNITUDE[dtype.name]
+    if dtype.is_nibble:
+        return int(dtype.lowest), int(dtype.highest)
     return (0 if dtype.kind in ("uint", "bool") else -magnitude), magnitude
 
 

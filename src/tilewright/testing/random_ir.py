@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.dtypes import ALL, DType, bf16, boolean, f32, s8, s32, s64
+from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, row_major
 from tilewright.ir.expr import (
@@ -96,7 +96,9 @@ class _ExprSource:
         rng = self.rng
         if depth <= 0 or rng.random() < 0.15:
             return self.leaf(type)
-        kinds = ("cast", "select", "unary", "load", "leaf", *("binary",) * 5)
+        kinds: tuple[str, ...] = ("cast", "select", "load", "leaf")
+        if type in COMPUTED:
+            kinds = ("cast", "select", "unary", "load", "leaf", *("binary",) * 5)
         match rng.choice(kinds):
             case "binary":
                 return self.logic(depth) if type is boolean else self.arithmetic(type, depth)
@@ -126,7 +128,7 @@ class _ExprSource:
         if rng.random() < 0.4:
             op = rng.choice(sorted(LOGICAL))
             return binary(op, self.expr(boolean, depth - 1), self.expr(boolean, depth - 1))
-        type = rng.choice(ALL)
+        type = rng.choice(COMPUTED)
         op = rng.choice(sorted(COMPARISONS))
         return binary(op, self.expr(type, depth - 1), self.expr(type, depth - 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, u8
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s4, s8, s32, u4, u8
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.layout.tags import CANONICAL
 from tilewright.problems import (
@@ -35,6 +35,7 @@ from tilewright.testing.case import ALGORITHMS, ROLES, Case
 
 _FLOATS = (f32, f32, f32, bf16, bf16, f16, f64)
 _INTEGERS = (u8, s8)
+_NIBBLES = (s4, u4)
 _RESULTS = (f32, s32, s8, u8, bf16)
 _CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
 # Multiply-adds: the interpreter is slow, and the reference takes its time too.
@@ -180,9 +181,11 @@ def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType
     if direction.is_forward and rng.random() < 0.3:
         result = rng.choice(_RESULTS)
         if driver in ("conv", "matmul"):
-            return (rng.choice(_INTEGERS), s8, result)
+            return (rng.choice(_INTEGERS), rng.choice((s8, s8, *_NIBBLES)), result)
         return (*(rng.choice(_INTEGERS) for _ in range(number - 1)), result)
     one = rng.choice(_FLOATS)
+    if driver in ("conv", "matmul") and direction.is_forward and rng.random() < 0.1:
+        return (one, rng.choice(_NIBBLES), one)
     if rng.random() < 0.8:
         return (one,) * number
     # Mixed: the result, or a gradient, in a wider type.

@@ -8,6 +8,9 @@ to odd", 2008).
 
 Only f16 uses instructions of its own (F16C); without them LLVM calls functions, which the module
 defines. ``vcvtneps2bf16`` is not used: it takes subnormals for zeros.
+
+A value of 4 bits is a byte whose upper half may be anything: the lower half is read, and what is
+made here has zeros in the upper one.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from tilewright.dtypes import (
     f16,
     f32,
     f64,
+    s8,
     s16,
     s32,
     s64,
     tf32,
+    u8,
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
@@ -42,6 +47,8 @@ def emit_cast(w: Writer, value: Value, to: DType) -> Value:
     source = value.dtype
     if source is to:
         return value
+    if source.is_nibble:
+        return emit_cast(w, _nibble(w, value), to)
     if source in _NARROW:
         single = _widen(w, value)
         return single if to is f32 else emit_cast(w, single, to)
@@ -49,7 +56,24 @@ def emit_cast(w: Writer, value: Value, to: DType) -> Value:
         return _narrow(w, _single(w, value), to)
     if source.is_float and to.is_integer:
         return _saturate(w, value, to)
+    if to.is_nibble:
+        low = _low_nibble(w, emit_cast(w, value, u8))
+        return Value(low, to, value.lanes)
     return Value(w.assign(_instruction(w, value, to)), to, value.lanes)
+
+
+def _nibble(w: Writer, value: Value) -> Value:
+    """The 4 bits of ``value`` as s8 or u8."""
+    low = _low_nibble(w, value)
+    if value.dtype.kind == "uint":
+        return Value(low, u8, value.lanes)
+    sign = splat("8", s8, value.lanes)
+    flipped = w.assign(f"xor {value.type} {low}, {sign}")
+    return Value(w.assign(f"sub {value.type} {flipped}, {sign}"), s8, value.lanes)
+
+
+def _low_nibble(w: Writer, value: Value) -> str:
+    return w.assign(f"and {value.typed}, {splat('15', value.dtype, value.lanes)}")
 
 
 def _instruction(w: Writer, value: Value, to: DType) -> str:

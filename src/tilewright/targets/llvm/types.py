@@ -23,6 +23,8 @@ _LLVM = {
     "s16": "i16",
     "s8": "i8",
     "u8": "i8",
+    "s4": "i8",  # a byte whose upper 4 bits may be anything
+    "u4": "i8",
     "bool": "i1",
 }
 # The letter that names a type in an intrinsic's suffix, as in llvm.fma.v16f32.
@@ -52,6 +54,8 @@ def constant(value: Any, dtype: DType) -> str:
     """``value`` as an LLVM constant of ``dtype`` (without the type)."""
     if dtype.kind == "bool":
         return "true" if value else "false"
+    if dtype.is_nibble:
+        return str(int(value) & 0xF)
     if dtype.is_integer:
         return str(int(value))
     name = scalar_type(dtype)
