@@ -63,6 +63,16 @@ def test_partition_writes_borders_out() -> None:
     assert to_text(kernel).count("for ") == 1
 
 
+def test_partition_writes_out_a_short_loop_that_is_all_border() -> None:
+    naive = convolution(ih=5, iw=6, ic=2)
+    kernel = tile_and_fuse(naive, "epilogue", {"oh": 1, "ow": 4})
+    assert partition(kernel, "ow_o") is kernel
+    kernel = partition(kernel, "ow_o", split_borders=True)
+    equal(naive, kernel)
+    assert "ow_o" not in to_text(kernel)
+    assert "min(" not in to_text(kernel)
+
+
 def test_partition_makes_tiles_whole() -> None:
     naive = convolution(ih=5, iw=13, ic=2)
     kernel = tile_and_fuse(naive, "epilogue", {"oh": 1, "ow": 4})

@@ -54,6 +54,9 @@ CASES: dict[str, Callable[[], Op]] = {
     "conv depthwise data": lambda: tw.convolution(
         "g18ic18ih6oc18kh3ph1", direction="bwd_data", src="nhwc", dst="nhwc"
     ),
+    "conv depthwise, plain, two tiles of lanes": lambda: tw.convolution(
+        "g8mb1ic8ih8iw56oc8oh8ow56kh3kw3ph1pw1", src="nchw", dst="nchw"
+    ),
     "matmul f32": lambda: tw.matmul("13x20:20x37"),
     "matmul bf16 batched, transposed": lambda: tw.matmul(
         "3x5x8:3x8x18", dtype="bf16", weights="acb"

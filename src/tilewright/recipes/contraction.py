@@ -39,6 +39,8 @@ from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
 
+# The longest loop over a reduced dim that is unrolled for its masks.
+_UNROLL = 32
 # Positions whose loops stay loops.
 _POSITIONS = frozenset({"id", "ih", "iw"})
 
@@ -211,20 +213,20 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         loop = _loop_name(dim, config, sizes)
         tiled = config.tile.get(dim, config.step.get(dim, 1)) > 1
         if tiled and loop is not None and any(each.var.name == loop for each in _loops(kernel)):
-            kernel = partition(kernel, loop)
+            kernel = partition(kernel, loop, split_borders=True)
     for dim in config.reduce_order:
         loop = _loop_name(dim, config, sizes)
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
             kernel = trim(kernel, loop)
     small = {*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)}
-    tiles = {_loop_name(dim, config, sizes) for dim in config.tile}
 
     def unrolled(stmt: Stmt) -> Stmt:
         """A short loop is unrolled where masks or divisions depend on it: they become known."""
         if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
             return stmt
-        limit = 32 if stmt.var.name in small else 4 if stmt.var.name in tiles else 0
-        if not isinstance(stmt.extent, Const) or stmt.extent.value > limit:
+        if stmt.var.name not in small:
+            return stmt
+        if not isinstance(stmt.extent, Const) or stmt.extent.value > _UNROLL:
             return stmt
         if not any(_depends(s, stmt.var) for s in walk_stmts(stmt.body) if isinstance(s, Compute)):
             return stmt

@@ -40,7 +40,8 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
     Conditions are masks, the branches of ``if`` and the choices of ``min`` and ``max``, as far as
     they are linear in the variable. The pieces before and behind are called ``<loop>_head`` and
     ``<loop>_tail``; one of a single iteration is no loop. With ``split_borders``, those of up to
-    four iterations are written out. Nothing changes where all iterations have tests, or none.
+    four iterations are written out; so is a loop of no more where all iterations have tests.
+    Otherwise nothing changes where all have, or none.
     """
     loops_named(kernel, loop, "partition")
 
@@ -58,9 +59,11 @@ def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
         return loop
     extent = int(loop.extent.value)
     low, high = _steady(loop, place, extent)
+    taken = place.names | bound_names(loop)
+    if low >= high and split_borders and extent <= _MOST_COPIES:
+        return block(*_pieces(loop, 0, extent, loop.var.name, split_borders))
     if low >= high or (low, high) == (0, extent):
         return loop
-    taken = place.names | bound_names(loop)
     head = _pieces(loop, 0, low, fresh(f"{loop.var.name}_head", taken), split_borders)
     tail = _pieces(loop, high, extent, fresh(f"{loop.var.name}_tail", taken), split_borders)
     return block(*head, _piece(loop, low, high, loop.var), *tail)
