@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from functools import cache
 from pathlib import Path
@@ -26,4 +27,4 @@ def generator_identity() -> str:
                 elif entry.name.endswith(".py"):
                     status = entry.stat()
                     marks.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
-    return "\n".join(sorted(marks))
+    return hashlib.sha256("\n".join(sorted(marks)).encode()).hexdigest()

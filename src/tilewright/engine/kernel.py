@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.program import Code
-from tilewright.engine.signature import Form, argument_form, form_of
+from tilewright.engine.signature import Form, argument_form
 from tilewright.errors import ArgumentError
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.runtime.arrays import ArraySpec
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -257,12 +255,3 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<{self.op.kind} kernel for {self.target.name}: {self.op.problem.descriptor()}>"
-
-
-def spec_of(buffer: Buffer) -> Form:
-    """The form of a packed buffer: its memory, flat."""
-    flat = form_of((buffer.layout.extent,), buffer.dtype, buffer.layout)
-    return Form(flat.dtype, (buffer.layout.extent,), (1,), 0, buffer.layout.extent)
-
-
-__all__ = ["ArraySpec", "CompiledKernel", "PackCode", "Packed", "spec_of"]

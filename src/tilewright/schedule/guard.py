@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.expr import Expr, Select, Var, all_of, conjuncts, select
-from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt, View
+from tilewright.ir.expr import Expr, Var, all_of
+from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, reads_memory, variables, with_nested
-from tilewright.schedule.access import map_views
-from tilewright.schedule.identity import is_identity, vanishes
+from tilewright.schedule.identity import needed, without
 from tilewright.schedule.place import computes_named
 from tilewright.schedule.transform import transform
 
@@ -62,7 +61,7 @@ class _Guarding:
         match stmt:
             case Compute() if stmt.name == self.compute:
                 conditions = _conditions(stmt, lanes)
-                return _without(stmt, frozenset(conditions)), conditions
+                return without(stmt, frozenset(conditions)), conditions
             case For():
                 return self._loop(stmt, lanes)
             case If():
@@ -115,37 +114,13 @@ class _Guarding:
 
 def _conditions(compute: Compute, lanes: frozenset[Var]) -> tuple[Expr, ...]:
     """The conditions without which the compute's term is neutral, and that hold for all of it."""
-    found: list[Expr] = []
-    for operand in compute.operands:
-        if vanishes(compute, operand.var):
-            found += conjuncts(operand.view.mask)
-    body = compute.body
-    if isinstance(body, Select) and is_identity(body.b, compute.combiner):
-        found += conjuncts(body.condition)
     inner = lanes.union(dim.var for dim in compute.dims)
     # One that never holds stays a mask, so that what follows still finds the compute.
     return tuple(
         c
-        for c in dict.fromkeys(found)
+        for c in dict.fromkeys(needed(compute))
         if variables(c) and not variables(c) & inner and not reads_memory(c)
     )
-
-
-def _without(compute: Compute, dropped: frozenset[Expr]) -> Compute:
-    """``compute`` without the conditions that are tested around it."""
-    if not dropped:
-        return compute
-
-    def view(old: View) -> View:
-        kept = [c for c in conjuncts(old.mask) if c not in dropped]
-        return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
-
-    compute = map_views(compute, view)
-    body = compute.body
-    if not isinstance(body, Select) or not is_identity(body.b, compute.combiner):
-        return compute
-    rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
-    return replace(compute, body=body.a if rest is None else select(rest, body.a, body.b))
 
 
 def _mentioning(variable: Var, conditions: _Conditions) -> tuple[_Conditions, _Conditions]:

@@ -1,9 +1,24 @@
-"""When a term of a reduction does not count."""
+"""When a term of a reduction does not count, and the conditions that say so."""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var
-from tilewright.ir.stmt import Compute
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    all_of,
+    conjuncts,
+    select,
+)
+from tilewright.ir.stmt import Compute, View
+from tilewright.schedule.access import map_views
 
 
 def vanishes(compute: Compute, operand: Var) -> bool:
@@ -45,3 +60,32 @@ def is_identity(value: Expr, combiner: str | None) -> bool:
             return bool(value.value == value.type.highest)
         case _:
             return False
+
+
+def needed(compute: Compute) -> list[Expr]:
+    """The conditions without which the compute's term is neutral."""
+    found: list[Expr] = []
+    for operand in compute.operands:
+        if vanishes(compute, operand.var):
+            found += conjuncts(operand.view.mask)
+    body = compute.body
+    if isinstance(body, Select) and is_identity(body.b, compute.combiner):
+        found += conjuncts(body.condition)
+    return found
+
+
+def without(compute: Compute, dropped: Collection[Expr]) -> Compute:
+    """``compute`` without conditions that hold wherever it still runs."""
+    if not dropped:
+        return compute
+
+    def view(old: View) -> View:
+        kept = [c for c in conjuncts(old.mask) if c not in dropped]
+        return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
+
+    compute = map_views(compute, view)
+    body = compute.body
+    if isinstance(body, Select) and is_identity(body.b, compute.combiner):
+        rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
+        body = body.a if rest is None else select(rest, body.a, body.b)
+    return compute if body is compute.body else replace(compute, body=body)

@@ -10,22 +10,17 @@ from tilewright.facts.affine import Affine, affine
 from tilewright.ir.expr import (
     Const,
     Expr,
-    Select,
     Var,
-    all_of,
-    conjuncts,
     const,
     maximum,
     minimum,
-    select,
     var,
 )
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, LoopKind, Stmt, View
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.schedule.access import map_views
 from tilewright.schedule.collapse import difference
-from tilewright.schedule.identity import is_identity, vanishes
+from tilewright.schedule.identity import needed, without
 from tilewright.schedule.place import (
     Place,
     bound_names,
@@ -81,7 +76,7 @@ def _trimmed(loop: For, place: Place, taken: frozenset[str]) -> Stmt:
         lets.append(Let(name, low))
         low = name
     dropped = set(common)
-    body = rewrite_stmts(loop.body, lambda s: _without(s, dropped))
+    body = rewrite_stmts(loop.body, lambda s: without(s, dropped) if isinstance(s, Compute) else s)
     body = substitute_stmt(body, {loop.var: loop.var + low})
     extent = simplify(maximum(high - low, 0), place.facts)
     kind = loop.kind
@@ -115,14 +110,7 @@ def _computes(loop: For) -> list[Compute]:
 
 def _conditions(compute: Compute, variable: Var, inner: frozenset[str]) -> list[Expr]:
     """The conditions without which the compute's term is neutral, and that the loop decides."""
-    found: list[Expr] = []
-    for operand in compute.operands:
-        if vanishes(compute, operand.var):
-            found += conjuncts(operand.view.mask)
-    body = compute.body
-    if isinstance(body, Select) and is_identity(body.b, compute.combiner):
-        found += conjuncts(body.condition)
-    return [c for c in dict.fromkeys(found) if _decides(c, variable, inner)]
+    return [c for c in dict.fromkeys(needed(compute)) if _decides(c, variable, inner)]
 
 
 def _decides(condition: Expr, variable: Var, inner: frozenset[str]) -> bool:
@@ -152,20 +140,3 @@ def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
         else:
             high = minimum(high, rest // -step + 1)
     return low, high
-
-
-def _without(stmt: Stmt, dropped: set[Expr]) -> Stmt:
-    """A compute without the conditions that now always hold."""
-    if not isinstance(stmt, Compute):
-        return stmt
-
-    def view(old: View) -> View:
-        kept = [c for c in conjuncts(old.mask) if c not in dropped]
-        return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
-
-    stmt = map_views(stmt, view)
-    body = stmt.body
-    if isinstance(body, Select) and is_identity(body.b, stmt.combiner):
-        rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
-        body = body.a if rest is None else select(rest, body.a, body.b)
-    return stmt if body is stmt.body else replace(stmt, body=body)
