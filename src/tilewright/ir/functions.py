@@ -25,8 +25,9 @@ class Parameter:
 class Function:
     """A function with effects.
 
-    ``effects`` beyond what happens to its arguments: ``"synchronizes"`` (nothing moves across it),
-    or none: then a program may drop the call and computes the same.
+    ``effects`` beyond what happens to its arguments: what it synchronizes (nothing moves across
+    it), or how it takes part in an asynchronous copy; none: then a program may drop the call and
+    computes the same.
     """
 
     name: str
@@ -45,8 +46,50 @@ _ALL = (
     Function(
         "barrier",
         (),
-        frozenset({"synchronizes"}),
+        frozenset({"synchronizes workgroup"}),
         "Waits for all work-items of the workgroup; their memory accesses before it are done.",
+    ),
+    Function(
+        "subgroup_barrier",
+        (),
+        frozenset({"synchronizes subgroup"}),
+        "Waits for all lanes of the subgroup; their memory accesses before it are done.",
+    ),
+    Function(
+        "barrier_arrive",
+        (),
+        frozenset({"arrives"}),
+        "The first half of a barrier: the work-item goes on, its memory accesses before it count.",
+    ),
+    Function(
+        "barrier_wait",
+        (),
+        frozenset({"waits"}),
+        "The second half: waits until all work-items of the workgroup have arrived.",
+    ),
+    Function(
+        "copy_async",
+        (Parameter("destination", "out"), Parameter("source", "in")),
+        frozenset({"asynchronous"}),
+        "Starts a copy of one element; where the source is masked, zero arrives.",
+    ),
+    Function(
+        "commit_copies",
+        (),
+        frozenset({"commits"}),
+        "Makes the copies that this work-item started, and that are in no group, one group.",
+    ),
+    Function(
+        "wait_copies",
+        (Parameter("pending", "value"),),
+        frozenset({"completes"}),
+        "Waits until at most ``pending`` groups of this work-item's copies are under way.",
+    ),
+    Function(
+        "atomic_add",
+        (Parameter("place", "inout"), Parameter("value", "value")),
+        frozenset({"atomic"}),
+        "Adds to an element of memory that other work-items may add to at the same time.",
     ),
 )
 

@@ -11,8 +11,29 @@ from tilewright.machines.instruction import Instruction
 
 
 @dataclass(frozen=True)
+class Hierarchy:
+    """How work-items form groups on a device. Sizes in bytes.
+
+    ``subgroup`` lanes run together; a workgroup has at most ``workgroup`` work-items and shares
+    ``shared`` bytes. ``banks`` (0: memory without banks) serve ``bank`` bytes each at a time, and
+    global memory moves ``segment`` bytes at a time.
+    """
+
+    subgroup: int
+    workgroup: int
+    shared: int
+    banks: int
+    bank: int
+    segment: int
+
+
+@dataclass(frozen=True)
 class Machine:
-    """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards."""
+    """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards.
+
+    ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
+    elements, whatever their size (0: no such limit).
+    """
 
     name: str
     features: frozenset[str]
@@ -21,10 +42,13 @@ class Machine:
     caches: tuple[int, ...]
     cores: int
     instructions: tuple[Instruction, ...]
+    hierarchy: Hierarchy | None = None
+    most_lanes: int = 0
 
     def lanes(self, dtype: DType) -> int:
         """Elements of ``dtype`` in one vector register."""
-        return self.vector_bytes // dtype.bytes
+        lanes = self.vector_bytes // dtype.bytes
+        return min(lanes, self.most_lanes) if self.most_lanes else lanes
 
     def instruction(self, name: str) -> Instruction:
         """The instruction called ``name``. Raises `UnsupportedError` if the machine lacks it."""

@@ -6,45 +6,11 @@ TDPBUSD); the forms of their operands are those of one register or tile as it li
 
 from __future__ import annotations
 
-from tilewright.dtypes import (
-    DType,
-    bf16,
-    f8_e4m3,
-    f8_e5m2,
-    f16,
-    f32,
-    f64,
-    s4,
-    s8,
-    s16,
-    s32,
-    s64,
-    u4,
-    u8,
-)
+from tilewright.dtypes import DType, bf16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.machines.machine import Machine
-
-
-def _multiply_add(dtype: DType, lanes: int, feature: str) -> Instruction:
-    """``out[n] += a * b[n]``: without FMA (SSE4.2), a multiplication and an addition."""
-    row = (Step("n", lanes, 1),)
-    operands = (Role("a", dtype), Role("b", dtype, row))
-    name = f"fma_{dtype}x{lanes}"
-    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
-
-
-def _multiply_add_lanes(dtype: DType, lanes: int, feature: str) -> Instruction:
-    """``out[n] += a[n] * b[n]``: both operands have a value per lane."""
-    row = (Step("n", lanes, 1),)
-    operands = (Role("a", dtype, row), Role("b", dtype, row))
-    name = f"fma_lanes_{dtype}x{lanes}"
-    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
-
-
-def _multiply_adds(dtype: DType, lanes: int, feature: str) -> tuple[Instruction, ...]:
-    return _multiply_add(dtype, lanes, feature), _multiply_add_lanes(dtype, lanes, feature)
+from tilewright.machines.vectors import across, multiply_adds, transposes
 
 
 def _dot(
@@ -90,64 +56,30 @@ def _tile_dot(
     )
 
 
-def _transposes(sizes: dict[int, tuple[int, ...]], feature: str) -> tuple[Instruction, ...]:
-    """``out[m, n] = a[m, n]`` on squares, of ``sizes`` by the bytes of an element: in memory, rows
-    of the result are contiguous along n, and those of the operand along m."""
-    return tuple(
-        Instruction(
-            f"transpose_{dtype}x{size}",
-            (("m", size), ("n", size)),
-            Role("c", dtype, (Step("m", size, None), Step("n", size, 1))),
-            (Role("a", dtype, (Step("n", size, None), Step("m", size, 1))),),
-            feature,
-            "transpose",
-            None,
-        )
-        for dtype in _MOVED
-        for size in sizes[dtype.bytes]
-    )
-
-
-def _across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
-    """``out combiner= a[n]``: all lanes of one vector, by halves."""
-    found: list[Instruction] = []
-    for dtype in (f64, f32, s32):
-        lanes = vector_bytes // dtype.bytes
-        operand = Role("a", dtype, (Step("n", lanes, 1),))
-        for combiner in ("add", "mul", "max", "min"):
-            name = f"{combiner}_across_{dtype}x{lanes}"
-            out = Role("c", dtype)
-            found.append(
-                Instruction(name, (("n", lanes),), out, (operand,), feature, "reduce", combiner)
-            )
-    return tuple(found)
-
-
-_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4)
 _BF16 = (f32, bf16, bf16)
 _U8S8 = (s32, u8, s8)
 
 # Integers have no fused form: a multiplication and an addition.
 SSE42 = (
-    *_multiply_adds(f32, 4, "sse4.2"),
-    *_multiply_adds(f64, 2, "sse4.2"),
-    *_multiply_adds(s32, 4, "sse4.2"),
-    *_transposes({8: (2,), 4: (4,), 2: (8, 4), 1: (8, 4)}, "sse4.2"),
-    *_across(16, "sse4.2"),
+    *multiply_adds(f32, 4, "sse4.2"),
+    *multiply_adds(f64, 2, "sse4.2"),
+    *multiply_adds(s32, 4, "sse4.2"),
+    *transposes({8: (2,), 4: (4,), 2: (8, 4), 1: (8, 4)}, "sse4.2"),
+    *across(16, "sse4.2"),
 )
 AVX2 = (
-    *_multiply_adds(f32, 8, "fma"),
-    *_multiply_adds(f64, 4, "fma"),
-    *_multiply_adds(s32, 8, "avx2"),
-    *_transposes({8: (4,), 4: (8,), 2: (), 1: (16,)}, "avx2"),
-    *_across(32, "avx2"),
+    *multiply_adds(f32, 8, "fma"),
+    *multiply_adds(f64, 4, "fma"),
+    *multiply_adds(s32, 8, "avx2"),
+    *transposes({8: (4,), 4: (8,), 2: (), 1: (16,)}, "avx2"),
+    *across(32, "avx2"),
 )
 AVX512 = (
-    *_multiply_adds(f32, 16, "avx512f"),
-    *_multiply_adds(f64, 8, "avx512f"),
-    *_multiply_adds(s32, 16, "avx512f"),
-    *_transposes({8: (8,), 4: (16,), 2: (16,), 1: ()}, "avx512f"),
-    *_across(64, "avx512f"),
+    *multiply_adds(f32, 16, "avx512f"),
+    *multiply_adds(f64, 8, "avx512f"),
+    *multiply_adds(s32, 16, "avx512f"),
+    *transposes({8: (8,), 4: (16,), 2: (16,), 1: ()}, "avx512f"),
+    *across(64, "avx512f"),
 )
 AVX512_VNNI = (
     _dot("vpdpbusd_512", _U8S8, 16, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.512"),

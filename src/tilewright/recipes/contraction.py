@@ -78,7 +78,7 @@ def schedule(
     if instruction is not None:
         result.stage("tensorized", _tensorized(result.kernel, config, instruction))
     result.stage("lowered", _lowered(result.kernel, config, vector))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine.cores))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
 

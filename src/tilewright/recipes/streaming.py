@@ -61,7 +61,7 @@ def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Sched
             continue
         result.stage(f"tiled {root}", _tiled(result.kernel, root, config))
     result.stage("lowered", lower_rest(result.kernel, config.vector))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine.cores))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
 
@@ -171,26 +171,30 @@ def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
     return names if copies <= _COPIES else []
 
 
-def parallelize_outermost(kernel: Kernel, cores: int) -> Kernel:
-    """The outermost loops of each part run on threads, as many as give enough work."""
+def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
+    """The outermost loops of each part run on threads, or on workgroups of one work-item where
+    there are some: as many as give enough work."""
+    kind = LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     for stmt in top:
         names: list[str] = []
         pieces = 1
-        while isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < 8 * cores:
+        while (
+            isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < 8 * machine.cores
+        ):
             if stmt.kind is not LoopKind.SERIAL:
                 break
             names.append(stmt.var.name)
             pieces *= int(stmt.extent.value)
             stmt = stmt.body
-        kernel = _try_parallel(kernel, names)
+        kernel = _try_parallel(kernel, names, kind)
     return kernel
 
 
-def _try_parallel(kernel: Kernel, names: list[str]) -> Kernel:
+def _try_parallel(kernel: Kernel, names: list[str], kind: LoopKind) -> Kernel:
     while names:
         try:
-            return parallelize(kernel, names)
+            return parallelize(kernel, names, kind)
         except ScheduleError:
             names.pop()
     return kernel

@@ -48,8 +48,8 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
 
 
 @transform
-def parallelize(kernel: Kernel, loops: Sequence[str]) -> Kernel:
-    """Runs loops, nested directly in one another, on all threads.
+def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.PARALLEL) -> Kernel:
+    """Runs loops, nested directly in one another, on all threads, or another kind of worker.
 
         for mb in 2:
           for oh in 56: ...
@@ -57,8 +57,8 @@ def parallelize(kernel: Kernel, loops: Sequence[str]) -> Kernel:
         parallel for mb in 2:
           parallel for oh in 56: ...
 
-    The iterations of all of them together are divided among the threads, so extents inside must not
-    depend on the loops around.
+    The iterations of all of them together are divided among the threads (with ``LoopKind.GRID``:
+    each runs in a workgroup), so extents inside must not depend on the loops around.
     """
     for name in loops:
         loops_named(kernel, name, "parallelize")
@@ -78,7 +78,7 @@ def parallelize(kernel: Kernel, loops: Sequence[str]) -> Kernel:
                     cure="parallelize one of them",
                 )
     for name in loops:
-        kernel = _with_kind(kernel, name, LoopKind.PARALLEL, "parallelize")
+        kernel = _with_kind(kernel, name, kind, "parallelize")
     return kernel
 
 

@@ -1,0 +1,77 @@
+"""Instructions that every machine with vectors has in some form, on registers of its width."""
+
+from __future__ import annotations
+
+from tilewright.dtypes import (
+    DType,
+    bf16,
+    f8_e4m3,
+    f8_e5m2,
+    f16,
+    f32,
+    f64,
+    s4,
+    s8,
+    s16,
+    s32,
+    s64,
+    u4,
+    u8,
+)
+from tilewright.machines.instruction import Instruction, Role, Step
+
+_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4)
+
+
+def _multiply_add(dtype: DType, lanes: int, feature: str) -> Instruction:
+    """``out[n] += a * b[n]``: without FMA (SSE4.2), a multiplication and an addition."""
+    row = (Step("n", lanes, 1),)
+    operands = (Role("a", dtype), Role("b", dtype, row))
+    name = f"fma_{dtype}x{lanes}"
+    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
+
+
+def _multiply_add_lanes(dtype: DType, lanes: int, feature: str) -> Instruction:
+    """``out[n] += a[n] * b[n]``: both operands have a value per lane."""
+    row = (Step("n", lanes, 1),)
+    operands = (Role("a", dtype, row), Role("b", dtype, row))
+    name = f"fma_lanes_{dtype}x{lanes}"
+    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
+
+
+def multiply_adds(dtype: DType, lanes: int, feature: str) -> tuple[Instruction, ...]:
+    """Both forms: one value of a for all lanes, and one per lane."""
+    return _multiply_add(dtype, lanes, feature), _multiply_add_lanes(dtype, lanes, feature)
+
+
+def transposes(sizes: dict[int, tuple[int, ...]], feature: str) -> tuple[Instruction, ...]:
+    """``out[m, n] = a[m, n]`` on squares, of ``sizes`` by the bytes of an element: in memory, rows
+    of the result are contiguous along n, and those of the operand along m."""
+    return tuple(
+        Instruction(
+            f"transpose_{dtype}x{size}",
+            (("m", size), ("n", size)),
+            Role("c", dtype, (Step("m", size, None), Step("n", size, 1))),
+            (Role("a", dtype, (Step("n", size, None), Step("m", size, 1))),),
+            feature,
+            "transpose",
+            None,
+        )
+        for dtype in _MOVED
+        for size in sizes[dtype.bytes]
+    )
+
+
+def across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
+    """``out combiner= a[n]``: all lanes of one vector, by halves."""
+    found: list[Instruction] = []
+    for dtype in (f64, f32, s32):
+        lanes = vector_bytes // dtype.bytes
+        operand = Role("a", dtype, (Step("n", lanes, 1),))
+        for combiner in ("add", "mul", "max", "min"):
+            name = f"{combiner}_across_{dtype}x{lanes}"
+            out = Role("c", dtype)
+            found.append(
+                Instruction(name, (("n", lanes),), out, (operand,), feature, "reduce", combiner)
+            )
+    return tuple(found)
