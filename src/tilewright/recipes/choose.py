@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.layout.tags import ANY
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
-from tilewright.recipes import choices, contraction, streaming
-from tilewright.recipes.config import Config, ContractionConfig, StreamingConfig
+from tilewright.recipes import choices, contraction, streaming, workgroup_model, workgroups
+from tilewright.recipes.config import (
+    Config,
+    ContractionConfig,
+    StreamingConfig,
+    WorkgroupConfig,
+)
 from tilewright.recipes.scheduled import ScheduledKernel
 
 
@@ -27,7 +34,7 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, ScheduledK
         config = streaming.choose(kernel, machine)
         return config, streaming.schedule(kernel, machine, config)
     refusal: ScheduleError | None = None
-    for candidate in choices.candidates(kernel, machine, prepacked(op)):
+    for candidate in _candidates(op, kernel, machine):
         try:
             return candidate, schedule(op, kernel, machine, candidate)
         except ScheduleError as error:
@@ -36,15 +43,27 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, ScheduledK
     raise refusal
 
 
+def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
+    """The default configs for a contraction, the best first."""
+    # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
+    if machine.hierarchy is not None and machine.hierarchy.banks:
+        shared = workgroup_model.default_config(kernel, machine)
+        if shared is not None:
+            yield shared
+    yield from choices.candidates(kernel, machine, prepacked(op))
+
+
 def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> ScheduledKernel:
     """Schedules ``kernel``, the naive kernel of ``op``. Raises `ScheduleError`."""
-    if isinstance(config, ContractionConfig):
+    if isinstance(config, ContractionConfig | WorkgroupConfig):
         if not choices.is_contraction(kernel):
             raise ScheduleError(
                 f"{op.kind} is no contraction",
                 where=f"config {config!r}",
                 cure="use a StreamingConfig",
             )
+        if isinstance(config, WorkgroupConfig):
+            return workgroups.schedule(kernel, machine, config)
         return contraction.schedule(kernel, machine, config, prepacked(op))
     assert isinstance(config, StreamingConfig)
     return streaming.schedule(kernel, machine, config)

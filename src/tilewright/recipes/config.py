@@ -46,6 +46,44 @@ class ContractionConfig:
 
 
 @dataclass(frozen=True)
+class WorkgroupConfig:
+    """How a contraction runs in workgroups that share memory.
+
+    Its dims of one role are one dim, called like them, joined by ``_``: all of M, of N, of a batch.
+
+    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic)
+    - ``lanes``: the dim across a work-item's vector
+    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it, per dim of the
+      result; dims left out are 1
+    - ``order``: the workgroups' loops over tiles, outermost first
+    - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
+    - ``reduce_order``: loops over reduced dims, outermost first
+    - ``vector``: elements that a work-item copies at a time
+    - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
+    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
+    - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
+    """
+
+    instruction: str
+    lanes: str
+    group: Mapping[str, int]
+    item: Mapping[str, int]
+    order: tuple[str, ...]
+    step: Mapping[str, int] = field(default_factory=dict)
+    reduce_order: tuple[str, ...] = ()
+    vector: int = 1
+    stages: int = 1
+    fill: str = "copy"
+    padding: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
 class StreamingConfig:
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
@@ -57,9 +95,10 @@ class StreamingConfig:
         _check(self)
 
 
-Config = ContractionConfig | StreamingConfig
-CONFIGS: dict[str, type[ContractionConfig] | type[StreamingConfig]] = {
+Config = ContractionConfig | StreamingConfig | WorkgroupConfig
+CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
+    "WorkgroupConfig": WorkgroupConfig,
     "StreamingConfig": StreamingConfig,
 }
 

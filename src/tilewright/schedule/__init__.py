@@ -2,24 +2,32 @@
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
 `transform` (what makes a function a transform); then the transforms, one family a file: `tile`,
-`reorder`, `fuse` (tile-and-fuse), `collapse` (fusing dims), `split` (its inverse), `unit` (dims of
-extent 1), `promote` and `result` (copies in better places), `hoist` (packing apart), `pad`,
-`partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` (how loops run),
-`widen` (partial results in lanes), `tensorize`, `loops` (lowering to loops). `storage`, `identity`
-and `dependence` hold what several of them need; `trace` has the `Schedule`, which records them.
+`reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy), `collapse` and
+`linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
+`result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
+`hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
+bounds and tests instead of masks), `kinds` (how loops run), `widen` (partial results in lanes),
+`tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
+several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
+from tilewright.schedule.distribute import distribute
+from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.linearize import linearize
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
+from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
+from tilewright.schedule.share import share
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -31,21 +39,28 @@ from tilewright.schedule.widen import widen_reduction
 
 __all__ = [
     "TRANSFORMS",
+    "Fill",
     "Schedule",
     "Stage",
     "Step",
+    "distribute",
     "drop_unit_dims",
+    "extend",
     "fuse_dims",
     "guard",
     "hoist_pack",
+    "linearize",
     "lower_computes",
+    "merge_loops",
     "pad",
     "parallelize",
     "partition",
+    "pipeline",
     "promote",
     "promote_result",
     "reorder",
     "set_kind",
+    "share",
     "split_dim",
     "tensorize",
     "tile",

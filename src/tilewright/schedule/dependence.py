@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Let
 from tilewright.ir.visit import variables
 from tilewright.schedule.access import Access, accesses, buffers_allocated
+from tilewright.schedule.digits import numbers
 from tilewright.schedule.place import Place
 
 
@@ -29,14 +30,27 @@ def shared_accesses(loop: For, place: Place) -> dict[Buffer, list[Access]]:
 def conflict(loop: For, place: Place) -> Access | None:
     """An access through which two iterations may touch one element that one of them writes.
 
-    None is a proof that there is none. What is proven: in some dim of each written buffer, the
-    index is ``step * var + rest`` in every access, with the same terms of variables from outside of
-    the loop, and what varies inside stays within one step.
+    None is a proof that there is none. What is proven: in some dim of each written buffer, or for a
+    number whose digits several dims are, the index is ``step * var + rest`` in every access, with
+    the same terms of variables from outside of the loop, and what varies inside stays within one
+    step.
     """
     for found in shared_accesses(loop, place).values():
-        if not any(_separated(loop, place, found, dim) for dim in range(len(found[0].view.index))):
+        if not _apart(loop, place, found):
             return next(a for a in found if a.writes)
     return None
+
+
+def _apart(loop: For, place: Place, found: list[Access]) -> bool:
+    """Whether some index, or number in digits, keeps the iterations apart in all accesses."""
+    dims = range(len(found[0].view.index))
+    if any(_separated(loop, place, found, [affine(a.view.index[d]) for a in found]) for d in dims):
+        return True
+    # Digits tell the number only if all accesses have the same ones in the same dims.
+    index = found[0].view.index
+    if any(access.view.index != index for access in found):
+        return False
+    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(index))
 
 
 def accumulates_only(loop: For, place: Place) -> bool:
@@ -56,14 +70,14 @@ def conflict_text(access: Access, var: Var) -> str:
     )
 
 
-def _separated(loop: For, place: Place, found: list[Access], dim: int) -> bool:
-    """Whether the index of ``dim`` keeps the iterations apart."""
+def _separated(loop: For, place: Place, found: list[Access], index: list[Affine]) -> bool:
+    """Whether ``index``, one for each access, keeps the iterations apart."""
     outside = place.names
     step: int | None = None
     fixed: Affine | None = None
     least = greatest = 0
-    for access in found:
-        inner = _without_lets(access, dim, place)
+    for access, form in zip(found, index, strict=True):
+        inner = _without_lets(access, form, place)
         if inner is None:
             return False
         coefficient = inner.terms.get(loop.var, 0)
@@ -75,6 +89,8 @@ def _separated(loop: For, place: Place, found: list[Access], dim: int) -> bool:
         facts = access.place.facts
         if isinstance(access.stmt, Compute):
             facts = access.place.facts_with(access.stmt.dims)
+        for condition in conjuncts(access.view.mask):
+            facts = facts.assume(condition)
         low, high = facts.bounds(Affine(varying, inner.constant).to_expr())
         if low is None or high is None or coefficient == 0:
             return False
@@ -86,9 +102,8 @@ def _separated(loop: For, place: Place, found: list[Access], dim: int) -> bool:
     return step is not None and greatest - least < abs(step)
 
 
-def _without_lets(access: Access, dim: int, place: Place) -> Affine | None:
-    """The index with lets inside the loop put in; None where they are not linear."""
-    form = affine(access.view.index[dim])
+def _without_lets(access: Access, form: Affine, place: Place) -> Affine | None:
+    """``form`` with lets inside the loop put in; None where they are not linear."""
     for step in reversed(access.place.steps[len(place.steps) :]):
         if isinstance(step, Let) and step.var in form.terms:
             if not step.value.type.is_integer:

@@ -58,6 +58,19 @@ def tile_and_fuse(
     the computes to fuse; without it, all that the root depends on. A loop over a dim that a
     producer does not have computes that producer's tile again in each iteration.
     """
+    return fuse_tiles(kernel, root, sizes, order, producers, space, storage)
+
+
+def fuse_tiles(
+    kernel: Kernel,
+    root: str,
+    sizes: Mapping[str, int],
+    order: Sequence[str],
+    producers: Sequence[str] | None,
+    space: Space,
+    storage: Sequence[str],
+) -> Kernel:
+    """What `tile_and_fuse` makes, as it is before anything is simplified."""
     computes_named(kernel, root, "tile_and_fuse")
     fusion = _Fusion(root, sizes, tuple(order), producers, space, tuple(storage))
 

@@ -32,7 +32,7 @@ def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
     it. Unrolled and vector loops need a constant extent.
     """
     loops_named(kernel, loop, "set_kind")
-    return _with_kind(kernel, loop, kind, "set_kind")
+    return with_kind(kernel, loop, kind, "set_kind")
 
 
 @transform
@@ -44,7 +44,7 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
         unrolled for kw in 3: ...
     """
     loops_named(kernel, loop, "unroll")
-    return _with_kind(kernel, loop, LoopKind.UNROLLED, "unroll")
+    return with_kind(kernel, loop, LoopKind.UNROLLED, "unroll")
 
 
 @transform
@@ -78,11 +78,13 @@ def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.
                     cure="parallelize one of them",
                 )
     for name in loops:
-        kernel = _with_kind(kernel, name, kind, "parallelize")
+        kernel = with_kind(kernel, name, kind, "parallelize")
     return kernel
 
 
-def _with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:
+def with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:
+    """``kernel`` with loops of another kind, checked in the name of ``transform``."""
+
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, For) or stmt.var.name != name:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -67,7 +67,7 @@ def promote(
     copy. Names: the copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or
     ``name``.
     """
-    request = _Request(kernel, compute, operand, by, space, layout, row_padding or {}, cast, name)
+    request = Promotion(kernel, compute, operand, by, space, layout, row_padding or {}, cast, name)
     computes_named(kernel, compute, "promote")
     if at is None:
         return replace(kernel, body=request.on_body(kernel.body, Place()))
@@ -102,7 +102,7 @@ class _Copy:
     kept: tuple[Expr, ...]  # conditions that stay with the compute
 
 
-class _Request:
+class Promotion:
     """One promotion: the arguments, and the names that all places share."""
 
     def __init__(
@@ -130,6 +130,16 @@ class _Request:
 
     def on_body(self, body: Stmt, place: Place) -> Stmt:
         """``body`` behind the copy of what its one compute reads."""
+        buffer, pack, body = self.split(body, place)
+        return prepend((Allocate(buffer), pack), body)
+
+    def split(
+        self, body: Stmt, place: Place, shared: Sequence[For] = ()
+    ) -> tuple[Buffer, Compute, Stmt]:
+        """The new buffer, the copy, and ``body`` reading that.
+
+        The copy holds what all iterations of the ``shared`` loops around ``body`` read.
+        """
         found = [
             (stmt, here)
             for stmt, here in walk_placed(body, place)
@@ -146,14 +156,14 @@ class _Request:
         operand = self._operand(compute)
         self._check(body, compute, operand, place, here)
         steps = here.steps[len(place.steps) :]
-        inner = [Dim(s.var, s.extent) for s in steps if isinstance(s, For)] + list(compute.dims)
+        loops = (*shared, *(s for s in steps if isinstance(s, For)))
+        inner = [*(Dim(loop.var, loop.extent) for loop in loops), *compute.dims]
         make = _by_tensor if self.by == "tensor" else _by_dims
         names = place.names | {operand.var.name}
         copy = make(compute, operand.view, inner, here, names)
         buffer, pack = self._pack(operand, copy)
         new = _reading(compute, operand, View(buffer, copy.index, all_of(copy.kept)))
-        body = rewrite_stmts(body, lambda node: new if node is compute else node)
-        return prepend((Allocate(buffer), pack), body)
+        return buffer, pack, rewrite_stmts(body, lambda node: new if node is compute else node)
 
     def _operand(self, compute: Compute) -> Operand:
         for operand in compute.operands:

@@ -1,0 +1,140 @@
+"""The default config of a contraction in workgroups, from a model: no search.
+
+What the model knows. A work-item's tile of R rows and V vectors does R*V multiply-adds for R + V
+loads from shared memory; a workgroup's tile of M by N elements does M*N*K of them for (M + N)*K
+elements from global memory. Both want to be square and large, as far as registers, shared memory
+and the number of workgroups (at least one for each core) allow.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.workgroups import combined
+from tilewright.schedule.unit import drop_unit_dims
+
+# Registers that addresses and the vectors of A and B take.
+_RESERVED = 12
+# Work-items along each axis of a workgroup, at most.
+_ITEMS = 16
+# Elements of the reduction that are shared at a time.
+_STEP = 16
+# Unrolled multiply-adds: more does not run faster, and takes longer to compile.
+_BODY = 256
+
+
+def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
+    """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
+    two work-items would not find enough to share."""
+    assert machine.hierarchy is not None
+    kernel = combined(drop_unit_dims(kernel))
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    sizes, parts = extents(main), roles(main)
+    lanes = _lanes(parts, sizes, strides(out, out.out))
+    vector = machine.lanes(main.out.buffer.dtype)
+    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
+    item = _item(sizes, lanes, rows, vector, machine)
+    group = _group(sizes, item, machine.hierarchy)
+    if _items(sizes, item) < 2:
+        return None
+    step = _step(main, parts, sizes, machine.hierarchy, group)
+    order = tuple(d for d in (*parts.batch, *parts.m, *parts.n))
+    return WorkgroupConfig(
+        instruction=_instruction(main, machine, lanes, vector),
+        lanes=lanes,
+        group=group,
+        item=item,
+        order=order,
+        step=step,
+        reduce_order=_reduce_order(main, parts),
+        vector=_copied(main, machine),
+    )
+
+
+def _lanes(parts: Roles, sizes: dict[str, int], steps: dict[str, int | None]) -> str:
+    """The dim across vectors: the one along which the result is contiguous, or the longest."""
+    near = [d for d in parts.kept if steps.get(d) == 1 and sizes[d] > 1]
+    return near[0] if near else max(parts.kept, key=lambda d: (d in parts.n, sizes[d]))
+
+
+def _item(
+    sizes: dict[str, int], lanes: str, rows: str, vector: int, machine: Machine
+) -> dict[str, int]:
+    """A work-item's tile: as square as its registers allow, in vectors, and smaller where the
+    problem is too small for a subgroup of such."""
+    assert machine.hierarchy is not None
+    room = max(1, machine.vector_registers - _RESERVED)
+    vectors = min(2, -(-sizes[lanes] // vector))
+    item = {lanes: vectors * vector}
+    if rows:
+        item[rows] = min(_power_of_two(sizes[rows]), 8, max(1, room // vectors))
+    while rows and item[rows] > 1 and _items(sizes, item) < machine.hierarchy.subgroup:
+        item[rows] //= 2
+    if _items(sizes, item) < machine.hierarchy.subgroup:
+        item[lanes] = vector
+    return item
+
+
+def _power_of_two(size: int) -> int:
+    """The least power of two that is no less than ``size``."""
+    return 1 << (size - 1).bit_length()
+
+
+def _items(sizes: dict[str, int], item: dict[str, int]) -> int:
+    """How many work-items' tiles the result has."""
+    return math.prod(-(-sizes[dim] // size) for dim, size in item.items())
+
+
+def _group(sizes: dict[str, int], item: dict[str, int], hierarchy: Hierarchy) -> dict[str, int]:
+    """A workgroup's tile: work-items in a square, no more than the problem has."""
+    most = min(_ITEMS, math.isqrt(hierarchy.workgroup))
+    return {
+        dim: size * min(most, _power_of_two(-(-sizes[dim] // size))) for dim, size in item.items()
+    }
+
+
+def _step(
+    main: Compute,
+    parts: Roles,
+    sizes: dict[str, int],
+    hierarchy: Hierarchy,
+    group: dict[str, int],
+) -> dict[str, int]:
+    """How much of the reduction is shared at a time: along the longest reduced dim."""
+    if not parts.k:
+        return {}
+    dim = max(parts.k, key=lambda d: sizes[d])
+    bytes_per_step = sum(group.values()) * main.out.buffer.dtype.bytes
+    room = max(1, hierarchy.shared // max(1, 2 * bytes_per_step))
+    most = min(_STEP, 1 << (room.bit_length() - 1))
+    return {dim: min(most, sizes[dim])}
+
+
+def _reduce_order(main: Compute, parts: Roles) -> tuple[str, ...]:
+    """Loops over the reduction, the one along which A is contiguous innermost."""
+    steps = strides(main, main.operands[0].view)
+    return tuple(sorted(parts.k, key=lambda d: -(steps[d] or 0)))
+
+
+def _instruction(main: Compute, machine: Machine, lanes: str, vector: int) -> str:
+    """The multiply-add on vectors of the result's type; none where the machine has none."""
+    total = main.out.buffer.dtype
+    both = all(lanes in _dims(main, position) for position in (0, 1))
+    form = "fma_lanes" if both else "fma"
+    name = f"{form}_{total}x{vector}"
+    return name if any(i.name == name for i in machine.instructions) else ""
+
+
+def _dims(main: Compute, operand: int) -> set[str]:
+    """The dims that one operand depends on."""
+    steps = strides(main, main.operands[operand].view)
+    return {dim for dim, step in steps.items() if step != 0}
+
+
+def _copied(main: Compute, machine: Machine) -> int:
+    """Elements that a work-item copies at a time: a vector of the narrower operand."""
+    return max(1, min(machine.lanes(o.var.type) for o in main.operands[:2]))

@@ -1,0 +1,127 @@
+"""Longer dims of a result and of all that makes it, so that every tile is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, row_major
+from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import variables
+from tilewright.schedule.access import readdress
+from tilewright.schedule.pad import within
+from tilewright.schedule.place import Place, computes_named, rewrite_placed, walk_placed
+from tilewright.schedule.transform import transform
+
+
+@transform
+def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
+    """Extends dims of the compute ``root``, which stores a result, and of its producers.
+
+        alloc acc: f32[10]
+        compute zero(i in 10): acc[i] = 0.0
+        compute sum(i in 10, k in 5): acc[i] add= x    (x = src[i, k])
+        compute store(i in 10): dst[i] = acc[i]
+    ->  extend("store", {"i": 12})
+        alloc acc: f32[12]
+        compute zero(i in 12): acc[i] = 0.0
+        compute sum(i in 12, k in 5): acc[i] add= x    (x = src[i, k | i < 10])
+        compute store(i in 12): dst[i | i < 10] = acc[i]
+
+    The producers stand in the block of the root, have the dims by the same names, and hand their
+    results on in buffers of that block, which grow: what is there beyond the old extent is never
+    stored.
+    """
+    found, _ = computes_named(kernel, root, "extend")[0]
+    old = {d.var.name: d for d in found.dims if d.var.name in extents}
+    for name, extent in extents.items():
+        length = old[name].extent if name in old else None
+        if not isinstance(length, Const):
+            raise _refusal(found, f"it has no dim '{name}' of constant extent")
+        if int(length.value) > extent:
+            raise _refusal(found, f"'{name}' is longer than {extent} already")
+    longer = {
+        name: extent for name, extent in extents.items() if old[name].extent is not const(extent)
+    }
+    if not longer:
+        return kernel
+    local = _local_buffers(kernel, found)
+    names = {
+        s.name
+        for s, _ in walk_placed(kernel.body, Place())
+        if isinstance(s, Compute) and (s is found or s.out.buffer in local)
+    }
+
+    def change(stmt: Stmt, here: Place) -> Stmt | None:
+        if isinstance(stmt, Compute) and stmt.name in names:
+            return _extended(stmt, here, longer, old, local)
+        return None
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    for buffer in local:
+        body = _grown(body, buffer, found, longer)
+    return replace(kernel, body=body)
+
+
+def _refusal(compute: Compute, what: str) -> ScheduleError:
+    return ScheduleError(
+        f"extend: {what}",
+        where=headline(compute),
+        cure="extend the compute that stores a result, before it is tiled",
+    )
+
+
+def _local_buffers(kernel: Kernel, root: Compute) -> list[Buffer]:
+    """The buffers through which the root's producers hand their results on to it."""
+    for stmt, _ in walk_placed(kernel.body, Place()):
+        if isinstance(stmt, Block) and any(part is root for part in stmt.body):
+            allocated = {s.buffer for s in stmt.body if isinstance(s, Allocate)}
+            return [o.view.buffer for o in root.operands if o.view.buffer in allocated]
+    return []
+
+
+def _extended(
+    compute: Compute,
+    place: Place,
+    extents: Mapping[str, int],
+    old: Mapping[str, Dim],
+    local: list[Buffer],
+) -> Compute:
+    dims: list[Dim] = []
+    inside: dict[Var, Expr] = {}
+    for dim in compute.dims:
+        extent = extents.get(dim.var.name)
+        if extent is None or dim.extent is const(extent):
+            dims.append(dim)
+            continue
+        if dim.extent is not old[dim.var.name].extent:
+            raise _refusal(compute, f"its '{dim.var.name}' is not as long as the result's")
+        dims.append(Dim(dim.var, const(extent)))
+        inside[dim.var] = dim.var < dim.extent
+    facts = place.facts_with(dims)
+
+    def masked(view: View) -> View:
+        used = frozenset[Var]().union(*(variables(e) for e in view.index))
+        conditions = [condition for v, condition in inside.items() if v in used]
+        if view.buffer in local or not conditions:
+            return view
+        return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
+
+    operands = tuple(
+        o if within(o.view, facts) else Operand(o.var, masked(o.view)) for o in compute.operands
+    )
+    return replace(compute, dims=tuple(dims), out=masked(compute.out), operands=operands)
+
+
+def _grown(body: Stmt, old: Buffer, root: Compute, extents: Mapping[str, int]) -> Stmt:
+    """``body`` with room in ``old`` for the dims that index it."""
+    view = next(o.view for o in root.operands if o.view.buffer is old)
+    shape = tuple(
+        extents.get(index.name, size) if isinstance(index, Var) else size
+        for size, index in zip(old.shape, view.index, strict=True)
+    )
+    new = Buffer(old.name, old.dtype, shape, row_major(shape), old.space)
+    return readdress(body, old, lambda v: View(new, v.index, v.mask))

@@ -1,0 +1,74 @@
+"""Nested loops as one, and the numbers of the old ones from the new one's by division."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.expr import Const, Expr, Var, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import For, Kernel, Stmt
+from tilewright.ir.visit import substitute_stmt
+from tilewright.schedule.place import Place, bound_names, loops_named, rewrite_placed
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+
+@transform
+def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
+    """Makes one loop of several of one kind, nested directly in one another.
+
+        for kh in 3:
+          for ic_o in 4: ... src[kh, ic_o]
+    ->  merge_loops(["kh", "ic_o"], "k")
+        for k in 12: ... src[k // 4, k % 4]
+
+    The order of the iterations stays. Only the outermost extent may vary.
+    """
+    loops_named(kernel, loops[0], "merge_loops")
+    if name in bound_names(kernel.body) - set(loops):
+        raise ScheduleError(
+            f"merge_loops: the name '{name}' is taken",
+            where=f"kernel {kernel.name}",
+            cure="choose another name",
+        )
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == loops[0]:
+            return _merged(stmt, loops, name)
+        return None
+
+    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+
+
+def _merged(outermost: For, loops: Sequence[str], name: str) -> Stmt:
+    nest = [outermost]
+    for each in loops[1:]:
+        inner = nest[-1].body
+        if not isinstance(inner, For) or inner.var.name != each:
+            raise ScheduleError(
+                f"merge_loops: '{each}' is not directly inside '{nest[-1].var.name}'",
+                where=headline(nest[-1]),
+                cure="reorder the loops first",
+            )
+        if inner.kind is not outermost.kind or not isinstance(inner.extent, Const):
+            raise ScheduleError(
+                f"merge_loops: '{each}' is of another kind, or its extent is not constant",
+                where=headline(inner),
+                cure="merge loops that run alike, before their extents vary",
+            )
+        nest.append(inner)
+    whole = var(name)
+    values: dict[Var, Expr] = {}
+    weight = 1
+    for loop in reversed(nest):
+        digit = whole // weight if weight > 1 else whole
+        if loop is outermost:
+            values[loop.var] = digit
+            break
+        assert isinstance(loop.extent, Const)
+        values[loop.var] = digit % int(loop.extent.value)
+        weight *= int(loop.extent.value)
+    body = substitute_stmt(nest[-1].body, values)
+    return replace(outermost, var=whole, extent=outermost.extent * weight, body=body)

@@ -1,0 +1,284 @@
+"""Pipelining: what an iteration reads is copied while earlier ones compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import Buffer, Layout, Space, buffer
+from tilewright.ir.expr import Const, Expr, all_of, conjuncts, const, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Operand,
+    Stmt,
+    View,
+)
+from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmts
+from tilewright.schedule.access import readdress
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    sequence,
+)
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+# Where the buffers of a pipeline begin: whole vectors and segments stay whole.
+_ALIGNMENT = 64
+_BARRIER = Call("barrier", ())
+
+
+class Fill(Enum):
+    """How the next tile gets into its buffer."""
+
+    COPY = "copy"  # before the present one is computed
+    REGISTERS = "registers"  # loaded before, stored after: the loads' latency is hidden
+    ASYNC = "async"  # by the machine, while anything else runs
+
+
+@transform
+def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY) -> Kernel:
+    """Copies ahead: iteration ``i`` starts the copies of iteration ``i + stages - 1``.
+
+        for k in 8:
+          compute a_pack(...): a_packed[...] = src[k, ...]
+          barrier()
+          compute main(...): ... a_packed[...] ...
+          barrier()
+    ->  pipeline("k", 2)
+        compute a_pack(...): a_packed[0, ...] = src[0, ...]
+        for k in 8:
+          barrier()
+          if k + 1 < 8:
+            compute a_pack(...): a_packed[(k + 1) % 2, ...] = src[k + 1, ...]
+          compute main(...): ... a_packed[k % 2, ...] ...
+        barrier()
+
+    The loop has the form that `share` makes, and no other reader of the copies. Each gets
+    ``stages`` buffers. With ``Fill.ASYNC`` the copies are asynchronous (nothing is converted on the
+    way), and each iteration waits for its own; other ways of filling go one iteration ahead, so
+    more than two stages would not be used.
+    """
+    loops_named(kernel, loop, "pipeline")
+    if stages < 2 or (stages > 2 and fill is not Fill.ASYNC):
+        raise ScheduleError(
+            f"pipeline: {stages} stages",
+            where=f"kernel {kernel.name}",
+            why="without asynchronous copies, one iteration is prepared ahead",
+            cure="choose 2, or 2 and more with Fill.ASYNC",
+        )
+    renamed: dict[Buffer, Buffer] = {}
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not (isinstance(stmt, For) and stmt.var.name == loop):
+            return None
+        made = _Pipeline(stmt, stages, fill, _fresh_names(kernel, place))
+        made.check()
+        renamed.update(made.buffers)
+        return made.stmt()
+
+    body = rewrite_placed(kernel.body, Place(), change)
+
+    def allocation(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
+            return Allocate(renamed[stmt.buffer], stmt.span)
+        return stmt
+
+    return simplify_kernel(replace(kernel, body=rewrite_stmts(body, allocation)))
+
+
+def _fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:
+    buffers = {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    return bound_names(kernel.body) | place.names | buffers
+
+
+_Pieces = Callable[[Expr], tuple[Stmt, ...]]
+
+
+@dataclass
+class _Pipeline:
+    """One loop to be pipelined."""
+
+    loop: For
+    stages: int
+    fill: Fill
+    taken: frozenset[str]
+
+    def __post_init__(self) -> None:
+        body = sequence(self.loop.body)
+        barriers = [i for i, s in enumerate(body) if _is_barrier(s)]
+        last = len(body) - 1
+        if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
+            raise self._refusal(
+                "its body is not copies, a barrier, what reads them, and a barrier",
+                "share operands at this loop first",
+            )
+        parts = body[: barriers[0]]
+        self.copies = [s for s in parts if isinstance(s, Compute)]
+        if len(self.copies) != len(parts):
+            raise self._refusal("more than copies stands before the barrier", "share first")
+        self.rest = body[barriers[0] + 1 : last]
+        self.buffers = {c.out.buffer: _staged(c.out.buffer, self.stages) for c in self.copies}
+
+    def _refusal(self, what: str, cure: str) -> ScheduleError:
+        return ScheduleError(f"pipeline: {what}", where=headline(self.loop), cure=cure)
+
+    def check(self) -> None:
+        """Refuses copies that the way of filling cannot do."""
+        for copy in self.copies:
+            if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
+                raise self._refusal(f"'{copy.name}' is no copy to shared memory", "share first")
+            if self.fill is not Fill.COPY and len(copy.operands) != 1:
+                raise self._refusal(f"'{copy.name}' has not one operand", "choose Fill.COPY")
+            if self.fill is Fill.ASYNC and copy.body is not copy.operands[0].var:
+                raise self._refusal(
+                    f"'{copy.name}' computes on the way, which asynchronous copies do not",
+                    "convert where the copy is read, or choose Fill.COPY",
+                )
+
+    def stmt(self) -> Stmt:
+        """What stands in the place of the loop."""
+        match self.fill:
+            case Fill.ASYNC:
+                return self._asynchronous()
+            case Fill.COPY:
+                return self._synchronous(lambda i: self._guarded(i, self._copies_of(i)), _nothing)
+            case Fill.REGISTERS:
+                return self._in_registers()
+
+    # The pieces: copies for an iteration, and what reads them.
+
+    def _at(self, stmt: Stmt, iteration: Expr) -> Stmt:
+        """``stmt`` for another iteration, on that one's buffers."""
+        moved = substitute_stmt(stmt, {self.loop.var: iteration})
+        slot = iteration % self.stages
+        for old, new in self.buffers.items():
+            moved = readdress(moved, old, partial(_in_slot, new, slot))
+        return moved
+
+    def _copies_of(self, iteration: Expr) -> tuple[Stmt, ...]:
+        return tuple(self._at(copy, iteration) for copy in self.copies)
+
+    def _guarded(self, iteration: Expr, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return (If(iteration < self.loop.extent, block(*stmts)),) if stmts else ()
+
+    def _rest_of(self, iteration: Expr) -> tuple[Stmt, ...]:
+        return tuple(self._at(stmt, iteration) for stmt in self.rest)
+
+    # The three forms.
+
+    def _synchronous(self, before: _Pieces, after: _Pieces) -> Stmt:
+        following = self.loop.var + 1
+        body = block(
+            _BARRIER,
+            *before(following),
+            *self._rest_of(self.loop.var),
+            *self._guarded(following, after(following)),
+        )
+        first = self._guarded(const(0), self._copies_of(const(0)))
+        return block(*first, replace(self.loop, body=body), _BARRIER)
+
+    def _in_registers(self) -> Stmt:
+        held = [_Held(copy, self.taken) for copy in self.copies]
+
+        def load(iteration: Expr) -> tuple[Stmt, ...]:
+            return tuple(_only(self._at(h.load, iteration), inside(iteration)) for h in held)
+
+        def store(iteration: Expr) -> tuple[Stmt, ...]:
+            return tuple(self._at(h.store, iteration) for h in held)
+
+        def inside(iteration: Expr) -> Expr:
+            return iteration < self.loop.extent
+
+        return block(*(Allocate(h.buffer) for h in held), self._synchronous(load, store))
+
+    def _asynchronous(self) -> Stmt:
+        ahead = self.stages - 1
+
+        def start(iteration: Expr) -> tuple[Stmt, ...]:
+            copies = tuple(_asynchronous(self._at(copy, iteration)) for copy in self.copies)
+            return (*self._guarded(iteration, copies), Call("commit_copies", ()))
+
+        first = [stmt for stage in range(ahead) for stmt in start(const(stage))]
+        body = block(
+            Call("wait_copies", (const(ahead - 1),)),
+            _BARRIER,
+            *start(self.loop.var + ahead),
+            *self._rest_of(self.loop.var),
+        )
+        done = Call("wait_copies", (const(0),))
+        return block(*first, replace(self.loop, body=body), done, _BARRIER)
+
+
+def _nothing(_iteration: Expr) -> tuple[Stmt, ...]:
+    return ()
+
+
+def _only(load: Stmt, inside: Expr) -> Stmt:
+    """``load`` with zeros where ``inside`` does not hold: registers always have a value."""
+    assert isinstance(load, Compute)
+    operands = tuple(
+        Operand(o.var, replace(o.view, mask=all_of((inside, *conjuncts(o.view.mask)))))
+        for o in load.operands
+    )
+    return replace(load, operands=operands)
+
+
+def _in_slot(new: Buffer, slot: Expr, view: View) -> View:
+    return View(new, (slot, *view.index), view.mask)
+
+
+def _is_barrier(stmt: Stmt) -> bool:
+    return isinstance(stmt, Call) and stmt.function == "barrier"
+
+
+def _staged(old: Buffer, stages: int) -> Buffer:
+    """``stages`` of the buffer, one after the other."""
+    whole = max(1, _ALIGNMENT // old.dtype.bytes)
+    stride = -(-old.layout.extent // whole) * whole
+    moved = tuple(LayoutBlock(b.dim + 1, b.size, b.stride) for b in old.layout.blocks)
+    layout = Layout((LayoutBlock(0, stages, stride), *moved), old.layout.offset)
+    return Buffer(old.name, old.dtype, (stages, *old.shape), layout, old.space)
+
+
+class _Held:
+    """A copy in two halves: into registers, and from there."""
+
+    def __init__(self, copy: Compute, taken: frozenset[str]) -> None:
+        (operand,) = copy.operands
+        sizes = tuple(int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const))
+        name = fresh(f"{copy.out.buffer.name}_next", taken)
+        self.buffer = buffer(name, copy.out.buffer.dtype, sizes, space=Space.PRIVATE)
+        here = View(self.buffer, tuple(d.var for d in copy.dims))
+        # What lies beyond the copy is loaded as zero, and not stored.
+        self.load = replace(copy, name=f"{copy.name}_load", out=here)
+        held = var(operand.var.name, copy.out.buffer.dtype)
+        self.store = replace(
+            copy, name=f"{copy.name}_store", operands=(Operand(held, here),), body=held
+        )
+
+
+def _asynchronous(copy: Stmt) -> Stmt:
+    """The copy as calls, the last dim as the elements of one."""
+    assert isinstance(copy, Compute)
+    stmt: Stmt = Call("copy_async", (replace(copy.out, mask=None), copy.operands[0].view))
+    if copy.out.mask is not None:
+        stmt = If(copy.out.mask, stmt)
+    for position, dim in enumerate(reversed(copy.dims)):
+        kind = LoopKind.VECTOR if position == 0 else LoopKind.UNROLLED
+        stmt = For(dim.var, dim.extent, stmt, kind)
+    return stmt

@@ -1,0 +1,246 @@
+"""Operands in memory that a workgroup shares, which its work-items fill together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Call, Compute, Dim, For, Kernel, LoopKind, Operand, Stmt
+from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
+from tilewright.schedule.fuse import rename_dims
+from tilewright.schedule.place import Place, fresh, loops_named, rewrite_placed, sequence
+from tilewright.schedule.promote import Promotion
+from tilewright.schedule.storage import BlockList
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+# Loops whose iterations are the work-items of a workgroup.
+ITEMS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
+
+
+@transform
+def share(
+    kernel: Kernel,
+    compute: str,
+    operands: Sequence[str],
+    at: str,
+    *,
+    by: Literal["tensor", "dims"] = "dims",
+    layout: Mapping[str, BlockList] | None = None,
+    row_padding: Mapping[str, Mapping[str, int]] | None = None,
+    cast: Mapping[str, DType] | None = None,
+    vector: int = 1,
+) -> Kernel:
+    """Copies what all work-items of a workgroup read through ``operands`` into memory they share.
+
+        workgroup for t in 4:
+          for k_o in 2:
+            compute f(i in 2, k in 8): x = src[t*2 + i, k_o*8 + k] ...
+    ->  share("f", ["x"], at="k_o")
+        alloc src_packed: f32[4, 2, 8] workgroup
+        workgroup for t in 4:
+          for k_o in 2:
+            compute x_pack(part in 16):
+              x = src[part // 4 ..., k_o*8 + ...]
+              src_packed[...] = x
+            barrier()
+            compute f(i in 2, k in 8): x = src_packed[t, i, k] ...
+            barrier()
+
+    The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
+    of them), nested directly in one another. Each copies every so manieth run of ``vector``
+    neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
+    ``layout``, ``row_padding`` and ``cast`` are those of `promote`, the latter three by operand.
+    """
+    loops_named(kernel, at, "share")
+    made = [
+        Promotion(
+            kernel,
+            compute,
+            operand,
+            by,
+            Space.WORKGROUP,
+            (layout or {}).get(operand, ()),
+            (row_padding or {}).get(operand, {}),
+            (cast or {}).get(operand),
+            None,
+        )
+        for operand in operands
+    ]
+
+    sharing = _Sharing(tuple(made), compute, at, vector)
+    body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
+    if body is kernel.body:
+        raise ScheduleError(
+            f"share: no work-items are around the loop '{at}'",
+            where=f"kernel {kernel.name}",
+            cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
+        )
+    return simplify_kernel(replace(kernel, body=body))
+
+
+@dataclass(frozen=True)
+class _Sharing:
+    """The copies to make, of what the compute reads in the loop ``at``."""
+
+    promotions: tuple[Promotion, ...]
+    compute: str
+    at: str
+    vector: int
+
+    def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
+        """The work-items' loops with the buffers that they share around them."""
+        if not (isinstance(stmt, For) and stmt.kind in ITEMS):
+            return None
+        items, inside = _items(stmt, place)
+        if not _holds(stmt, self.at, self.compute):
+            return None
+        buffers: list[Buffer] = []
+
+        def on_loop(node: Stmt, here: Place) -> Stmt | None:
+            if not isinstance(node, For) or node.var.name != self.at:
+                return None
+            if not _holds(node, self.at, self.compute):
+                return None
+            body, new = self._on_body(node.body, here.inside(node), items)
+            buffers.extend(new)
+            return replace(node, body=body)
+
+        if items[-1].var.name == self.at:
+            inner, buffers = self._on_body(items[-1].body, inside, items)
+        else:
+            inner = rewrite_placed(items[-1].body, inside, on_loop)
+        return block(*(Allocate(b) for b in buffers), _nest(items, inner))
+
+    def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, list[Buffer]]:
+        """Copies, a barrier, ``body``, a barrier; and the copies' buffers."""
+        copies: list[Stmt] = []
+        buffers: list[Buffer] = []
+        for promotion in self.promotions:
+            buffer, pack, body = promotion.split(body, here, items)
+            buffers.append(buffer)
+            copies.append(_together(rename_dims(pack, here.names), items, here, self.vector))
+        barrier = Call("barrier", ())
+        return block(*copies, barrier, *sequence(body), barrier), buffers
+
+
+def _holds(loop: For, at: str, compute: str) -> bool:
+    """Whether the loop ``at`` is in ``loop``, with the compute inside."""
+    found = [s for s in walk_stmts(loop) if isinstance(s, For) and s.var.name == at]
+    return any(
+        isinstance(s, Compute) and s.name == compute for each in found for s in walk_stmts(each)
+    )
+
+
+def _items(outermost: For, place: Place) -> tuple[list[For], Place]:
+    """The loops over work-items, nested directly in one another, and the place inside them."""
+    loops = [outermost]
+    place = place.inside(outermost)
+    while isinstance(loops[-1].body, For) and loops[-1].body.kind in ITEMS:
+        loops.append(loops[-1].body)
+        place = place.inside(loops[-1])
+    for loop in loops:
+        if not isinstance(loop.extent, Const):
+            raise ScheduleError(
+                f"share: the number of work-items along '{loop.var.name}' is not constant",
+                where=headline(loop),
+                cure="pad the computes to whole tiles before they are divided among work-items",
+            )
+    return loops, place
+
+
+def _nest(loops: list[For], body: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
+def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
+    """The number of a work-item in its workgroup, and how many there are."""
+    number: Expr = const(0)
+    count = 1
+    for loop in loops:
+        assert isinstance(loop.extent, Const)
+        number = number * int(loop.extent.value) + loop.var
+        count *= int(loop.extent.value)
+    return number, count
+
+
+def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> Compute:
+    """The part of the copy ``pack`` that one work-item does."""
+    number, count = item_number(items)
+    order = _source_order(pack)
+    sizes = {dim.var: _size(dim) for dim in pack.dims}
+    inner = order[-1]
+    wide = vector if _contiguous(pack, inner.var) and sizes[inner.var] % vector == 0 else 1
+    total = prod(sizes.values())
+    taken = here.names | {o.var.name for o in pack.operands}
+    part = var(fresh("part", taken))
+    lane = var(fresh("element", taken))
+    rounds = -(-total // (count * wide))
+    position = (part * count + number) * wide + lane
+    values: dict[Var, Expr] = {}
+    weight = 1
+    for dim in reversed(order):
+        digit = position // weight if weight > 1 else position
+        values[dim.var] = digit % sizes[dim.var] if dim is not order[0] else digit
+        weight *= sizes[dim.var]
+    moved = map_exprs(replace(pack, dims=()), lambda e: substitute(e, values))
+    assert isinstance(moved, Compute)
+    moved = replace(moved, dims=(Dim(part, const(rounds)), Dim(lane, const(wide))))
+    if rounds * count * wide == total:
+        return moved
+    return _bounded(moved, position < total)
+
+
+def _bounded(compute: Compute, inside: Expr) -> Compute:
+    """``compute`` where ``inside`` holds; elsewhere it touches nothing."""
+    operands = tuple(
+        Operand(o.var, replace(o.view, mask=all_of((inside, *conjuncts(o.view.mask)))))
+        for o in compute.operands
+    )
+    out = replace(compute.out, mask=all_of((inside, *conjuncts(compute.out.mask))))
+    return replace(compute, out=out, operands=operands)
+
+
+def _size(dim: Dim) -> int:
+    assert isinstance(dim.extent, Const)
+    return int(dim.extent.value)
+
+
+def _source_order(pack: Compute) -> list[Dim]:
+    """The dims of the copy, those that take the longest steps in the source first."""
+    steps = {dim.var: _step(pack, dim.var) for dim in pack.dims}
+    return sorted(pack.dims, key=lambda dim: -steps[dim.var])
+
+
+def _offset(pack: Compute) -> Expr:
+    view = pack.operands[0].view
+    return view.buffer.layout.offset_of(view.index)
+
+
+def _step(pack: Compute, dim: Var) -> int:
+    """How far apart in the source the first two elements along ``dim`` are."""
+    offset = _offset(pack)
+    at = [
+        substitute(offset, {v: const(int(v is dim) * i) for v in variables(offset)}) for i in (0, 1)
+    ]
+    first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
+    return abs(second - first)
+
+
+def _contiguous(pack: Compute, dim: Var) -> bool:
+    """Whether neighbours along ``dim`` are neighbours in the source, everywhere."""
+    view = pack.operands[0].view
+    form = affine(_offset(pack))
+    hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
+    masked = any(dim in variables(condition) for condition in conjuncts(view.mask))
+    return form.terms.get(dim, 0) == 1 and not hidden and not masked
