@@ -27,12 +27,30 @@ from tilewright.targets.llvm.writer import Writer
 
 
 @dataclass(frozen=True)
+class Launch:
+    """A function that a device runs, on ``groups`` workgroups of ``items`` work-items each.
+
+    The work-items of a group share ``shared`` bytes. The function takes the kernel's arguments in
+    order, then the workspaces.
+    """
+
+    entry: str
+    groups: int
+    items: int
+    shared: int
+
+
+@dataclass(frozen=True)
 class Module:
-    """LLVM IR text, the entry's name, and the bytes of each workspace the kernel needs."""
+    """LLVM IR text, the entry's name, and the bytes of each workspace the kernel needs.
+
+    Where a device runs the kernel, ``launches`` are what it runs, one after the other.
+    """
 
     text: str
     entry: str
     workspaces: tuple[int, ...]
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True)
