@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import pytest
 
 from tilewright.errors import SettingError
-from tilewright.runtime.pool import Pool, worker_pool
 from tilewright.targets.x86.assemble import assemble
 from tilewright.targets.x86.driver import Program
+from tilewright.targets.x86.pool import Pool, worker_pool
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86 code")
 
@@ -233,7 +233,7 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 USE = f"""
 import ctypes, threading
-from tilewright.runtime.pool import worker_pool
+from tilewright.targets.x86.pool import worker_pool
 from tilewright.targets.x86.assemble import assemble
 from tilewright.targets.x86.driver import Program
 assert threading.active_count() == 1

@@ -31,6 +31,7 @@ from tilewright.schedule import (
     tile_and_fuse,
     unroll,
 )
+from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
 
 
@@ -342,9 +343,7 @@ def _compiled(kernel: Kernel) -> Callable[..., None]:
     target = x86_target("")
     module = target.lower(kernel)
     assert "alloca" not in module.text  # accumulators are registers
-    code = Code(
-        target, target.assemble(module), module.entry, module.workspaces, len(kernel.params)
-    )
+    code = Code(target, target.assemble(module), abi_of(kernel, module))
     return lambda arrays, threads=1: code.run([a.ctypes.data for a in arrays], threads)
 
 

@@ -1,20 +1,24 @@
 """Every setting, and its environment variable; no other module reads the environment.
 
-| variable                | meaning                                            | default           |
-| ----------------------- | -------------------------------------------------- | ----------------- |
-| `TILEWRIGHT_DEBUG`      | 0 to 5: how much is printed while compiling        | 0                 |
-| `TILEWRIGHT_CACHE`      | 0 keeps compiled kernels in memory only            | 1                 |
-| `TILEWRIGHT_CACHE_DIR`  | where compiled kernels are stored                  | user's cache      |
-| `TILEWRIGHT_CACHE_SIZE` | bytes they may take there; K, M, G: 2^10, ...      | 512M              |
-| `TILEWRIGHT_THREADS`    | threads that run one kernel, the caller's included | process's cores   |
-| `TILEWRIGHT_SPIN_US`    | microseconds an idle worker spins before it sleeps | 1000              |
+| variable                   | meaning                                           | default         |
+| -------------------------- | ------------------------------------------------- | --------------- |
+| `TILEWRIGHT_DEBUG`         | 0 to 5: how much is printed while compiling       | 0               |
+| `TILEWRIGHT_CACHE`         | 0 keeps compiled kernels in memory only           | 1               |
+| `TILEWRIGHT_CACHE_DIR`     | where compiled kernels are stored                 | user's cache    |
+| `TILEWRIGHT_CACHE_SIZE`    | bytes they may take there; K, M, G: 2^10, ...     | 512M            |
+| `TILEWRIGHT_THREADS`       | threads that run one kernel, including the caller | process's cores |
+| `TILEWRIGHT_SPIN_US`       | microseconds an idle worker spins before sleeping | 1000            |
+| `TILEWRIGHT_OPENCL_DEVICE` | part of the name of the device that `spirv` means | the first       |
 
-A variable that is set to the empty string counts as not set.
+A variable that is set to the empty string counts as not set. `OCL_ICD_VENDORS` is OpenCL's own: the
+folder, or library, in which its loader looks for devices.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +36,9 @@ _VARIABLES = (
     "TILEWRIGHT_CACHE_SIZE",
     "TILEWRIGHT_THREADS",
     "TILEWRIGHT_SPIN_US",
+    "TILEWRIGHT_OPENCL_DEVICE",
 )
+_OPENCL_VENDORS = "OCL_ICD_VENDORS"
 _SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -46,6 +52,7 @@ class Settings:
     cache_size: int
     threads: int
     spin_us: int
+    opencl_device: str
 
 
 def settings() -> Settings:
@@ -66,7 +73,23 @@ def _parse(values: tuple[str, ...], cores: int) -> Settings:
         cache_size=_size(given, "TILEWRIGHT_CACHE_SIZE", 512 * 2**20),
         threads=_integer(given, "TILEWRIGHT_THREADS", min(cores, MAX_THREADS), 1, MAX_THREADS),
         spin_us=_integer(given, "TILEWRIGHT_SPIN_US", 1000, 0, 10_000_000),
+        opencl_device=given["TILEWRIGHT_OPENCL_DEVICE"].strip(),
     )
+
+
+@contextmanager
+def opencl_vendors(folder: Path) -> Iterator[None]:
+    """Inside it, OpenCL's loader, when it is first used, looks for devices in ``folder``; where
+    the user has said where, it looks there."""
+    if os.environ.get(_OPENCL_VENDORS):
+        yield
+        return
+    os.environ[_OPENCL_VENDORS] = str(folder)
+    try:
+        yield
+    finally:
+        # Processes that this one starts look for themselves.
+        del os.environ[_OPENCL_VENDORS]
 
 
 def _process_cores() -> int:

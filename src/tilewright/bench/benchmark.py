@@ -16,6 +16,7 @@ from tilewright.bench.peaks import Peaks
 from tilewright.bench.peer import find_peers
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
+from tilewright.engine.program import Code
 from tilewright.engine.signature import argument_form
 from tilewright.errors import TilewrightError
 from tilewright.ops.op import Argument, Op
@@ -31,6 +32,7 @@ from tilewright.problems import (
     pool_from_sizes,
 )
 from tilewright.recipes import choose
+from tilewright.targets.program import abi_of
 
 Compile = Callable[[Op], CompiledKernel]
 _ALIGNMENT = 64
@@ -171,7 +173,7 @@ def _build_seconds(kernel: CompiledKernel) -> float:
     _, scheduled = choose.choose(op, naive, target.machine)
     for part in (scheduled.kernel, *scheduled.packs.values()):
         module = target.lower(part)
-        target.load(target.assemble(module), module.entry)
+        Code(target, target.assemble(module), abi_of(part, module))
     return time.perf_counter() - start
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.runtime.pool import worker_pool
 from tilewright.targets.x86.assemble import assemble, host_cpu, host_features
 from tilewright.targets.x86.driver import Program
 from tilewright.targets.x86.host import host
+from tilewright.targets.x86.pool import worker_pool
 
 # Independent sums: enough for 6 cycles of latency at two instructions per cycle.
 _CHAINS = 12

@@ -13,9 +13,9 @@ from tilewright.bench import catalog
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.config import settings
 from tilewright.engine.disk_cache import open_disk_cache
-from tilewright.machines import x86
+from tilewright.errors import DeviceError
 from tilewright.simplify import all_rules
-from tilewright.targets.registry import TARGETS, find_target
+from tilewright.targets.registry import TARGETS
 from tilewright.targets.x86.assemble import host_cpu
 from tilewright.targets.x86.host import host
 
@@ -38,18 +38,21 @@ def rules_command(
 
 
 def targets_command() -> None:
-    """List the targets, their feature levels, and which of them run here.
+    """List the targets, their feature levels and devices, and which of them run here.
 
     Examples:
 
       tilewright targets
     """
-    for family in TARGETS:
-        for variant in ("", *x86.LEVELS):
-            target = find_target(f"{family}:{variant}" if variant else family)
+    for name, family in TARGETS.items():
+        for variant in family.variants():
+            try:
+                target = family.find(variant)
+            except DeviceError as error:
+                print(f"{name}: {error.what}; {error.cure}")
+                continue
             machine = target.machine
-            here = "runs here" if target.runs_here else "does not run here"
-            print(f"{target.name}: {machine.vector_bytes}-byte vectors, {here}")
+            print(f"{target.name}: {machine.vector_bytes}-byte vectors, {target.place}")
             print("    " + " ".join(machine.multiply_adds))
 
 

@@ -21,6 +21,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.llvm.module import Module
+from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.registry import Target, find_target
 
 _memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
@@ -38,7 +39,7 @@ def compile_op(
 
     ``threads`` run the kernel (default: all); ``config`` overrides the model's choice; with a
     ``trace``, which is then filled, the caches are not asked. Raises `UnsupportedError`,
-    `ScheduleError`.
+    `ScheduleError`, `DeviceError`.
     """
     start = time.perf_counter()
     threads = settings().threads if threads is None else threads
@@ -93,10 +94,8 @@ def _build(
         meta["parts"][name] = {
             "start": len(payload),
             "size": len(binary),
-            "entry": module.entry,
-            "workspaces": list(module.workspaces),
-            "arguments": len(part.params),
             "packed": _packed_meta(part) if name else None,
+            **abi_of(part, module).as_json(),
         }
         payload += binary
     open_disk_cache().put(key, bytes(payload), meta)
@@ -146,8 +145,7 @@ def _load(
     packs: dict[str, PackCode] = {}
     for name, part in meta["parts"].items():
         binary = payload[part["start"] : part["start"] + part["size"]]
-        workspaces = tuple(part["workspaces"])
-        codes[name] = Code(target, binary, part["entry"], workspaces, part["arguments"])
+        codes[name] = Code(target, binary, Abi.from_json(part))
         if name:
             packed = part["packed"]
             extent = int(packed["extent"])

@@ -1,5 +1,6 @@
 """Targets: from a lowered kernel to a program that a device runs.
 
-`llvm` holds what all targets share (kernel -> LLVM IR text); a folder per target holds ``lower``
-(its intrinsics), ``assemble`` (LLVM IR -> binary) and ``driver`` (load, launch).
+`llvm` holds what all targets share (kernel -> LLVM IR text), `program` what a driver makes and how
+it is called; a folder per target holds ``lower`` (its intrinsics), ``assemble`` (LLVM IR -> binary)
+and ``driver`` (load, launch). `registry` has the targets by name.
 """

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.x86.target import x86_target
-
-
-class Program(Protocol):
-    """Code that is loaded and can be called."""
-
-    def address(self, name: str) -> int: ...
+from tilewright.targets.program import Abi, Program
+from tilewright.targets.x86.target import x86_target, x86_variants
 
 
 class Target(Protocol):
@@ -31,20 +27,45 @@ class Target(Protocol):
     def machine(self) -> Machine: ...
     @property
     def runs_here(self) -> bool: ...
+    @property
+    def place(self) -> str:
+        """Where kernels run, in words: "runs on ...", or "does not run here"."""
+
     def lower(self, kernel: Kernel) -> Module: ...
     def assemble(self, module: Module) -> bytes: ...
     def assembly(self, module: Module) -> str: ...
-    def load(self, binary: bytes, entry: str) -> Program: ...
+    def load(self, binary: bytes, abi: Abi) -> Program:
+        """A program to run. Raises `UnsupportedError` where it does not run, `CompilationError` or
+        `DeviceError` for what its driver refuses."""
+
+    def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        """A kernel for programs without Python: contents by the name of the file."""
+
+    def calling(self, abi: Abi) -> str:
+        """How such a program calls the kernel, in words."""
 
 
-TARGETS: dict[str, Callable[[str], Target]] = {"x86": x86_target}
+@dataclass(frozen=True)
+class Family:
+    """Targets of one kind: ``find`` gives the one of a variant, ``variants`` lists those that have
+    a name ("" first: the one for this machine)."""
+
+    find: Callable[[str], Target]
+    variants: Callable[[], Sequence[str]]
+
+
+TARGETS: dict[str, Family] = {"x86": Family(x86_target, x86_variants)}
 
 
 def find_target(name: str) -> Target:
-    """The target called ``name``: a family, or ``family:variant`` (``x86``, ``x86:avx2``)."""
+    """The target called ``name``: a family, or ``family:variant`` (``x86``, ``x86:avx2``).
+
+    Raises `UnsupportedError` for one that there is not, `DeviceError` for a device that is not
+    there.
+    """
     family, _, variant = name.partition(":")
     if family not in TARGETS:
         raise UnsupportedError(
             f"there is no target {name!r}", cure="choose one of " + ", ".join(sorted(TARGETS))
         )
-    return TARGETS[family](variant)
+    return TARGETS[family].find(variant)

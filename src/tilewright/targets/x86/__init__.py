@@ -1,5 +1,6 @@
 """x86-64 CPUs.
 
-In reading order: `lower` (kernel -> LLVM IR), `assemble` (LLVM IR -> object code), `driver`
-(object code -> functions in this process), `host` (what this machine is).
+In reading order: `assemble` (LLVM IR -> object code), `driver` (object code -> functions in this
+process), `pool` and `pool_code` (the threads that run them), `program` (a kernel to call), `header`
+(its declaration in C), `host` (what this machine is), `target`.
 """

@@ -10,9 +10,11 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module, lower_module
+from tilewright.targets.program import Abi
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
-from tilewright.targets.x86.driver import Program
+from tilewright.targets.x86.header import header
 from tilewright.targets.x86.host import host
+from tilewright.targets.x86.program import KernelProgram
 
 # The oldest processors that have each level, for code that need not be tuned for this machine.
 _CPUS = {
@@ -52,7 +54,12 @@ class X86Target:
     def assembly(self, module: Module) -> str:
         return assembly(module.text, self.cpu, self.features)
 
-    def load(self, binary: bytes, entry: str) -> Program:
+    @property
+    def place(self) -> str:
+        """Where kernels run, in words."""
+        return "runs on this processor" if self.runs_here else "does not run here"
+
+    def load(self, binary: bytes, abi: Abi) -> KernelProgram:
         if not self.runs_here:
             missing = ", ".join(sorted(self.machine.features - host().features))
             raise UnsupportedError(
@@ -60,7 +67,20 @@ class X86Target:
                 why=f"it has no {missing}",
                 cure="compile for 'x86', or export the kernel and run it elsewhere",
             )
-        return Program(binary, [entry])
+        return KernelProgram(binary, abi)
+
+    def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        """An object file and a C header."""
+        text = header(abi, title, self.name)
+        return {f"{abi.entry}.o": binary, f"{abi.entry}.h": text.encode()}
+
+    def calling(self, abi: Abi) -> str:
+        return f"`{abi.entry}.h` declares the function: it takes an array of these pointers."
+
+
+def x86_variants() -> tuple[str, ...]:
+    """This machine, then the feature levels."""
+    return ("", *x86.LEVELS)
 
 
 @cache

@@ -18,7 +18,7 @@ import time
 from functools import cache
 
 from tilewright.config import MAX_THREADS, settings
-from tilewright.runtime import pool_code as code
+from tilewright.targets.x86 import pool_code as code
 from tilewright.targets.x86.assemble import assemble
 from tilewright.targets.x86.driver import Program
 

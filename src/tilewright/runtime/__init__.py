@@ -1,0 +1,4 @@
+"""Arrays of other libraries as memory.
+
+In reading order: `arrays` (pointer, type, shape and strides of what a caller passes), `dlpack`.
+"""

@@ -1,0 +1,39 @@
+"""The C header of an exported kernel."""
+
+from __future__ import annotations
+
+from tilewright.targets.program import Abi
+
+_HEADER = """/* {title}: made by Tilewright for {target}. */
+#ifndef {guard}
+#define {guard}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* args: pointers to {arguments}{workspaces}.
+   parallel(pool, phase, args, threads) must call phase(args, t, threads) for t = 0 .. threads-1,
+   in any order or at once, and return when all are done. With threads = 1 it is not called, and
+   parallel and pool may be null. */
+typedef void (*tw_phase)(void **args, long long thread, long long threads);
+typedef void (*tw_parallel)(void *pool, tw_phase phase, void **args, long long threads);
+void {entry}(void **args, tw_parallel parallel, void *pool, long long threads);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def header(abi: Abi, title: str, target: str) -> str:
+    """The header that declares the kernel's entry point."""
+    spaces = ", ".join(map(str, abi.workspaces))
+    return _HEADER.format(
+        title=title,
+        target=target,
+        guard=f"TILEWRIGHT_{abi.entry.upper()}_H",
+        arguments=", ".join(each.name for each in abi.parameters),
+        workspaces=f", then workspaces of {spaces} bytes" if spaces else "",
+        entry=abi.entry,
+    )
