@@ -53,7 +53,7 @@ def emit_tiles(memory: Memory, plan: ComputePlan, instruction: Instruction) -> N
         pointer = memory.pointer(out, {})
         memory.w.call_void(
             _STORE,
-            f"{rows}, {columns}, ptr {pointer}, i64 {steps[0]}, {_TILE} {result}",
+            f"{rows}, {columns}, {pointer.typed}, i64 {steps[0]}, {_TILE} {result}",
             f"i16, i16, ptr, i64, {_TILE}",
         )
     memory.exprs.pop()
@@ -156,8 +156,9 @@ def _load(
     pointer = memory.pointer(address, {})
     step = f"i64 {stride}"
     if isinstance(mask, Value):
-        pointer = memory.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
+        chosen = memory.w.assign(f"select {mask.typed}, {pointer.typed}, ptr @zeros")
+        pointer = pointer.moved(chosen)
         spread = memory.w.assign(f"select {mask.typed}, i64 {stride}, i64 0")
         step = f"i64 {spread}"
-    arguments = f"{shape[0]}, {shape[1]}, ptr {pointer}, {step}"
+    arguments = f"{shape[0]}, {shape[1]}, {pointer.typed}, {step}"
     return memory.w.call(_TILE, _LOAD, arguments, "i16, i16, ptr, i64")

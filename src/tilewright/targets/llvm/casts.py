@@ -127,8 +127,7 @@ def _widen(w: Writer, value: Value) -> Value:
         _define_half_conversions(w)
         return f.value(w.assign(f"fpext {value.typed} to {f.type}"))
     if value.dtype is bf16:
-        short = Value(w.assign(f"bitcast {value.typed} to {llvm_type(s16, lanes)}"), s16, lanes)
-        raw = w.assign(f"zext {short.typed} to {f.bits_type}")
+        raw = w.assign(f"zext {value.typed} to {f.bits_type}")
         return f.value(f.floats(f.op("shl", raw, 16)))
     raw = w.assign(f"zext {value.typed} to {f.bits_type}")
     if value.dtype is f8_e4m3:
@@ -188,9 +187,8 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
         quiet = f.op("or", f.bits(value.text), 0x400000)
         nan = f.compare("uno", value.text, value.text)
         code = f.select_bits(nan, quiet, round_at(f, value.text, 16))
-        short = llvm_type(s16, value.lanes)
-        half = w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {short}")
-        return Value(w.assign(f"bitcast {short} {half} to {type_}"), bf16, value.lanes)
+        half = w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {type_}")
+        return Value(half, bf16, value.lanes)
     code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
     return Value(w.assign(f"trunc {f.bits_type} {code} to {type_}"), to, value.lanes)
 
@@ -198,14 +196,14 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
 def _define_half_conversions(w: Writer) -> None:
     """What LLVM calls to convert f16 where the machine has no F16C, kept inside the module: not
     every C library has them."""
-    if "__extendhfsf2" in w.declarations:
+    if not w.dialect.defines_halves or "__extendhfsf2" in w.declarations:
         return
-    inner = Writer(w.declarations)
+    inner = Writer(w.declarations, w.dialect)
     f = Arithmetic(inner, f32, 1)
     short = inner.assign("bitcast half %x to i16")
     inner.emit(f"ret float {decode(f, inner.assign(f'zext i16 {short} to i32'), F16)}")
     _define(w, "float @__extendhfsf2(half %x)", inner)
-    inner = Writer(w.declarations)
+    inner = Writer(w.declarations, w.dialect)
     f = Arithmetic(inner, f32, 1)
     short = inner.assign(f"trunc i32 {encode(f, '%x', F16)} to i16")
     inner.emit(f"ret half {inner.assign(f'bitcast i16 {short} to half')}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.dtypes import boolean, s32, s64
+from tilewright.dtypes import bf16, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
@@ -13,8 +13,9 @@ from tilewright.targets.llvm.amx import emit_tiles
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
-from tilewright.targets.llvm.types import lane_mask, lane_numbers, llvm_type, suffix
-from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.types import lane_numbers, llvm_type, suffix
+from tilewright.targets.llvm.values import Pointer, Value
+from tilewright.targets.llvm.writer import Writer
 
 
 def emit_compute(
@@ -105,14 +106,7 @@ def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Va
 def _load_out(memory: Memory, address: Address) -> Value:
     assert memory.lanes is not None
     pointer = memory.pointer(address, {})
-    if memory.lanes.active == memory.lanes.count:
-        return memory.load_at(pointer, address.buffer, memory.lanes.count)
-    flags = _tail(memory.lanes.active, memory.lanes.count)
-    return memory.load_masked(pointer, address.buffer, flags, address.buffer.dtype.bytes)
-
-
-def _tail(active: int, count: int) -> Value:
-    return Value(lane_mask(active, count), boolean, count)
+    return memory.load_lanes(pointer, address.buffer, memory.lanes.active, memory.lanes.count)
 
 
 def _operand(
@@ -132,34 +126,32 @@ def _operand(
         return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
     pointer = memory.pointer(address, {})
     per_lane = isinstance(mask, Value) and mask.lanes > 1
-    if isinstance(mask, Value) and not per_lane:
-        pointer = memory.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
     if per_lane and (stride != 1 or k != 1):
         raise CompilationError(
             f"the mask of {address.buffer.name!r} differs between lanes that share its elements",
             cure="promote the operand, so that its copy has no mask",
         )
     if stride == 0:
-        return _broadcast(memory, pointer, address, k, width)
+        return _broadcast(memory, pointer, address, k, width, mask)
     if stride != k:
         raise CompilationError(
             f"neighbouring lanes are {stride} elements apart in {address.buffer.name!r}, not {k}",
             cure="vectorize a dim that is contiguous, or pack the operand",
         )
-    if lanes.active == lanes.count and not per_lane:
-        return memory.load_at(pointer, address.buffer, width)
-    flags = memory.flags(mask) if per_lane else _tail(lanes.active * k, width)
-    return memory.load_masked(pointer, address.buffer, flags, address.buffer.dtype.bytes)
+    return memory.load_lanes(pointer, address.buffer, lanes.active * k, width, mask)
 
 
-def _broadcast(memory: Memory, pointer: str, address: Address, k: int, width: int) -> Value:
+def _broadcast(
+    memory: Memory, pointer: Pointer, address: Address, k: int, width: int, mask: Value | bool
+) -> Value:
     dtype = address.buffer.dtype
     if k == 1:
-        one = memory.load_at(pointer, address.buffer, 1)
+        one = memory.load_lanes(pointer, address.buffer, 1, 1, mask)
         return memory.exprs.value(one, dtype, width)
     # The k neighbours are one 32-bit element to the broadcast.
-    group = memory.w.assign(f"load i32, ptr {pointer}, align {dtype.bytes}")
-    spread = memory.exprs.value(Value(group, s32), s32, width // k)
+    group = memory.load_lanes(pointer, address.buffer, k, k, mask)
+    whole = memory.w.assign(f"bitcast {group.typed} to i32")
+    spread = memory.exprs.value(Value(whole, s32), s32, width // k)
     type_ = llvm_type(dtype, width)
     return Value(memory.w.assign(f"bitcast {spread.typed} to {type_}"), dtype, width)
 
@@ -167,8 +159,9 @@ def _broadcast(memory: Memory, pointer: str, address: Address, k: int, width: in
 def _call(memory: Memory, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
     w = memory.w
     if instruction.emit != "fma":
-        arguments = f"{out.typed}, {a.typed}, {b.typed}"
-        types = f"{out.type}, {a.type}, {b.type}"
+        factors = [_as_bfloats(w, value) for value in (a, b)]
+        arguments = ", ".join((out.typed, *(f"{type_} {text}" for type_, text in factors)))
+        types = ", ".join((out.type, *(type_ for type_, _ in factors)))
         return w.call(out.type, instruction.emit, arguments, types)
     if not out.dtype.is_float:
         product = w.assign(f"mul {a.typed}, {b.text}")
@@ -177,3 +170,11 @@ def _call(memory: Memory, instruction: Instruction, out: Value, a: Value, b: Val
     name = f"llvm.fmuladd.{suffix(out.dtype, out.lanes)}"
     arguments = f"{a.typed}, {b.typed}, {out.typed}"
     return w.call(out.type, name, arguments, f"{out.type}, {out.type}, {out.type}")
+
+
+def _as_bfloats(w: Writer, value: Value) -> tuple[str, str]:
+    """Type and text of ``value`` as an instruction takes it: bf16, else bits, as LLVM's type."""
+    if value.dtype is not bf16:
+        return value.type, value.text
+    type_ = f"<{value.lanes} x bfloat>"
+    return type_, w.assign(f"bitcast {value.typed} to {type_}")

@@ -29,7 +29,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.math import emit_function
-from tilewright.targets.llvm.types import constant, llvm_type, splat, suffix
+from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Known, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -198,11 +198,15 @@ class Expressions:
         w = self.w
         if not dtype.is_float:
             name = f"llvm.{'u' if dtype.kind == 'uint' else 's'}{op}.{suffix(dtype, a.lanes)}"
-        elif not isinstance(right, Value):
+        elif not isinstance(right, Value) or not w.dialect.nan_extremes:
             how = "ult" if op == "min" else "ugt"
             flag = w.assign(f"fcmp {how} {a.typed}, {b.text}")
-            flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
-            return w.assign(f"select {flags} {flag}, {a.typed}, {b.typed}")
+            flags = llvm_type(boolean, a.lanes)
+            text = w.assign(f"select {flags} {flag}, {a.typed}, {b.typed}")
+            if not isinstance(right, Value):
+                return text
+            unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
+            return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
         else:
             name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
@@ -250,6 +254,9 @@ class Expressions:
             return number
         w, dtype = self.w, expr.type
         match expr.op:
+            case "neg" if dtype.is_float and scalar_type(dtype) in ("i8", "i16"):
+                sign = splat(str(1 << (dtype.bits - 1)), dtype, inner.lanes)
+                text = w.assign(f"xor {inner.typed}, {sign}")
             case "neg" if dtype.is_float:
                 text = w.assign(f"fneg {inner.typed}")
             case "neg":
@@ -274,7 +281,7 @@ class Expressions:
             condition.lanes, *(r.lanes if isinstance(r, Value) else 1 for r in (first, second))
         )
         a, b = (self.value(r, expr.type, lanes) for r in (first, second))
-        if expr.type not in (bf16, f16):
+        if expr.type is not f16:
             text = self.w.assign(f"select {condition.typed}, {a.typed}, {b.typed}")
             return Value(text, expr.type, lanes)
         # As integers: LLVM would widen and narrow 16-bit floats.

@@ -1,4 +1,4 @@
-"""Functions of the C library, called for each lane."""
+"""Functions of the C library, or what the target has in its place, called for each lane."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def emit_by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Val
     first = arguments[0]
     scalar = scalar_type(first.dtype)
     types = ", ".join([scalar] * len(arguments))
+    function = w.dialect.library(function, len(arguments))
     if first.lanes == 1:
         text = ", ".join(a.typed for a in arguments)
         return Value(w.call(scalar, function, text, types), first.dtype)

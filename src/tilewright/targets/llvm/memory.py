@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dtypes import DType, boolean, s16
+from tilewright.dtypes import DType, boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.masked import (
+    Masked,
+    MaskedInstructions,
+    SingleLanes,
+    as_integers,
+    lane_of,
+    plain_load,
+    plain_store,
+)
 from tilewright.targets.llvm.plan import Address, Loads, Terms
-from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, scalar_type, splat
-from tilewright.targets.llvm.values import Result, Value
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
+from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
-
-# Where masked-off loads read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
-ZEROS = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
@@ -49,7 +55,11 @@ class Memory:
         self.w = w
         self.exprs = Expressions(w, self.load)
         self.memory_only = memory_only
-        self.pointers: dict[tuple[int, Terms], str] = {}
+        self._masked: Masked = (
+            MaskedInstructions(self.exprs) if w.dialect.masked_memory else SingleLanes(self.exprs)
+        )
+        self.pointers: dict[tuple[int, Terms], Pointer] = {}
+        self.shared: set[Buffer] = set()  # in the memory of the workgroup
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
@@ -77,7 +87,11 @@ class Memory:
             offset += coefficient * int(value)
         return offset
 
-    def pointer(self, address: Address, loads: Loads, lane: int = 0) -> str:
+    def root(self, buffer: Buffer, text: str, space: int) -> None:
+        """Says where ``buffer`` begins."""
+        self.pointers[id(buffer), ()] = Pointer(text, text, space)
+
+    def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """The pointer to the element, at position ``lane`` of the vector loop."""
         base = self.pointers[id(address.buffer), address.scoped]
         size = address.buffer.dtype.bytes
@@ -95,10 +109,13 @@ class Memory:
             if value.lanes > 1:
                 text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
             scaled = self.w.assign(f"mul i64 {text}, {coefficient * size}")
-            base = self.w.assign(f"getelementptr i8, ptr {base}, i64 {scaled}", "p")
-        if offset:
-            base = self.w.assign(f"getelementptr i8, ptr {base}, i64 {offset * size}", "p")
-        return base
+            base = self.advanced(base, scaled)
+        return self.advanced(base, str(offset * size)) if offset else base
+
+    def advanced(self, pointer: Pointer, offset: str) -> Pointer:
+        """``offset`` bytes further."""
+        text = self.w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
+        return pointer.moved(text)
 
     def stride(self, address: Address) -> int | None:
         """Elements between neighbouring lanes; None when they are not evenly spaced."""
@@ -116,7 +133,7 @@ class Memory:
         address = loads[id(node)]
         if node.buffer in self.registers:
             return self.slot(address)
-        mask = self._mask(node.mask, loads)
+        mask = self.mask(node.mask, loads)
         if mask is False:
             return self.exprs.value(0, node.type)
         stride = self.stride(address)
@@ -144,7 +161,7 @@ class Memory:
 
     def first_lanes(self, value: Value, lanes: int) -> Value:
         """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
-        whole = self._as_integers(value)
+        whole = as_integers(self.w, value)
         if lanes == 1:
             text = self.w.assign(f"extractelement {whole.typed}, i64 0")
         else:
@@ -157,21 +174,13 @@ class Memory:
         return Value(text, value.dtype, lanes)
 
     def _as_floats(self, value: Value, dtype: DType) -> Value:
-        """The inverse of `_as_integers`."""
+        """The inverse of `as_integers`."""
         if value.dtype is dtype:
             return value
         type_ = llvm_type(dtype, value.lanes)
         return Value(self.w.assign(f"bitcast {value.typed} to {type_}"), dtype, value.lanes)
 
-    def _as_integers(self, value: Value) -> Value:
-        """16-bit floats as the integers that they are in memory: older processors have only those,
-        and would call a function that converts them."""
-        if scalar_type(value.dtype) not in ("half", "bfloat"):
-            return value
-        type_ = llvm_type(s16, value.lanes)
-        return Value(self.w.assign(f"bitcast {value.typed} to {type_}"), s16, value.lanes)
-
-    def _mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
+    def mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
         """None: always; False: never; otherwise an i1 or a vector of them."""
         result: Result = True if mask is None else self.exprs.evaluate(mask, loads)
         if not isinstance(result, Value):
@@ -184,55 +193,30 @@ class Memory:
 
     def _load_scalar(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         pointer = self.pointer(address, loads)
-        if isinstance(mask, Value):
-            pointer = self.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
-        return self.load_at(pointer, address.buffer, 1)
+        return self.load_lanes(pointer, address.buffer, 1, 1, mask)
 
-    def load_at(self, pointer: str, buffer: Buffer, lanes: int) -> Value:
+    def load_at(self, pointer: Pointer, buffer: Buffer, lanes: int) -> Value:
         """``lanes`` consecutive elements at ``pointer``."""
-        type_ = llvm_type(buffer.dtype, lanes)
-        text = self.w.assign(f"load {type_}, ptr {pointer}, align {buffer.dtype.bytes}")
-        return Value(text, buffer.dtype, lanes)
+        return plain_load(self.w, pointer, buffer.dtype, lanes)
 
     def _load_vector(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
-        assert self.lanes is not None
+        lanes = self.lanes
+        assert lanes is not None
         pointer = self.pointer(address, loads)
-        count, dtype = self.lanes.count, address.buffer.dtype
-        if isinstance(mask, Value) and mask.lanes == 1:
-            pointer = self.w.assign(f"select {mask.typed}, ptr {pointer}, ptr @zeros")
-            mask = None
-        if mask is None and self.lanes.active == count:
-            return self.load_at(pointer, address.buffer, count)
-        return self.load_masked(pointer, address.buffer, self.flags(mask), dtype.bytes)
+        return self.load_lanes(pointer, address.buffer, lanes.active, lanes.count, mask)
 
-    def load_masked(self, pointer: str, buffer: Buffer, flags: Value, align: int) -> Value:
-        """Consecutive elements where ``flags`` hold, 0 elsewhere; memory there is not touched."""
-        dtype, count = buffer.dtype, flags.lanes
-        # 16-bit floats go through integers: their masked loads are not instructions.
-        scalar = {"half": "i16", "bfloat": "i16"}.get(scalar_type(dtype), scalar_type(dtype))
-        type_ = f"<{count} x {scalar}>"
-        name = f"llvm.masked.load.v{count}{_suffix(scalar)}.p0"
-        text = self.w.call(
-            type_,
-            name,
-            f"ptr align {align} {pointer}, {flags.typed}, {type_} zeroinitializer",
-            f"ptr, {flags.type}, {type_}",
-        )
-        if scalar != scalar_type(dtype):
-            text = self.w.assign(f"bitcast {type_} {text} to {llvm_type(dtype, count)}")
-        return Value(text, dtype, count)
-
-    def flags(self, mask: Value | bool | None) -> Value:
-        """``mask`` over all lanes, the inactive ones off."""
-        assert self.lanes is not None
-        count, active = self.lanes.count, self.lanes.active
-        tail = Value(lane_mask(active, count), boolean, count)
-        if not isinstance(mask, Value):
-            return tail
-        wide = self.exprs.value(mask, mask.dtype, count)
-        if active == count:
-            return wide
-        return Value(self.w.assign(f"and {wide.typed}, {tail.text}"), wide.dtype, count)
+    def load_lanes(
+        self,
+        pointer: Pointer,
+        buffer: Buffer,
+        active: int,
+        count: int,
+        mask: Value | bool | None = None,
+    ) -> Value:
+        """The first ``active`` of ``count`` consecutive elements where ``mask`` holds, which is
+        not known to be false; 0 where it does not. Memory of other elements is not touched."""
+        flags = mask if isinstance(mask, Value) else None
+        return self._masked.load(pointer, buffer, active, count, flags)
 
     def _gather(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         """Lane by lane, which on today's x86 is as fast as its gather instruction."""
@@ -242,17 +226,10 @@ class Memory:
         text = splat(constant(0, dtype), dtype, count)
         for lane in range(self.lanes.active):
             pointer = self.pointer(address, loads, lane)
-            if isinstance(mask, Value):
-                flag = self.lane_flag(mask, lane)
-                pointer = self.w.assign(f"select i1 {flag}, ptr {pointer}, ptr @zeros")
-            element = self.load_at(pointer, address.buffer, 1)
+            flag = lane_of(self.w, mask, lane) if isinstance(mask, Value) else None
+            element = self.load_lanes(pointer, address.buffer, 1, 1, flag)
             text = self.w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
         return Value(text, dtype, count)
-
-    def lane_flag(self, mask: Value, lane: int) -> str:
-        if mask.lanes == 1:
-            return mask.text
-        return self.w.assign(f"extractelement {mask.typed}, i64 {lane}")
 
     # Stores.
 
@@ -294,7 +271,7 @@ class Memory:
             raise NotInRegisters(address.buffer)
         key = (address.buffer, offset)
         # Held as integers, 16-bit floats pass from block to block without being widened.
-        value = self._as_integers(self.exprs.value(result, address.buffer.dtype, lanes))
+        value = as_integers(self.w, self.exprs.value(result, address.buffer.dtype, lanes))
         old = self.slots.get(key)
         if old is None:
             active = self.lanes.active if lanes > 1 and self.lanes is not None else 1
@@ -316,7 +293,7 @@ class Memory:
         assert self.lanes is not None
         if self.lanes.active == value.lanes:
             return value
-        flags = self.flags(None)
+        flags = Value(lane_mask(self.lanes.active, value.lanes), boolean, value.lanes)
         text = self.w.assign(f"select {flags.typed}, {value.typed}, {old.typed}")
         return Value(text, value.dtype, value.lanes)
 
@@ -329,48 +306,21 @@ class Memory:
 
     def _store_scalar(self, address: Address, value: Value, loads: Loads) -> None:
         pointer = self.pointer(address, loads)
-        whole = self._as_integers(value)
-        self.w.emit(f"store {whole.typed}, ptr {pointer}, align {value.dtype.bytes}")
+        plain_store(self.w, pointer, as_integers(self.w, value))
 
     def _store_vector(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None
         pointer = self.pointer(address, loads)
-        if self.predicate is None and self.lanes.active == value.lanes:
-            self.w.emit(f"store {value.typed}, ptr {pointer}, align {value.dtype.bytes}")
-            return
-        if self.predicate is None and self.lanes.active == 1:
-            # LLVM 22 writes 32 bits for a masked store of one 16-bit lane that it knows.
-            whole = self._as_integers(value)
-            first = self.w.assign(f"extractelement {whole.typed}, i64 0")
-            type_ = scalar_type(whole.dtype)
-            self.w.emit(f"store {type_} {first}, ptr {pointer}, align {value.dtype.bytes}")
-            return
-        self.store_masked(pointer, value, self.flags(self.predicate))
-
-    def store_masked(self, pointer: str, value: Value, flags: Value) -> None:
-        """Consecutive elements where ``flags`` hold."""
-        whole = self._as_integers(value)
-        type_ = whole.type
-        self.w.call_void(
-            f"llvm.masked.store.v{value.lanes}{_suffix(scalar_type(whole.dtype))}.p0",
-            f"{whole.typed}, ptr align {value.dtype.bytes} {pointer}, {flags.typed}",
-            f"{type_}, ptr, {flags.type}",
-        )
+        self._masked.store(pointer, value, self.lanes.active, self.predicate)
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None
-        whole, sink = self._as_integers(value), None
-        if self.predicate is not None:
-            sink = self.w.alloca(scalar_type(value.dtype), 1, 8)
+        whole = as_integers(self.w, value)
         for lane in range(self.lanes.active):
             pointer = self.pointer(address, loads, lane)
-            if self.predicate is not None:
-                flag = self.lane_flag(self.predicate, lane)
-                pointer = self.w.assign(f"select i1 {flag}, ptr {pointer}, ptr {sink}")
-            element = self.w.assign(f"extractelement {whole.typed}, i64 {lane}")
-            scalar = scalar_type(whole.dtype)
-            self.w.emit(f"store {scalar} {element}, ptr {pointer}, align {value.dtype.bytes}")
-
-
-def _suffix(scalar: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(scalar, scalar)
+            element = lane_of(self.w, whole, lane)
+            if self.predicate is None:
+                plain_store(self.w, pointer, element)
+            else:
+                flag = lane_of(self.w, self.predicate, lane)
+                self._masked.store_if(pointer, element, flag.text)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.dtypes import s64
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
@@ -19,11 +18,15 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block
 from tilewright.machines.instruction import Instruction
-from tilewright.targets.llvm.memory import ZEROS, Memory, NotInRegisters
-from tilewright.targets.llvm.plan import ForPlan, Plan, Planner
+from tilewright.targets.llvm.calls import emit_prefetch
+from tilewright.targets.llvm.masked import ZEROS
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.nests import bind_digits, nest
+from tilewright.targets.llvm.plan import Plan, Planner
 from tilewright.targets.llvm.statements import Statements
-from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
+
+_CALLS = {"prefetch": emit_prefetch}
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,9 @@ def _range_function(
         writer = Writer(declarations)
         memory = Memory(writer, memory_only | planner.memory_only)
         for position, buffer in enumerate(buffers):
-            memory.pointers[id(buffer), ()] = f"%a{position}"
+            memory.root(buffer, f"%a{position}", 0)
         try:
-            _write_range(Statements(memory, instructions), phase, plans)
+            _write_range(Statements(memory, instructions, _CALLS), phase, plans)
         except NotInRegisters as signal:
             memory_only.add(signal.buffer)
             continue
@@ -155,36 +158,14 @@ def _write_range(statements: Statements, phase: _Phase, plans: list[Plan]) -> No
     w.start(head)
     index, line = w.name("i"), w.reserve()
     memory.exprs.push()
-    inner = _bind_parallel(statements, plans, index, phase)
-    statements.emit(inner)
+    loops = nest(plans[0], (LoopKind.PARALLEL,))
+    bind_digits(statements, loops, index)
+    statements.emit(loops[-1].body)
     memory.exprs.pop()
     following = w.assign(f"add nsw i64 {index}, 1")
     w.fill(line, f"  {index} = phi i64 [%low, %entry], [{following}, %{w.block}]")
     w.branch(w.assign(f"icmp slt i64 {following}, %high"), head, after)
     w.start(after)
-
-
-def _bind_parallel(
-    statements: Statements, plans: list[Plan], index: str, phase: _Phase
-) -> list[Plan]:
-    """Binds each parallel loop's variable to its digit of ``index``."""
-    w = statements.w
-    rest = phase.iterations
-    for position, loop in enumerate(phase.parallel):
-        (plan,) = plans
-        assert isinstance(plan, ForPlan) and plan.stmt is loop
-        assert isinstance(loop.extent, Const)
-        extent = int(loop.extent.value)
-        rest //= max(extent, 1)
-        value: int | Value = 0
-        if extent > 1:
-            digit = index if rest == 1 else w.assign(f"udiv i64 {index}, {rest}")
-            if position > 0:
-                digit = w.assign(f"urem i64 {digit}, {extent}")
-            value = Value(digit, s64)
-        statements.bind(loop.var, value, plan.scope)
-        plans = plan.body
-    return plans
 
 
 def _phase_function(name: str, phase: _Phase, buffers: list[Buffer]) -> str:

@@ -9,7 +9,7 @@ being those of the variables down to this scope, outermost first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.errors import CompilationError
@@ -283,3 +283,17 @@ def _stored(plans: list[Plan]) -> frozenset[Buffer]:
             case _:
                 pass
     return frozenset(b for b in found - own if b.space is Space.PRIVATE)
+
+
+def walk_plans(plans: list[Plan]) -> Iterator[Plan]:
+    """The plans and all that are inside of them."""
+    for plan in plans:
+        yield plan
+        match plan:
+            case ForPlan():
+                yield from walk_plans(plan.body)
+            case IfPlan():
+                yield from walk_plans(plan.then)
+                yield from walk_plans(plan.orelse)
+            case _:
+                pass

@@ -11,6 +11,7 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import emit_compute
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import (
@@ -44,9 +45,15 @@ class _Phi:
 class Statements:
     """Writes statements into one function."""
 
-    def __init__(self, memory: Memory, instructions: Mapping[str, Instruction]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        instructions: Mapping[str, Instruction],
+        calls: Mapping[str, EmitCall],
+    ) -> None:
         self.memory = memory
         self.instructions = instructions
+        self.calls = calls
         self.w = memory.w
         self.exprs = memory.exprs
 
@@ -76,14 +83,24 @@ class Statements:
             for key in [key for key in self.memory.slots if key[0] is buffer]:
                 del self.memory.slots[key]
             return
+        type_, space = scalar_type(buffer.dtype), self.w.dialect.workgroup
+        if buffer.space is Space.WORKGROUP and space is not None:
+            self._allocate_shared(buffer, space)
+            return
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
                 f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
                 cure=f"choose tiles that need at most {STACK_LIMIT} bytes",
             )
-        type_ = scalar_type(buffer.dtype)
         pointer = self.w.alloca(type_, buffer.layout.extent, 64)
-        self.memory.pointers[id(buffer), ()] = pointer
+        self.memory.root(buffer, pointer, 0)
+
+    def _allocate_shared(self, buffer: Buffer, space: int) -> None:
+        """A variable of the workgroup, once: unrolled iterations have one after the other."""
+        if buffer not in self.memory.shared:
+            type_, count = scalar_type(buffer.dtype), buffer.layout.extent
+            self.memory.shared.add(buffer)
+            self.memory.root(buffer, self.w.shared(buffer.name, type_, count, space), space)
 
     # Scopes.
 
@@ -96,12 +113,10 @@ class Statements:
                 continue
             step = terms[-1][1] * buffer.dtype.bytes
             if isinstance(value, int):
-                pointer = parent
-                if value:
-                    pointer = self.w.assign(f"getelementptr i8, ptr {parent}, i64 {value * step}")
+                pointer = self.memory.advanced(parent, str(value * step)) if value else parent
             else:
                 scaled = self.w.assign(f"mul i64 {value.text}, {step}")
-                pointer = self.w.assign(f"getelementptr i8, ptr {parent}, i64 {scaled}", "p")
+                pointer = self.memory.advanced(parent, scaled)
             self.memory.pointers[buffer_id, terms] = pointer
 
     def _let(self, plan: LetPlan) -> None:
@@ -111,16 +126,10 @@ class Statements:
         self.bind(plan.stmt.var, value, plan.scope)
 
     def _call(self, plan: CallPlan) -> None:
-        if plan.stmt.function != "prefetch":
+        emit = self.calls.get(plan.stmt.function)
+        if emit is None:
             raise CompilationError(f"this target has no function {plan.stmt.function!r}")
-        for address in plan.addresses:
-            if address is not None:
-                pointer = self.memory.pointer(address, plan.loads)
-                self.w.call_void(
-                    "llvm.prefetch.p0",
-                    f"ptr {pointer}, i32 0, i32 3, i32 1",
-                    "ptr, i32, i32, i32",
-                )
+        emit(self.memory, plan)
 
     # Loops.
 
@@ -161,6 +170,13 @@ class Statements:
         if self.memory.lanes is not None:
             raise CompilationError(f"the vector loop {plan.stmt.var.name!r} is inside another one")
         count = 1 << (extent - 1).bit_length()
+        most = self.w.dialect.most_lanes
+        if most and count > most:
+            raise CompilationError(
+                f"the vector loop over {plan.stmt.var.name!r} has {extent} lanes",
+                why=f"vectors of this target have at most {most}",
+                cure="split the loop",
+            )
         value: int | Value = Value(lane_numbers(count), s64, count) if count > 1 else 0
         self.memory.lanes = Lanes(plan.stmt.var, extent, count) if count > 1 else None
         self.exprs.push()
@@ -194,7 +210,7 @@ class Statements:
         w.fill(index_line, f"  {index} = phi i64 [0, %{before}], [{following}, %{latch}]")
         for (_, terms), (phi, buffer) in pointers.items():
             step = terms[-1][1] * buffer.dtype.bytes
-            moved = w.assign(f"getelementptr i8, ptr {phi.name}, i64 {step}", "p")
+            moved = w.assign(f"getelementptr i8, {phi.type} {phi.name}, i64 {step}", "p")
             self._fill(phi, before, moved, latch)
         for key, phi in carried.items():
             self._fill(phi, before, memory.slots[key].text, latch)
@@ -224,8 +240,8 @@ class Statements:
             if parent is None:
                 continue
             name = self.w.name("p")
-            pointers[key] = (_Phi(self.w.reserve(), name, "ptr", parent), buffer)
-            self.memory.pointers[key] = name
+            pointers[key] = (_Phi(self.w.reserve(), name, parent.type, parent.text), buffer)
+            self.memory.pointers[key] = parent.moved(name)
         return pointers
 
     def _fill(self, phi: _Phi, before: str, following: str, latch: str) -> None:

@@ -89,9 +89,7 @@ def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: i
     pointer = memory.pointer(address, {})
     memory.exprs.pop()
     buffer = replace(address.buffer, dtype=bits)
-    if mask is True and lanes.active == lanes.count:
-        return memory.load_at(pointer, buffer, lanes.count)
-    return memory.load_masked(pointer, buffer, memory.flags(mask), bits.bytes)
+    return memory.load_lanes(pointer, buffer, lanes.active, lanes.count, mask)
 
 
 def _zeros(bits: DType, lanes: int) -> Value:

@@ -15,7 +15,7 @@ _LLVM = {
     "f32": "float",
     "tf32": "float",
     "f16": "half",
-    "bf16": "bfloat",
+    "bf16": "i16",  # its bits: not every target has the type
     "f8_e4m3": "i8",
     "f8_e5m2": "i8",
     "s64": "i64",
@@ -28,7 +28,7 @@ _LLVM = {
     "bool": "i1",
 }
 # The letter that names a type in an intrinsic's suffix, as in llvm.fma.v16f32.
-_SUFFIX = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}
+_SUFFIX = {"double": "f64", "float": "f32", "half": "f16"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -59,12 +59,10 @@ def constant(value: Any, dtype: DType) -> str:
     if dtype.is_integer:
         return str(int(value))
     name = scalar_type(dtype)
-    if name == "i8":
-        return str(int(np.asarray(value).astype(dtype.numpy).view(np.uint8)))
+    if name in ("i8", "i16"):
+        return str(int.from_bytes(np.asarray(value).astype(dtype.numpy).tobytes(), "little"))
     if name == "half":
         return f"0xH{int(np.asarray(value, np.float16).view(np.uint16)):04X}"
-    if name == "bfloat":
-        return f"0xR{int(np.asarray(value).astype(dtype.numpy).view(np.uint16)):04X}"
     # LLVM writes float and double constants alike: as the bits of the double.
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
 

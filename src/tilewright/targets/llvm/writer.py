@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.targets.llvm.dialect import PLAIN, Dialect
+
 
 class Writer:
     """Collects instructions. ``block`` is the label of the basic block being written."""
 
-    def __init__(self, declarations: dict[str, str]) -> None:
+    def __init__(
+        self, declarations: dict[str, str], dialect: Dialect = PLAIN, function: str = ""
+    ) -> None:
         self.lines: list[str] = []
         self.allocas: list[str] = []
+        self.globals: list[str] = []  # the function's own, whose names begin with its name
+        self._function = function
         self.block = "entry"
+        self.dialect = dialect
         self.declarations = declarations  # shared by all functions of a module: name -> line
         self._names = 0
         self._labels = 0
@@ -46,6 +56,16 @@ class Writer:
     def branch(self, condition: str, then: str, orelse: str) -> None:
         self.emit(f"br i1 {condition}, label %{then}, label %{orelse}")
 
+    @contextmanager
+    def where(self, condition: str) -> Iterator[None]:
+        """What is written meanwhile runs only where ``condition`` holds."""
+        then, after = self.label("on"), self.label("off")
+        self.branch(condition, then, after)
+        self.start(then)
+        yield
+        self.jump(after)
+        self.start(after)
+
     def reserve(self) -> int:
         """A line to be written later with `fill`: phis know their values only after the loop."""
         self.lines.append("")
@@ -61,15 +81,24 @@ class Writer:
         self.allocas.append(f"  {name} = alloca [{count} x {type_}], align {align}")
         return name
 
+    def shared(self, hint: str, type_: str, count: int, space: int) -> str:
+        """Memory that the work-items of a group share: a global in the address space."""
+        name = f"@{self._function}.{hint}{len(self.globals)}"
+        self.globals.append(
+            f"{name} = internal addrspace({space}) global [{count} x {type_}] undef, align 64"
+        )
+        return name
+
     def call(self, result: str, function: str, arguments: str, types: str) -> str:
         """Calls an intrinsic or external function that gives a value, declaring it once."""
         self.declare(result, function, types)
         return self.assign(f"call {result} @{function}({arguments})")
 
-    def call_void(self, function: str, arguments: str, types: str) -> None:
-        self.declare("void", function, types)
+    def call_void(self, function: str, arguments: str, types: str, attributes: str = "") -> None:
+        self.declare("void", function, types, attributes)
         self.emit(f"call void @{function}({arguments})")
 
-    def declare(self, result: str, function: str, types: str) -> None:
+    def declare(self, result: str, function: str, types: str, attributes: str = "") -> None:
         if function not in self.declarations:
-            self.declarations[function] = f"declare {result} @{function}({types})"
+            line = f"declare {result} @{function}({types}) {attributes}"
+            self.declarations[function] = line.rstrip()

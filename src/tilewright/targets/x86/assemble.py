@@ -13,7 +13,6 @@ inline assembly whose mnemonic or constraint is wrong.
 from __future__ import annotations
 
 import re
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tilewright.errors import CompilationError
+from tilewright.targets.llvm.refusal import refusal
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
@@ -83,7 +82,7 @@ def _module(ir_text: str, cpu: str, features: str, opt: int) -> Iterator[tuple[A
                 module.verify()
                 yield machine, module
         except RuntimeError as error:
-            raise _refusal(ir_text, str(error), cpu) from error
+            raise refusal(ir_text, str(error), f"the CPU, {cpu}") from error
         finally:
             context.close()
 
@@ -103,16 +102,3 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()  # for inline assembly
     llvm.set_option("tilewright", "-disable-lsr")
-
-
-def _refusal(ir_text: str, message: str, cpu: str) -> CompilationError:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="tilewright-", suffix=".ll", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(ir_text)
-    return CompilationError(
-        "LLVM refused the generated code",
-        where=file.name,
-        why=message.strip(),
-        cure=f"this is a defect of Tilewright: report it with that file and the CPU, {cpu}",
-    )

@@ -1,0 +1,37 @@
+"""What of LLVM IR differs between targets, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def c_name(function: str, arguments: int) -> str:
+    """A function of doubles by its name in the C library."""
+    del arguments
+    return function
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a target spells what the lowering writes.
+
+    ``arguments`` is the address space of a kernel's arguments, ``workgroup`` that of the memory
+    that a group shares (None: it is on the stack, whose address space is always 0).
+    ``masked_memory``: there are masked loads and stores, and what is masked off can be read from
+    ``@zeros``, as all pointers have one address space. ``nan_extremes``: LLVM's ``maximum`` and
+    ``minimum`` keep NaNs. ``defines_halves``: the module defines what LLVM calls to convert f16.
+    No vector has more than ``most_lanes`` elements (0: no such limit). ``library`` gives the
+    symbol of a function of so many doubles.
+    """
+
+    arguments: int = 0
+    workgroup: int | None = None
+    masked_memory: bool = True
+    nan_extremes: bool = True
+    defines_halves: bool = True
+    most_lanes: int = 0
+    library: Callable[[str, int], str] = c_name
+
+
+PLAIN = Dialect()

@@ -1,0 +1,240 @@
+"""Loads and stores of which some lanes, or all, may be off: what is masked is not touched.
+
+With `MaskedInstructions`, a masked vector is one instruction, and whatever is off as a whole reads
+zeros from a constant. With `SingleLanes`, a known number of first lanes goes in vectors of sizes
+that are powers of 2, and lanes that are decided at run time go one by one: a load that is off reads
+the first element of its memory instead, which is then dropped; a store that is off is jumped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from tilewright.dtypes import DType, boolean, s16
+from tilewright.ir.buffer import Buffer
+from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, scalar_type, splat, suffix
+from tilewright.targets.llvm.values import Pointer, Value
+from tilewright.targets.llvm.writer import Writer
+
+# Where masked-off loads read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
+ZEROS = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
+
+
+class Masked(Protocol):
+    """A mask is one flag for all lanes, or one for each; None: all are on."""
+
+    def load(
+        self, pointer: Pointer, buffer: Buffer, active: int, count: int, mask: Value | None
+    ) -> Value:
+        """The first ``active`` of ``count`` consecutive elements where ``mask`` holds.
+
+        Masked elements are 0; what is in the lanes behind the active ones is open.
+        """
+
+    def store(self, pointer: Pointer, value: Value, active: int, mask: Value | None) -> None:
+        """The first ``active`` lanes, where ``mask`` holds, which has a flag for each."""
+
+    def store_if(self, pointer: Pointer, value: Value, flag: str) -> None:
+        """One element, where ``flag`` holds."""
+
+
+def plain_load(w: Writer, pointer: Pointer, dtype: DType, lanes: int) -> Value:
+    """``lanes`` consecutive elements at ``pointer``."""
+    text = w.assign(f"load {llvm_type(dtype, lanes)}, {pointer.typed}, align {dtype.bytes}")
+    return Value(text, dtype, lanes)
+
+
+def plain_store(w: Writer, pointer: Pointer, value: Value) -> None:
+    """All lanes of ``value`` from ``pointer`` on."""
+    w.emit(f"store {value.typed}, {pointer.typed}, align {value.dtype.bytes}")
+
+
+def lane_of(w: Writer, value: Value, lane: int) -> Value:
+    """One lane of a vector; a scalar is the same in all."""
+    if value.lanes == 1:
+        return value
+    return Value(w.assign(f"extractelement {value.typed}, i64 {lane}"), value.dtype)
+
+
+def as_integers(w: Writer, value: Value) -> Value:
+    """f16 as the integers that they are in memory: older processors have only those, and would
+    call a function that converts them."""
+    if scalar_type(value.dtype) != "half":
+        return value
+    type_ = llvm_type(s16, value.lanes)
+    return Value(w.assign(f"bitcast {value.typed} to {type_}"), s16, value.lanes)
+
+
+class MaskedInstructions:
+    """Masked vectors in one instruction each."""
+
+    def __init__(self, exprs: Expressions) -> None:
+        self._exprs, self._w = exprs, exprs.w
+        self._sink: str | None = None
+
+    def load(
+        self, pointer: Pointer, buffer: Buffer, active: int, count: int, mask: Value | None
+    ) -> Value:
+        w, dtype = self._w, buffer.dtype
+        if mask is not None and mask.lanes == 1:
+            chosen = w.assign(f"select {mask.typed}, {pointer.typed}, {pointer.type} @zeros")
+            pointer, mask = pointer.moved(chosen), None
+        if mask is None and active == count:
+            return plain_load(w, pointer, dtype, count)
+        # 16-bit floats go through integers: their masked loads are not instructions.
+        kept = s16 if scalar_type(dtype) == "half" else dtype
+        flags, type_ = self._flags(mask, active, count), llvm_type(kept, count)
+        text = w.call(
+            type_,
+            f"llvm.masked.load.{suffix(kept, count)}.p0",
+            f"ptr align {dtype.bytes} {pointer.text}, {flags.typed}, {type_} zeroinitializer",
+            f"ptr, {flags.type}, {type_}",
+        )
+        if kept is not dtype:
+            text = w.assign(f"bitcast {type_} {text} to {llvm_type(dtype, count)}")
+        return Value(text, dtype, count)
+
+    def _flags(self, mask: Value | None, active: int, count: int) -> Value:
+        """``mask`` over all lanes, those behind the active ones off."""
+        tail = Value(lane_mask(active, count), boolean, count)
+        if mask is None:
+            return tail
+        wide = self._exprs.value(mask, boolean, count)
+        if active == count:
+            return wide
+        return Value(self._w.assign(f"and {wide.typed}, {tail.text}"), boolean, count)
+
+    def store(self, pointer: Pointer, value: Value, active: int, mask: Value | None) -> None:
+        if mask is None and active == value.lanes:
+            plain_store(self._w, pointer, value)
+            return
+        whole = as_integers(self._w, value)
+        if mask is None and active == 1:
+            # LLVM 22 writes 32 bits for a masked store of one 16-bit lane that it knows.
+            plain_store(self._w, pointer, lane_of(self._w, whole, 0))
+            return
+        flags = self._flags(mask, active, value.lanes)
+        self._w.call_void(
+            f"llvm.masked.store.{suffix(whole.dtype, value.lanes)}.p0",
+            f"{whole.typed}, ptr align {value.dtype.bytes} {pointer.text}, {flags.typed}",
+            f"{whole.type}, ptr, {flags.type}",
+        )
+
+    def store_if(self, pointer: Pointer, value: Value, flag: str) -> None:
+        if self._sink is None:
+            self._sink = self._w.alloca("i64", 1, 8)
+        chosen = self._w.assign(f"select i1 {flag}, {pointer.typed}, ptr {self._sink}")
+        plain_store(self._w, pointer.moved(chosen), value)
+
+
+class SingleLanes:
+    """Masked vectors lane by lane."""
+
+    def __init__(self, exprs: Expressions) -> None:
+        self._exprs, self._w = exprs, exprs.w
+
+    def load(
+        self, pointer: Pointer, buffer: Buffer, active: int, count: int, mask: Value | None
+    ) -> Value:
+        if mask is None:
+            return self._first_lanes(pointer, buffer.dtype, active, count)
+        # What is read instead has to lie in the buffer.
+        if mask.lanes == 1 and active <= buffer.layout.extent:
+            found = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
+        else:
+            found = self._each_lane(pointer, buffer.dtype, active, count, mask)
+        zero = self._exprs.value(0, buffer.dtype, count)
+        flags = self._exprs.value(mask, boolean, count)
+        text = self._w.assign(f"select {flags.typed}, {found.typed}, {zero.typed}")
+        return Value(text, buffer.dtype, count)
+
+    def _safe(self, pointer: Pointer, flag: str) -> Pointer:
+        start = f"{pointer.type} {pointer.base}"
+        return pointer.moved(self._w.assign(f"select i1 {flag}, {pointer.typed}, {start}", "p"))
+
+    def _first_lanes(self, pointer: Pointer, dtype: DType, active: int, count: int) -> Value:
+        w = self._w
+        if active == count:
+            return plain_load(w, pointer, dtype, count)
+        whole: Value | None = None
+        for start, lanes in _pieces(active):
+            piece = plain_load(w, self._at(pointer, dtype, start), dtype, lanes)
+            whole = self._placed(whole, piece, start, count)
+        if whole is None:
+            return self._exprs.value(0, dtype, count)
+        return whole
+
+    def _placed(self, whole: Value | None, piece: Value, start: int, count: int) -> Value:
+        """``whole`` (of ``count`` lanes), with ``piece`` from the lane ``start`` on."""
+        w, type_ = self._w, llvm_type(piece.dtype, count)
+        before = "poison" if whole is None else whole.text
+        if piece.lanes == 1:
+            text = w.assign(f"insertelement {type_} {before}, {piece.typed}, i64 {start}")
+            return Value(text, piece.dtype, count)
+        lanes = [lane if lane < piece.lanes else None for lane in range(count)]
+        wide = w.assign(f"shufflevector {piece.typed}, {piece.type} poison, {_indices(lanes)}")
+        if whole is not None:
+            inside = range(start, start + piece.lanes)
+            lanes = [count + lane - start if lane in inside else lane for lane in range(count)]
+            wide = w.assign(f"shufflevector {whole.typed}, {type_} {wide}, {_indices(lanes)}")
+        return Value(wide, piece.dtype, count)
+
+    def _each_lane(
+        self, pointer: Pointer, dtype: DType, active: int, count: int, mask: Value
+    ) -> Value:
+        w, type_ = self._w, llvm_type(dtype, count)
+        text = splat(constant(0, dtype), dtype, count)
+        for lane in range(active):
+            flag = lane_of(w, mask, lane).text
+            place = self._safe(self._at(pointer, dtype, lane), flag)
+            element = plain_load(w, place, dtype, 1)
+            if count == 1:
+                return element
+            text = w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
+        return Value(text, dtype, count)
+
+    def _at(self, pointer: Pointer, dtype: DType, lane: int) -> Pointer:
+        if not lane:
+            return pointer
+        offset = lane * dtype.bytes
+        return pointer.moved(
+            self._w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
+        )
+
+    def store(self, pointer: Pointer, value: Value, active: int, mask: Value | None) -> None:
+        w, dtype = self._w, value.dtype
+        if mask is not None:
+            for lane in range(active):
+                place = self._at(pointer, dtype, lane)
+                self.store_if(place, lane_of(w, value, lane), lane_of(w, mask, lane).text)
+            return
+        for start, lanes in _pieces(active):
+            piece = value
+            if lanes == 1:
+                piece = lane_of(w, value, start)
+            elif lanes < value.lanes:
+                indices = _indices(list(range(start, start + lanes)))
+                operands = f"{value.typed}, {value.type} poison"
+                piece = Value(w.assign(f"shufflevector {operands}, {indices}"), dtype, lanes)
+            plain_store(w, self._at(pointer, dtype, start), piece)
+
+    def store_if(self, pointer: Pointer, value: Value, flag: str) -> None:
+        with self._w.where(flag):
+            plain_store(self._w, pointer, value)
+
+
+def _pieces(lanes: int) -> Iterator[tuple[int, int]]:
+    """``lanes`` as powers of 2, the largest first: where each starts, and its size."""
+    start = 0
+    while start < lanes:
+        size = 1 << ((lanes - start).bit_length() - 1)
+        yield start, size
+        start += size
+
+
+def _indices(lanes: list[int] | list[int | None]) -> str:
+    """A shuffle's operand; None: whatever."""
+    parts = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
+    return f"<{len(lanes)} x i32> <" + ", ".join(parts) + ">"
