@@ -228,11 +228,11 @@ def _shared(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
 
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
     vector = machine.lanes(find_compute(kernel, RESULT).operands[0].var.type)
-    copies = [
+    copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
         if isinstance(s, Compute) and s.dims and s.dims[-1].var.name.startswith("element")
-    ]
+    )
     for name in copies:
         dims = [d.var.name for d in find_compute(kernel, name).dims]
         kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=config.vector, unroll=dims)
