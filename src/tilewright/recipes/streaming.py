@@ -7,7 +7,7 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from tilewright.errors import ScheduleError
@@ -33,6 +33,7 @@ from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import views_of
+from tilewright.schedule.spread import spread
 from tilewright.schedule.unit import drop_unit_dims
 
 
@@ -40,7 +41,14 @@ def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
     """The default config: a few vectors a step, and enough pieces for all cores."""
     kernel = _fused(drop_unit_dims(kernel))
     widest = max((p.dtype.bytes for p in kernel.params), default=4)
-    return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=4)
+    # Neighbouring work-items should read neighbouring vectors.
+    unroll = 1 if _many_items(machine) else 4
+    return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
+
+
+def _many_items(machine: Machine) -> bool:
+    """Whether work-items are many and do little each: where they share memory in banks."""
+    return machine.hierarchy is not None and machine.hierarchy.banks > 0
 
 
 def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> ScheduledKernel:
@@ -138,6 +146,8 @@ def _tiled(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
     return kernel
 
 
+# Work-items of a workgroup that share nothing: a few subgroups.
+_ITEMS = 128
 # Statements that unrolling may make of one.
 _COPIES = 128
 
@@ -172,29 +182,44 @@ def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
 
 
 def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
-    """The outermost loops of each part run on threads, or on workgroups of one work-item where
-    there are some: as many as give enough work."""
-    kind = LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID
+    """The outermost loops of each part run on threads or workgroups, as many as give enough work;
+    on work-items, one iteration each, where these are many."""
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    most = 8 * machine.cores
+    change = _on_workers(LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID)
+    if _many_items(machine):
+        assert machine.hierarchy is not None
+        most = machine.cores * machine.hierarchy.workgroup * 64
+        change = _on_items(min(_ITEMS, machine.hierarchy.workgroup))
     for stmt in top:
         names: list[str] = []
         pieces = 1
-        while (
-            isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < 8 * machine.cores
-        ):
+        while isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < most:
             if stmt.kind is not LoopKind.SERIAL:
                 break
             names.append(stmt.var.name)
             pieces *= int(stmt.extent.value)
             stmt = stmt.body
-        kernel = _try_parallel(kernel, names, kind)
+        kernel = _longest(kernel, names, change)
     return kernel
 
 
-def _try_parallel(kernel: Kernel, names: list[str], kind: LoopKind) -> Kernel:
+_Change = Callable[[Kernel, Sequence[str]], Kernel]
+
+
+def _on_workers(kind: LoopKind) -> _Change:
+    return lambda kernel, names: parallelize(kernel, names, kind)
+
+
+def _on_items(items: int) -> _Change:
+    return lambda kernel, names: spread(kernel, names, items)
+
+
+def _longest(kernel: Kernel, names: list[str], change: _Change) -> Kernel:
+    """``change`` on as many of the loops as it takes, the outermost first."""
     while names:
         try:
-            return parallelize(kernel, names, kind)
+            return change(kernel, names)
         except ScheduleError:
-            names.pop()
+            names = names[:-1]
     return kernel

@@ -6,9 +6,9 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
-bounds and tests instead of masks), `kinds` (how loops run), `widen` (partial results in lanes),
-`tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
-several of them need; `trace` has the `Schedule`, which records them.
+bounds and tests instead of masks), `kinds` and `spread` (how loops run), `widen` (partial results
+in lanes), `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and
+`digits` hold what several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
@@ -29,6 +29,7 @@ from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
 from tilewright.schedule.split import split_dim
+from tilewright.schedule.spread import spread
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trace import Schedule, Stage, Step
@@ -62,6 +63,7 @@ __all__ = [
     "set_kind",
     "share",
     "split_dim",
+    "spread",
     "tensorize",
     "tile",
     "tile_and_fuse",

@@ -60,25 +60,30 @@ def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.
     The iterations of all of them together are divided among the threads (with ``LoopKind.GRID``:
     each runs in a workgroup), so extents inside must not depend on the loops around.
     """
+    return parallel_loops(kernel, loops, kind, "parallelize")
+
+
+def parallel_loops(kernel: Kernel, loops: Sequence[str], kind: LoopKind, transform: str) -> Kernel:
+    """What `parallelize` makes, checked in the name of ``transform``, before it is simplified."""
     for name in loops:
-        loops_named(kernel, name, "parallelize")
+        loops_named(kernel, name, transform)
     for outer, inner in pairwise(loops):
-        for found, _ in loops_named(kernel, outer, "parallelize"):
+        for found, _ in loops_named(kernel, outer, transform):
             body = found.body
             if not isinstance(body, For) or body.var.name != inner:
                 raise ScheduleError(
-                    f"parallelize: '{inner}' is not directly inside '{outer}'",
+                    f"{transform}: '{inner}' is not directly inside '{outer}'",
                     where=headline(found),
-                    cure="reorder first, or parallelize one of them",
+                    cure="reorder first, or choose one of them",
                 )
             if found.var in variables(body.extent):
                 raise ScheduleError(
-                    f"parallelize: the extent of '{inner}' depends on '{outer}'",
+                    f"{transform}: the extent of '{inner}' depends on '{outer}'",
                     where=headline(body),
-                    cure="parallelize one of them",
+                    cure="choose one of them",
                 )
     for name in loops:
-        kernel = with_kind(kernel, name, kind, "parallelize")
+        kernel = with_kind(kernel, name, kind, transform)
     return kernel
 
 

@@ -16,7 +16,6 @@ from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
 from tilewright.schedule.access import accesses, readdress
 from tilewright.schedule.place import Place, bound_names, dim_of
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify_kernel
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def linearize(kernel: Kernel, dims: Sequence[str], name: str) -> Kernel:
             return _combined(stmt, dims, sizes, name)
         return stmt
 
-    return simplify_kernel(replace(kernel, body=rewrite_stmts(kernel.body, change)))
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))
 
 
 def _refusal(what: str, where: str, cure: str) -> ScheduleError:

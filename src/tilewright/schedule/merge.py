@@ -12,7 +12,6 @@ from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.visit import substitute_stmt
 from tilewright.schedule.place import Place, bound_names, loops_named, rewrite_placed
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify_kernel
 
 
 @transform
@@ -36,13 +35,14 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loops[0]:
-            return _merged(stmt, loops, name)
+            return merged_loop(stmt, loops, name)
         return None
 
-    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
-def _merged(outermost: For, loops: Sequence[str], name: str) -> Stmt:
+def merged_loop(outermost: For, loops: Sequence[str], name: str) -> For:
+    """``outermost`` and the loops inside it as one (see `merge_loops`)."""
     nest = [outermost]
     for each in loops[1:]:
         inner = nest[-1].body
