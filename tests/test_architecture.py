@@ -49,8 +49,9 @@ PEERS: Mapping[tuple[str, str], str] = {
 LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
+    ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
-OPTIONAL = ("torch", "matplotlib")
+OPTIONAL = ("torch", "matplotlib", "pyopencl")
 
 # Where a target's name may be compared, besides `targets`.
 TARGET_NAMES: Mapping[tuple[str, str], str] = {

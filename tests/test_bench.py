@@ -14,7 +14,7 @@ from rich.console import Console
 from tilewright.bench import measure as timing
 from tilewright.bench.benchmark import Row, benchmark
 from tilewright.bench.peaks import Peaks, measure_peaks
-from tilewright.bench.peer import find_peers
+from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
 from tilewright.bench.roofline import plot
 from tilewright.bench.torch_tensors import load_torch, window_of
@@ -129,9 +129,13 @@ def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_benchmark(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "BATCH_SECONDS", 1e-5)
-    monkeypatch.setattr("tilewright.bench.benchmark.find_peers", lambda op, threads: {})
     row = benchmark(
-        case.op(), case.arguments(), lambda op: compile_op(op, threads=1), PEAKS, seconds=0.0
+        case.op(),
+        case.arguments(),
+        lambda op: compile_op(op, threads=1),
+        PEAKS,
+        seconds=0.0,
+        peers=no_peers,
     )
     assert row.case == case.arguments()
     assert row.ms > 0 and row.best_ms <= row.ms

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilewright.bench.measure import Call, call_overhead, fastest, measure
 from tilewright.bench.peaks import Peaks
 from tilewright.bench.peer import find_peers
+from tilewright.bench.torch_tensors import Peers
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.engine.program import Code
@@ -35,6 +36,8 @@ from tilewright.recipes import choose
 from tilewright.targets.program import abi_of
 
 Compile = Callable[[Op], CompiledKernel]
+# From an op, its layouts decided, and a number of threads.
+FindPeers = Callable[[Op, int], Peers]
 _ALIGNMENT = 64
 
 
@@ -73,11 +76,19 @@ class Row:
 
 
 def benchmark(
-    op: Op, case: str, compile: Compile, peaks: Peaks, *, label: str = "", seconds: float = 1.0
+    op: Op,
+    case: str,
+    compile: Compile,
+    peaks: Peaks,
+    *,
+    label: str = "",
+    seconds: float = 1.0,
+    peers: FindPeers = find_peers,
 ) -> Row:
     """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
 
-    ``case`` is what reproduces it, and ``label`` what the table calls it.
+    ``case`` is what reproduces it, and ``label`` what the table calls it. ``peers`` says what to
+    compare with; the first of them is the row's peer.
     Raises what ``compile`` raises.
     """
     kernel = compile(op)
@@ -85,13 +96,13 @@ def benchmark(
     forget()
     again = compile(op)
     cached = again.compile_seconds if again.from_cache else None
-    peers = _peers(kernel.op, peaks.threads)
+    sides = _fastest(peers, kernel.op, peaks.threads)
     arrays = make_arrays(kernel)
     ours = kernel.bind(**arrays)
-    times = measure({"ours": ours, **peers}, seconds=seconds, pause=peaks.threads > 1)
+    times = measure({"ours": ours, **sides}, seconds=seconds, pause=peaks.threads > 1)
     call, bound = _call_seconds(op, compile)
     mine = times["ours"].median
-    first = next(iter(peers), None)
+    first = next(iter(sides), None)
     flops = op.problem.valid_flops
     moved = sum(math.prod(a.shape) * a.dtype.bytes for a in kernel.op.arguments)
     level = _level(op, moved, peaks)
@@ -109,7 +120,7 @@ def benchmark(
         peer=first,
         peer_ms=1e3 * times[first].median if first else None,
         ratio=times[first].median / mine if first else None,
-        other_peers={name: 1e3 * times[name].median for name in peers if name != first},
+        other_peers={name: 1e3 * times[name].median for name in sides if name != first},
         compile_cold_ms=1e3 * cold,
         compile_cached_ms=None if cached is None else 1e3 * cached,
         call_us=None if call is None else 1e6 * call,
@@ -120,10 +131,10 @@ def benchmark(
     )
 
 
-def _peers(op: Op, threads: int) -> dict[str, Call]:
+def _fastest(peers: FindPeers, op: Op, threads: int) -> dict[str, Call]:
     """The fastest way of each peer, of those that work."""
     try:
-        ways = find_peers(op, threads)
+        ways = peers(op, threads)
     except RuntimeError:
         # PyTorch's error for what it has no kernel for.
         return {}

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from tilewright.bench.benchmark import Row, benchmark
+from tilewright.bench.benchmark import FindPeers, Row, benchmark
 from tilewright.bench.peaks import Peaks, measure_peaks
+from tilewright.bench.peer import find_peers, no_peers
+from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import print_table, write_json
 from tilewright.bench.roofline import plot
 from tilewright.cli.checking import compile_case, repeat
@@ -20,6 +22,7 @@ from tilewright.config import settings
 from tilewright.engine import CompiledKernel
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
 from tilewright.ops.op import Op
+from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 from tilewright.testing.verify import one_line
 
@@ -36,8 +39,11 @@ def bench_command(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.0, help="For each side of each case, at most.")
     ] = 1.0,
+    peer: Annotated[
+        str, typer.Option("--peer", help="auto: PyTorch; none; or another target, such as x86.")
+    ] = "auto",
 ) -> None:
-    """Time kernels beside PyTorch (oneDNN), where it is installed.
+    """Time kernels beside PyTorch (oneDNN), where it is installed, or beside another target.
 
     A table: medians, the ratio (above 1: we are faster), valid GFLOP/s, percent of a peak measured
     in the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
@@ -49,11 +55,14 @@ def bench_command(
       tilewright bench conv --dir BWD_D,BWD_W --dt f32 ic64ih56oc64kh3ph1 --json out.json
 
       tilewright bench matmul 1024x1024:1024x1024
+
+      tilewright bench conv --target spirv --peer x86 --set resnet_50
     """
     cases = knobs.cases()
     for path in (json, plot_file):
         if path is not None and not path.absolute().parent.is_dir():
             raise ProblemError(f"there is no folder for {path}", where=str(path.parent))
+    peers = _peers(peer)
     threads = settings().threads if knobs.threads is None else knobs.threads
     peaks = measure_peaks(threads)
     knobs_differ = len({replace(case, problem=cases[0].problem) for case in cases}) > 1
@@ -62,7 +71,7 @@ def bench_command(
     for case in progress(cases, len(cases), "bench"):
         label = _label(case, knobs_differ)
         try:
-            rows.append(_row(knobs, case, peaks, label, seconds))
+            rows.append(_row(knobs, case, peaks, label, seconds, peers))
         except (UnsupportedError, LayoutError, ProblemError) as error:
             if len(cases) == 1:
                 raise
@@ -83,12 +92,23 @@ def bench_command(
         raise typer.Exit(1)
 
 
-def _row(knobs: Knobs, case: Case, peaks: Peaks, label: str, seconds: float) -> Row:
+def _peers(name: str) -> FindPeers:
+    """What to compare with. Raises what `find_target` does."""
+    named = {"auto": find_peers, "none": no_peers}
+    if name in named:
+        return named[name]
+    find_target(name)
+    return compiled_peers(name)
+
+
+def _row(
+    knobs: Knobs, case: Case, peaks: Peaks, label: str, seconds: float, peers: FindPeers
+) -> Row:
     def compile(op: Op) -> CompiledKernel:
         return compile_case(knobs, op)
 
     words = repeat(knobs, case)
-    return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds)
+    return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds, peers=peers)
 
 
 def _label(case: Case, knobs_differ: bool) -> str:

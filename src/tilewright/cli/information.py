@@ -16,6 +16,7 @@ from tilewright.engine.disk_cache import open_disk_cache
 from tilewright.errors import DeviceError
 from tilewright.simplify import all_rules
 from tilewright.targets.registry import TARGETS
+from tilewright.targets.spirv.device import INSTALL, Device, devices, why_none
 from tilewright.targets.x86.assemble import host_cpu
 from tilewright.targets.x86.host import host
 
@@ -76,7 +77,7 @@ def sets_command(
 
 
 def doctor_command() -> None:
-    """Say what Tilewright finds here: machine, features, caches, versions, settings.
+    """Say what Tilewright finds here: machine, caches, devices, versions, settings.
 
     Examples:
 
@@ -101,10 +102,20 @@ def doctor_command() -> None:
         "ml_dtypes": _version("ml_dtypes"),
         "torch": "not installed" if torch is None else torch.__version__,
         "matplotlib": _version("matplotlib"),
+        "pyopencl": _version("pyopencl"),
+        "OpenCL": "; ".join(map(_device, devices())) or f"{why_none()}; {INSTALL}",
         "cache": f"{stats.folder} ({_cache_state(stats.usable, now.cache_enabled)})",
     }
     for name, text in lines.items():
         print(f"{name:<13}{text}")
+
+
+def _device(device: Device) -> str:
+    memory = "shares memory" if device.shares_memory else "memory of its own"
+    return (
+        f"{device}, {device.cores} cores, workgroups of {device.workgroup} with "
+        f"{device.shared // 1024} KiB, {memory}"
+    )
 
 
 def cache_command(

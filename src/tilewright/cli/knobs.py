@@ -35,6 +35,7 @@ from tilewright.problems import (
     parse_unary,
     parse_zero_points,
 )
+from tilewright.targets.registry import find_target
 from tilewright.testing.case import ROLES, Case
 from tilewright.testing.random_problems import random_cases
 
@@ -210,7 +211,9 @@ def _knobs(
     attr_post_ops: Annotated[
         str, typer.Option("--attr-post-ops", help="Such as sum+relu or add:f32:per_oc.")
     ] = "",
-    target: Annotated[str, typer.Option("--target", help="Such as x86 or x86:avx2.")] = "x86",
+    target: Annotated[
+        str, typer.Option("--target", help="Such as x86, x86:avx2 or spirv: see targets.")
+    ] = "x86",
     threads: Annotated[
         int | None,
         typer.Option("--threads", min=1, max=MAX_THREADS, help="Default: all of this process."),
@@ -239,6 +242,7 @@ def _knobs(
         "attr-post-ops": attr_post_ops,
     }
     texts = {name: text for name, text in given.items() if text}
+    find_target(target)  # one that is not there is bad input, whatever the cases
     return Knobs(driver, tuple(descriptors or ()), texts, target, threads, config, batch, set_name)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tilewright.ops.op import Op
 
-_INSTRUCTION = re.compile(r"^\t([a-z][a-z0-9]+)\s*(.*)$")
+_INSTRUCTION = re.compile(r"^\t(?:%\d+ = )?([a-z][a-z0-9]+|Op[A-Z]\w+)\s*(.*)$")
+_FUNCTION = " = OpFunction "
 _REGISTER = re.compile(r"%([xyz]mm\d+)")
 _STACK = re.compile(r"\(%r[sb]p\)")
 
@@ -33,11 +34,15 @@ class Cost:
 
 
 def cost_of(op: Op, assembly: str) -> Cost:
-    """The cost of ``op`` as compiled to ``assembly`` (AT&T syntax)."""
+    """The cost of ``op`` as compiled to ``assembly`` (AT&T syntax, or SPIR-V's).
+
+    SPIR-V has no registers yet: there are none, and no spills.
+    """
     mix: Counter[str] = Counter()
     registers: set[str] = set()
     spills = 0
-    for line in assembly.splitlines():
+    # In SPIR-V, what stands before the first function declares.
+    for line in (assembly.partition(_FUNCTION)[2] or assembly).splitlines():
         match = _INSTRUCTION.match(line)
         if match is None:
             continue

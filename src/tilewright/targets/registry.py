@@ -11,6 +11,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.spirv.target import spirv_target, spirv_variants
 from tilewright.targets.x86.target import x86_target, x86_variants
 
 
@@ -54,7 +55,10 @@ class Family:
     variants: Callable[[], Sequence[str]]
 
 
-TARGETS: dict[str, Family] = {"x86": Family(x86_target, x86_variants)}
+TARGETS: dict[str, Family] = {
+    "x86": Family(x86_target, x86_variants),
+    "spirv": Family(spirv_target, spirv_variants),
+}
 
 
 def find_target(name: str) -> Target:

@@ -30,6 +30,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # Loop strength reduction counts in integers of 4 bits, say, which the backend makes 8 without
+    # regard for what wraps. Our loops advance pointers themselves.
+    llvm.set_option("tilewright", "-disable-lsr")
     while kind := sys.stdin.buffer.read(1):
         text = receive(sys.stdin.buffer)
         status, reply = _in_child(kind, text)

@@ -1,0 +1,22 @@
+"""Another target as the peer: the same op, compiled for it, on arrays of its own."""
+
+from __future__ import annotations
+
+from tilewright.bench.benchmark import FindPeers, make_arrays
+from tilewright.bench.torch_tensors import Peers
+from tilewright.engine import compile_op
+from tilewright.errors import UnsupportedError
+from tilewright.ops.op import Op
+
+
+def compiled_peers(target: str) -> FindPeers:
+    """Peers that `benchmark` takes: our own kernel for ``target``, where it has one."""
+
+    def find(op: Op, threads: int) -> Peers:
+        try:
+            kernel = compile_op(op, target, threads)
+        except UnsupportedError:
+            return {}
+        return {kernel.target.name: [kernel.bind(**make_arrays(kernel))]}
+
+    return find

@@ -1,0 +1,187 @@
+"""OpenCL devices that take SPIR-V: finding them, and contexts to run on them.
+
+Devices of the system are found as usual. The packages of the extra ``opencl`` bring one more, the
+processor itself; but the file by which OpenCL's loader would find its library names a path of
+another machine, and the library does not find those it needs. So both are done here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import site
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.config import opencl_vendors, settings
+from tilewright.errors import DeviceError
+
+_SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+_LIBRARY = "libintelocl.so"
+# In the order in which they need each other.
+_NEEDED = ("libintlc.so.5", "libirng.so", "libsvml.so", "libimf.so")
+INSTALL = "pip install 'tilewright[opencl]', which brings a device: the processor itself"
+
+_contexts = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as OpenCL reports it. ``shared`` is in bytes; ``handle`` is pyopencl's.
+
+    ``shares_memory`` says whether kernels take pointers to the host's memory as they are
+    (fine-grained system sharing).
+    """
+
+    name: str
+    platform: str
+    kind: str
+    cores: int
+    workgroup: int
+    shared: int
+    shares_memory: bool
+    handle: Any = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.platform})"
+
+    def context(self, threads: int) -> tuple[Any, Any]:
+        """A context on so many of a processor's cores, and the device in it; on all cores where
+        the device cannot be divided."""
+        check_process()
+        with _contexts:
+            return _context(self, min(threads, self.cores) if self.kind == "cpu" else self.cores)
+
+
+@cache
+def _context(device: Device, cores: int) -> tuple[Any, Any]:
+    cl = load_opencl()
+    handle = device.handle
+    if cores < device.cores:
+        by_counts = cl.device_partition_property.BY_COUNTS
+        with suppress(cl.Error):
+            (handle,) = handle.create_sub_devices([by_counts, cores])
+    return cl.Context([handle]), handle
+
+
+@cache
+def load_opencl() -> Any:
+    """The module ``pyopencl``, or None where it is not installed."""
+    folder = next((each for each in _library_folders() if (each / _LIBRARY).exists()), None)
+    if folder is not None:
+        for name in _NEEDED:
+            with suppress(OSError):
+                ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
+    try:
+        import pyopencl as cl
+    except ImportError:
+        return None
+    with tempfile.TemporaryDirectory(prefix="tilewright-opencl-") as vendors:
+        for file in _SYSTEM_VENDORS.glob("*.icd"):
+            with suppress(OSError):
+                shutil.copy(file, vendors)
+        if folder is not None:
+            # Its name sorts behind those of the system, whose devices come first.
+            Path(vendors, "zz-tilewright.icd").write_text(str(folder / _LIBRARY))
+        # The loader looks when it is asked for the first time.
+        with opencl_vendors(Path(vendors)), suppress(cl.Error):
+            cl.get_platforms()
+    return cl
+
+
+def _library_folders() -> list[Path]:
+    return [Path(each) / "lib" for each in (sys.prefix, site.getuserbase())]
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """The devices that take SPIR-V, in OpenCL's order; none without pyopencl."""
+    cl = load_opencl()
+    found: list[Device] = []
+    if cl is not None:
+        with suppress(cl.Error):
+            for platform in cl.get_platforms():
+                with suppress(cl.Error):
+                    handles = platform.get_devices()
+                    found += [_describe(cl, each) for each in handles if _takes(cl, each)]
+    _first_process()
+    return tuple(found)
+
+
+def _takes(cl: Any, handle: Any) -> bool:
+    """Whether a device takes SPIR-V; old ones do not even know the question."""
+    try:
+        return "SPIR-V" in handle.il_version
+    except (cl.Error, AttributeError):
+        return False
+
+
+def _describe(cl: Any, handle: Any) -> Device:
+    shares = False
+    with suppress(cl.Error):
+        system = cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+        shares = bool(handle.svm_capabilities & system)
+    return Device(
+        name=handle.name.strip(),
+        platform=handle.platform.name.strip(),
+        kind="cpu" if handle.type & cl.device_type.CPU else "gpu",
+        cores=handle.max_compute_units,
+        workgroup=min(handle.max_work_group_size, handle.max_work_item_sizes[0]),
+        shared=handle.local_mem_size,
+        shares_memory=shares,
+        handle=handle,
+    )
+
+
+def why_none() -> str:
+    """Why there is no device."""
+    missing = load_opencl() is None
+    return "pyopencl is not installed" if missing else "OpenCL finds none that takes SPIR-V"
+
+
+def find_device(text: str = "") -> Device:
+    """The first device with ``text`` in its own or its platform's name, in any case.
+
+    Without a text, that of the setting ``TILEWRIGHT_OPENCL_DEVICE`` counts. Raises `DeviceError`
+    where there is none, which lists those that there are.
+    """
+    check_process()
+    wanted = text or settings().opencl_device
+    here = devices()
+    if not here:
+        raise DeviceError("there is no OpenCL device", why=why_none(), cure=INSTALL)
+    for device in here:
+        if wanted.lower() in str(device).lower():
+            return device
+    raise DeviceError(
+        f"there is no OpenCL device {wanted!r}",
+        where="the target" if text else "environment variable TILEWRIGHT_OPENCL_DEVICE",
+        cure="choose one of " + ", ".join(map(str, here)) + "; a part of the name will do",
+    )
+
+
+# OpenCL's libraries have threads and locks, of which the child of a fork has none.
+
+
+@cache
+def _first_process() -> int:
+    """The process that looked for devices."""
+    return os.getpid()
+
+
+def check_process() -> None:
+    """Raises `DeviceError` in the child of a fork whose parent has used OpenCL."""
+    if devices.cache_info().currsize and _first_process() != os.getpid():
+        raise DeviceError(
+            "OpenCL was in use when this process was forked",
+            why="its threads and locks stay with the parent",
+            cure="start processes by spawn (multiprocessing.get_context('spawn')), or let only the "
+            "children run kernels",
+        )

@@ -1,0 +1,184 @@
+"""SPIR-V -> a program that runs on an OpenCL device."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tilewright.errors import CompilationError, DeviceError
+from tilewright.targets.llvm.module import Launch
+from tilewright.targets.program import Abi
+from tilewright.targets.spirv.device import Device, check_process, load_opencl
+from tilewright.targets.spirv.memory import CopiedMemory, Memory, SharedMemory
+
+_MAGIC = b"\x03\x02\x23\x07"
+
+
+class KernelProgram:
+    """A `targets.program.Program` on a device.
+
+    Each call takes a `_Queue` of its own, so that several Python threads may run the kernel at
+    once. They are kept between calls.
+    """
+
+    def __init__(self, device: Device, binary: bytes, abi: Abi) -> None:
+        """Builds the program for the whole device; for a part of it when a call asks for that.
+
+        Raises `CompilationError` if the device refuses it, `DeviceError` if it is too large for it.
+        """
+        check_process()
+        self.device = device
+        self.abi = abi
+        self._cl = load_opencl()
+        self._binary = binary
+        self._built: dict[Any, Any] = {}
+        self._building = threading.Lock()
+        self._spare: dict[int, list[_Queue]] = {}
+        for launch in abi.launches:
+            self._check_room(launch, device.workgroup, device.shared)
+        if abi.launches:
+            context, handle = device.context(device.cores)
+            self._check_kernels(self._program(context, handle), handle)
+
+    def run(self, pointers: list[int], threads: int) -> None:
+        """Runs the kernel on the arguments' pointers, in order."""
+        check_process()
+        spare = self._spare.setdefault(threads, [])
+        try:
+            queue = spare.pop()
+        except IndexError:
+            queue = self._queue(threads)
+        self._run(queue, pointers)
+        # One that failed is not used again.
+        spare.append(queue)
+
+    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+        """A call of no arguments on these pointers, which one thread at a time is in."""
+        check_process()
+        queue = self._queue(threads)
+        lock = threading.Lock()
+
+        def call() -> None:
+            check_process()
+            with lock:
+                self._run(queue, pointers)
+
+        return call
+
+    def _run(self, queue: _Queue, pointers: list[int]) -> None:
+        try:
+            queue.run(pointers)
+        except self._cl.Error as error:
+            queue.settle(self._cl.Error)
+            raise self._failure(error) from error
+
+    def _queue(self, threads: int) -> _Queue:
+        try:
+            context, handle = self.device.context(threads)
+            program = self._program(context, handle) if self.abi.launches else None
+            shares = self.device.shares_memory
+            return _Queue(self._cl, context, handle, program, self.abi, shares)
+        except self._cl.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> DeviceError:
+        return DeviceError(
+            f"{self.abi.entry} failed on {self.device}",
+            where=", ".join(map(str, self.abi.parameters)),
+            why=str(error),
+            cure="if memory ran out, choose a smaller problem; or another device, with the "
+            "setting TILEWRIGHT_OPENCL_DEVICE",
+        )
+
+    # Building.
+
+    def _program(self, context: Any, handle: Any) -> Any:
+        with self._building:
+            if context not in self._built:
+                self._built[context] = self._build(context, handle)
+            return self._built[context]
+
+    def _build(self, context: Any, handle: Any) -> Any:
+        """The program, built."""
+        cl = self._cl
+        # Intel's library ends the process on what is no SPIR-V at all.
+        if self._binary[:4] != _MAGIC or len(self._binary) % 4:
+            raise self._refusal("it is not SPIR-V")
+        program = cl.Program(context, self._binary)
+        try:
+            # Not pyopencl's ``build``, which warns of every remark of the device.
+            program.compile()
+            return cl.link_program(context, [program])
+        except cl.Error as error:
+            log = ""
+            with suppress(cl.Error):
+                log = program.get_build_info(handle, cl.program_build_info.LOG)
+            raise self._refusal("\n".join(filter(None, (str(error), log.strip())))) from error
+
+    def _refusal(self, why: str) -> CompilationError:
+        with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".spv", delete=False) as file:
+            file.write(self._binary)
+        return CompilationError(
+            f"{self.device} refused the generated code of {self.abi.entry}",
+            where=file.name,
+            why=why,
+            cure="this is a defect of Tilewright: report it with that file and the device",
+        )
+
+    def _check_kernels(self, program: Any, handle: Any) -> None:
+        """What a kernel may have of a device, registers allowing, is known when it is built."""
+        info = self._cl.kernel_work_group_info
+        for launch in self.abi.launches:
+            try:
+                kernel = self._cl.Kernel(program, launch.entry)
+                most = kernel.get_work_group_info(info.WORK_GROUP_SIZE, handle)
+            except self._cl.Error as error:
+                raise self._refusal(f"{launch.entry}: {error}") from error
+            self._check_room(launch, most, self.device.shared)
+
+    def _check_room(self, launch: Launch, workgroup: int, shared: int) -> None:
+        for what, wanted, most in (
+            ("work-items", launch.items, workgroup),
+            ("bytes of shared memory", launch.shared, shared),
+        ):
+            if wanted > most:
+                raise DeviceError(
+                    f"{launch.entry} needs workgroups of {wanted} {what}",
+                    where=str(self.device),
+                    why=f"the device has {most}",
+                    cure="choose smaller tiles in the config, or the target 'spirv', whose "
+                    "schedules keep to the device's limits",
+                )
+
+
+class _Queue:
+    """A queue with kernel objects and memory of its own, for one call at a time."""
+
+    def __init__(
+        self, cl: Any, context: Any, handle: Any, program: Any, abi: Abi, shares: bool
+    ) -> None:
+        self._queue = cl.CommandQueue(context, handle)
+        kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
+        self._launches = [
+            (kernel, (each.groups * each.items,), (each.items,))
+            for kernel, each in zip(kernels, abi.launches, strict=True)
+        ]
+        kind = SharedMemory if shares else CopiedMemory
+        self._memory: Memory = kind(cl, self._queue, kernels, abi)
+        self._enqueue = cl.enqueue_nd_range_kernel
+
+    def run(self, pointers: list[int]) -> None:
+        """Runs all launches in turn and waits for the last."""
+        self._memory.give(pointers)
+        for kernel, size, items in self._launches:
+            self._enqueue(self._queue, kernel, size, items)
+        self._memory.take(pointers)
+        self._queue.finish()
+
+    def settle(self, error: type[Exception]) -> None:
+        """Waits, after one launch failed, for those that may still write to the caller's memory."""
+        with suppress(error):
+            self._queue.finish()

@@ -1,0 +1,120 @@
+"""The SPIR-V target: OpenCL devices, or the machines that stand for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tilewright.config import settings
+from tilewright.errors import UnsupportedError
+from tilewright.ir.stmt import Kernel
+from tilewright.machines import spirv
+from tilewright.machines.machine import Machine
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.program import Abi
+from tilewright.targets.spirv.assemble import assemble, assembly
+from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
+from tilewright.targets.spirv.driver import KernelProgram
+from tilewright.targets.spirv.lower import lower_launches
+
+
+@dataclass(frozen=True)
+class SpirvTarget:
+    """``machine`` is what schedules are made for, ``device`` what runs them, where there is one."""
+
+    name: str
+    machine: Machine
+    device: Device | None
+
+    @property
+    def identity(self) -> str:
+        machine = self.machine
+        parts = (machine.name, sorted(machine.features), machine.caches, machine.cores)
+        return f"spirv {parts} {machine.hierarchy}"
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether there is a device."""
+        return self.device is not None
+
+    @property
+    def place(self) -> str:
+        """Where kernels run, in words."""
+        return "does not run here" if self.device is None else f"runs on {self.device}"
+
+    def lower(self, kernel: Kernel) -> Module:
+        return lower_launches(kernel, self.machine)
+
+    def assemble(self, module: Module) -> bytes:
+        return assemble(module.text)
+
+    def assembly(self, module: Module) -> str:
+        return assembly(module.text)
+
+    def load(self, binary: bytes, abi: Abi) -> KernelProgram:
+        if self.device is None:
+            raise UnsupportedError(
+                f"kernels for {self.name} do not run here",
+                why=why_none(),
+                cure=INSTALL + "; or export the kernel and run it elsewhere",
+            )
+        return KernelProgram(self.device, binary, abi)
+
+    def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        """A SPIR-V module."""
+        return {f"{abi.entry}.spv": binary}
+
+    def calling(self, abi: Abi) -> str:
+        """The kernels of the module in their order, with their sizes."""
+        lines = [
+            f"`{abi.entry}.spv` is a module for OpenCL (clCreateProgramWithIL). Each of its "
+            "kernels takes all of these pointers, to global memory, in this order. Enqueue them in "
+            "turn, each when the one before is done:",
+            "",
+            "| kernel | global size | local size | bytes of local memory |",
+            "| --- | --- | --- | --- |",
+        ]
+        for each in abi.launches:
+            lines.append(
+                f"| `{each.entry}` | {each.groups * each.items} | {each.items} | {each.shared} |"
+            )
+        return "\n".join(lines)
+
+
+def spirv_variants() -> tuple[str, ...]:
+    """The device at hand, the generic machines, and each device by its name."""
+    return ("", *spirv.MACHINES, *dict.fromkeys(each.name for each in devices()))
+
+
+def spirv_target(variant: str) -> SpirvTarget:
+    """``""`` for the first OpenCL device (or that of the setting), ``cpu`` or ``gpu`` for the
+    generic machine of that kind on the same device, or a part of a device's name.
+
+    Raises `DeviceError` for a device that is not there.
+    """
+    return _target(variant, settings().opencl_device)
+
+
+@cache
+def _target(variant: str, chosen: str) -> SpirvTarget:
+    if variant not in spirv.MACHINES:
+        device = find_device(variant)
+        machine = spirv.reported(device.kind, device.cores, device.workgroup, device.shared)
+        return SpirvTarget(f"spirv:{variant}" if variant else "spirv", machine, device)
+    here = None
+    if devices():
+        here = find_device()
+    return SpirvTarget(f"spirv:{variant}", _within(spirv.machine(variant), here), here)
+
+
+def _within(machine: Machine, device: Device | None) -> Machine:
+    """The machine with what the device has of it."""
+    assert machine.hierarchy is not None
+    if device is None:
+        return machine
+    hierarchy = replace(
+        machine.hierarchy,
+        workgroup=min(machine.hierarchy.workgroup, device.workgroup),
+        shared=min(machine.hierarchy.shared, device.shared),
+    )
+    return replace(machine, hierarchy=hierarchy)
