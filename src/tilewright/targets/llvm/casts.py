@@ -35,7 +35,7 @@ from tilewright.dtypes import (
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
-from tilewright.targets.llvm.types import llvm_type, splat
+from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -84,6 +84,10 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
         return f"{'fpext' if to.bits > source.bits else 'fptrunc'} {value.typed} to {type_}"
     if source.is_float:
         return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
+    if source.kind == "bool":
+        # What is converted from i1 vectors, LLVM's SPIR-V gets wrong.
+        one, zero = (splat(constant(n, to), to, lanes) for n in (1, 0))
+        return f"select {value.typed}, {type_} {one}, {type_} {zero}"
     signed = source.kind == "int"
     if to.is_float:
         return f"{'sitofp' if signed else 'uitofp'} {value.typed} to {type_}"

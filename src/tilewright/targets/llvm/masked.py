@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from tilewright.dtypes import DType, boolean, s16
+from tilewright.dtypes import DType, boolean, f16, s16, u8
 from tilewright.ir.buffer import Buffer
+from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
-from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, scalar_type, splat, suffix
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -42,12 +43,16 @@ class Masked(Protocol):
 
 def plain_load(w: Writer, pointer: Pointer, dtype: DType, lanes: int) -> Value:
     """``lanes`` consecutive elements at ``pointer``."""
+    if dtype is boolean:
+        return from_memory(w, plain_load(w, pointer, u8, lanes), dtype)
     text = w.assign(f"load {llvm_type(dtype, lanes)}, {pointer.typed}, align {dtype.bytes}")
     return Value(text, dtype, lanes)
 
 
 def plain_store(w: Writer, pointer: Pointer, value: Value) -> None:
     """All lanes of ``value`` from ``pointer`` on."""
+    if value.dtype is boolean:
+        value = in_memory(w, value)
     w.emit(f"store {value.typed}, {pointer.typed}, align {value.dtype.bytes}")
 
 
@@ -61,10 +66,25 @@ def lane_of(w: Writer, value: Value, lane: int) -> Value:
 def as_integers(w: Writer, value: Value) -> Value:
     """f16 as the integers that they are in memory: older processors have only those, and would
     call a function that converts them."""
-    if scalar_type(value.dtype) != "half":
+    if value.dtype is not f16:
         return value
     type_ = llvm_type(s16, value.lanes)
     return Value(w.assign(f"bitcast {value.typed} to {type_}"), s16, value.lanes)
+
+
+def in_memory(w: Writer, value: Value) -> Value:
+    """``value`` as memory holds it: f16 as integers, and a bool as a byte."""
+    return emit_cast(w, value, u8) if value.dtype is boolean else as_integers(w, value)
+
+
+def from_memory(w: Writer, kept: Value, dtype: DType) -> Value:
+    """The inverse of `in_memory`."""
+    if dtype is boolean:
+        return emit_cast(w, kept, boolean)
+    if dtype is kept.dtype:
+        return kept
+    type_ = llvm_type(dtype, kept.lanes)
+    return Value(w.assign(f"bitcast {kept.typed} to {type_}"), dtype, kept.lanes)
 
 
 class MaskedInstructions:
@@ -84,7 +104,7 @@ class MaskedInstructions:
         if mask is None and active == count:
             return plain_load(w, pointer, dtype, count)
         # 16-bit floats go through integers: their masked loads are not instructions.
-        kept = s16 if scalar_type(dtype) == "half" else dtype
+        kept = {f16: s16, boolean: u8}.get(dtype, dtype)
         flags, type_ = self._flags(mask, active, count), llvm_type(kept, count)
         text = w.call(
             type_,
@@ -92,9 +112,7 @@ class MaskedInstructions:
             f"ptr align {dtype.bytes} {pointer.text}, {flags.typed}, {type_} zeroinitializer",
             f"ptr, {flags.type}, {type_}",
         )
-        if kept is not dtype:
-            text = w.assign(f"bitcast {type_} {text} to {llvm_type(dtype, count)}")
-        return Value(text, dtype, count)
+        return from_memory(w, Value(text, kept, count), dtype)
 
     def _flags(self, mask: Value | None, active: int, count: int) -> Value:
         """``mask`` over all lanes, those behind the active ones off."""
@@ -110,7 +128,7 @@ class MaskedInstructions:
         if mask is None and active == value.lanes:
             plain_store(self._w, pointer, value)
             return
-        whole = as_integers(self._w, value)
+        whole = in_memory(self._w, value)
         if mask is None and active == 1:
             # LLVM 22 writes 32 bits for a masked store of one 16-bit lane that it knows.
             plain_store(self._w, pointer, lane_of(self._w, whole, 0))
@@ -118,7 +136,7 @@ class MaskedInstructions:
         flags = self._flags(mask, active, value.lanes)
         self._w.call_void(
             f"llvm.masked.store.{suffix(whole.dtype, value.lanes)}.p0",
-            f"{whole.typed}, ptr align {value.dtype.bytes} {pointer.text}, {flags.typed}",
+            f"{whole.typed}, ptr align {whole.dtype.bytes} {pointer.text}, {flags.typed}",
             f"{whole.type}, ptr, {flags.type}",
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dtypes import DType, boolean
+from tilewright.dtypes import boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
@@ -21,6 +21,7 @@ from tilewright.targets.llvm.masked import (
     MaskedInstructions,
     SingleLanes,
     as_integers,
+    from_memory,
     lane_of,
     plain_load,
     plain_store,
@@ -157,7 +158,8 @@ class Memory:
             raise NotInRegisters(address.buffer)
         if found.lanes != lanes:
             found = self.first_lanes(found, lanes)
-        return self._as_floats(found, address.buffer.dtype)
+        dtype = address.buffer.dtype
+        return found if dtype is boolean else from_memory(self.w, found, dtype)
 
     def first_lanes(self, value: Value, lanes: int) -> Value:
         """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
@@ -172,13 +174,6 @@ class Memory:
             type_ = llvm_type(value.dtype, lanes)
             text = self.w.assign(f"bitcast {llvm_type(whole.dtype, lanes)} {text} to {type_}")
         return Value(text, value.dtype, lanes)
-
-    def _as_floats(self, value: Value, dtype: DType) -> Value:
-        """The inverse of `as_integers`."""
-        if value.dtype is dtype:
-            return value
-        type_ = llvm_type(dtype, value.lanes)
-        return Value(self.w.assign(f"bitcast {value.typed} to {type_}"), dtype, value.lanes)
 
     def mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
         """None: always; False: never; otherwise an i1 or a vector of them."""

@@ -203,7 +203,12 @@ class Planner:
             self.address(a.buffer, a.index, facts) if isinstance(a, View) else None
             for a in node.args
         )
-        exprs = [a for a in node.args if isinstance(a, Expr)]
+        exprs: list[Expr] = []
+        for arg in node.args:
+            if isinstance(arg, Expr):
+                exprs.append(arg)
+            else:
+                exprs += arg.index if arg.mask is None else (*arg.index, arg.mask)
         return CallPlan(node, addresses, self._loads(exprs, facts))
 
     def _define(self, variable: Var, part: str, scope: Scope) -> None:

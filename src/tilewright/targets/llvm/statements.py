@@ -27,7 +27,7 @@ from tilewright.targets.llvm.plan import (
     StorePlan,
     Terms,
 )
-from tilewright.targets.llvm.types import lane_numbers, scalar_type
+from tilewright.targets.llvm.types import lane_numbers, memory_type
 from tilewright.targets.llvm.values import Value
 
 # A stack that a thread surely has room for; more must come from the workspace.
@@ -83,7 +83,7 @@ class Statements:
             for key in [key for key in self.memory.slots if key[0] is buffer]:
                 del self.memory.slots[key]
             return
-        type_, space = scalar_type(buffer.dtype), self.w.dialect.workgroup
+        type_, space = memory_type(buffer.dtype), self.w.dialect.workgroup
         if buffer.space is Space.WORKGROUP and space is not None:
             self._allocate_shared(buffer, space)
             return
@@ -98,7 +98,7 @@ class Statements:
     def _allocate_shared(self, buffer: Buffer, space: int) -> None:
         """A variable of the workgroup, once: unrolled iterations have one after the other."""
         if buffer not in self.memory.shared:
-            type_, count = scalar_type(buffer.dtype), buffer.layout.extent
+            type_, count = memory_type(buffer.dtype), buffer.layout.extent
             self.memory.shared.add(buffer)
             self.memory.root(buffer, self.w.shared(buffer.name, type_, count, space), space)
 

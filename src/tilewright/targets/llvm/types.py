@@ -36,6 +36,11 @@ def scalar_type(dtype: DType) -> str:
     return _LLVM[dtype.name]
 
 
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of one element in memory, where a bool is a byte."""
+    return "i8" if dtype.kind == "bool" else scalar_type(dtype)
+
+
 @cache
 def llvm_type(dtype: DType, lanes: int = 1) -> str:
     """The LLVM type of a value of ``lanes`` elements; a plain scalar for one."""

@@ -168,19 +168,34 @@ def _write(statements: Statements, plans: list[Plan]) -> tuple[int, int]:
         bind_digits(statements, grid, _identity(statements.w, "group"))
     else:
         bind_digits(statements, grid, "0")
+    body = threads[-1].body if threads else plans
+    _check_body(body)
     if not threads:
-        statements.emit(plans)
+        statements.emit(body)
         return groups, items
     _check_threads(plans[:-1], threads)
     statements.emit(plans[:-1])
     bind_digits(statements, threads, _identity(statements.w, "local") if items > 1 else "0")
-    statements.emit(threads[-1].body)
+    statements.emit(body)
     return groups, items
 
 
 def _identity(w: Writer, kind: str) -> str:
     """The number of this workgroup, or of this work-item in it."""
     return w.call("i64", f"_Z12get_{kind}_idj", "i32 0", "i32")
+
+
+def _check_body(plans: list[Plan]) -> None:
+    """What one work-item runs has no more work-items in it."""
+    for plan in walk_plans(plans):
+        if isinstance(plan, ForPlan) and plan.stmt.kind in (LoopKind.GRID, *_THREADS):
+            kind, name = plan.stmt.kind.value, plan.stmt.var.name
+            raise CompilationError(
+                f"the {kind} loop over {name!r} is inside of what one work-item runs",
+                why="a launch is one perfect nest of grid loops, and one of thread loops, with "
+                "which the workgroup's statements end",
+                cure="move the loop out, or make it serial",
+            )
 
 
 def _check_threads(before: list[Plan], threads: list[ForPlan]) -> None:
@@ -195,8 +210,8 @@ def _check_threads(before: list[Plan], threads: list[ForPlan]) -> None:
             )
         if not isinstance(plan, AllocatePlan | LetPlan):
             raise CompilationError(
-                f"the thread loop over {name!r} is not all that its workgroup runs",
-                cure="move what is before it into the loop, or into a launch of its own",
+                f"statements before the thread loop over {name!r} would run once per work-item",
+                cure="move them into the loop, under a condition, or into a launch of their own",
             )
     for plan in walk_plans(threads[-1].body):
         if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is Space.WORKGROUP:
