@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from commands import Command, Ended
+from tilewright.cli import main
 from tilewright.engine import compile
 
 # A slow machine is no failure: no test asserts a time.
@@ -48,3 +51,20 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     compile.forget()
     yield folder
     compile.forget()
+
+
+@pytest.fixture
+def tilewright(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command in this process."""
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.cli import main
+from commands import Command, Ended
 from tilewright.cli.batch import read_batch
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError
@@ -21,39 +19,6 @@ from tilewright.ir.parser import parse_kernel
 from tilewright.testing.verify import Status, Verdict
 
 SMALL = "mb1ic3ih4oc5kh3ph1"
-
-
-@dataclass
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
-Command = Callable[..., Ended]
-
-
-@pytest.fixture
-def tilewright(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command in this process."""
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as error:
-            code = int(error.code or 0)
-        captured = capsys.readouterr()
-        return Ended(code, captured.out, captured.err)
-
-    return run
 
 
 def test_verify_one(tilewright: Command) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.config import settings
+from tilewright.config import opencl_vendors, settings
 from tilewright.errors import SettingError
 
 
@@ -26,6 +26,7 @@ def test_defaults() -> None:
     assert found.cache_size == 512 * 2**20
     assert found.threads == len(os.sched_getaffinity(0))
     assert found.spin_us == 1000
+    assert found.opencl_device == ""
 
 
 def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -39,6 +40,17 @@ def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert (found.threads, found.spin_us) == (7, 0)
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "")
     assert settings().debug == 0
+
+
+def test_where_opencl_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
+    with opencl_vendors(Path("/ours")):
+        assert os.environ["OCL_ICD_VENDORS"] == "/ours"
+    assert "OCL_ICD_VENDORS" not in os.environ
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/theirs")
+    with opencl_vendors(Path("/ours")):
+        assert os.environ["OCL_ICD_VENDORS"] == "/theirs"
+    assert os.environ["OCL_ICD_VENDORS"] == "/theirs"
 
 
 def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,11 +71,13 @@ def compile(
 ) -> CompiledKernel:
     """Compiles ``op`` for ``target``, or takes the code from the caches in memory and on disk.
 
-    ``target`` is a family, or a family and a variant (``"x86:avx2"``). ``threads`` run the kernel
-    (default: all cores). ``config`` overrides the model's choice: a config object, or its text.
-    ``trace`` records what every stage and pass did.
+    ``target`` is a family, or a family and a variant (``"x86:avx2"``, ``"spirv:gpu"``).
+    ``threads`` run the kernel (default: all cores); of an OpenCL device that is a processor, so
+    many cores do, and any other runs it whole. ``config`` overrides the model's choice: a config
+    object, or its text. ``trace`` records what every stage and pass did.
 
-    Raises `UnsupportedError`, `ScheduleError` or `ArgumentError`.
+    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, or `DeviceError` for a device that
+    is not there or that refuses the kernel.
     """
     # LLVM and the schedules load with the first kernel: describing ops needs neither.
     from tilewright.engine import compile_op

@@ -216,7 +216,12 @@ def _knobs(
     ] = "x86",
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, max=MAX_THREADS, help="Default: all of this process."),
+        typer.Option(
+            "--threads",
+            min=1,
+            max=MAX_THREADS,
+            help="Default: all of this process. Of an OpenCL CPU, so many cores; GPUs run whole.",
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", help="A schedule's config, as show prints it.")

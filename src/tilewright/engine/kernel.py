@@ -51,7 +51,8 @@ Getter = Callable[[Any], int]
 
 
 class CompiledKernel:
-    """A kernel for one problem on one target. Thread-safe; arrays are never copied.
+    """A kernel for one problem on one target. Thread-safe; arrays are never copied, but for devices
+    that cannot reach them.
 
     Calling it takes the op's arguments by name. Results are allocated, unless ``out`` (or an
     argument of the result's name) is given; one result is returned as it is, several as a dict.
@@ -250,7 +251,8 @@ class CompiledKernel:
         return cost_of(self.op, self.source("asm"))
 
     def export(self, directory: str | Path) -> Path:
-        """Writes an object file, a C header and the ABI in words; returns the directory."""
+        """Writes the kernel for programs without Python, and its ABI in words; returns the
+        directory."""
         return export(self, Path(directory))
 
     def __repr__(self) -> str:
