@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir.stmt import LoopKind
+
 
 def c_name(function: str, arguments: int) -> str:
     """A function of doubles by its name in the C library."""
@@ -21,8 +23,9 @@ class Dialect:
     ``masked_memory``: there are masked loads and stores, and what is masked off can be read from
     ``@zeros``, as all pointers have one address space. ``nan_extremes``: LLVM's ``maximum`` and
     ``minimum`` keep NaNs. ``defines_halves``: the module defines what LLVM calls to convert f16.
-    No vector has more than ``most_lanes`` elements (0: no such limit). ``library`` gives the
-    symbol of a function of so many doubles.
+    Loops of the ``serial`` kinds may stand inside of what one thread runs, which then goes through
+    their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
+    ``library`` gives the symbol of a function of so many doubles.
     """
 
     arguments: int = 0
@@ -30,6 +33,7 @@ class Dialect:
     masked_memory: bool = True
     nan_extremes: bool = True
     defines_halves: bool = True
+    serial: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
     most_lanes: int = 0
     library: Callable[[str, int], str] = c_name
 

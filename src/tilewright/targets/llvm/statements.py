@@ -141,7 +141,7 @@ class Statements:
         elif kind is LoopKind.UNROLLED:
             for iteration in range(self._known(extent, plan)):
                 self._iteration(plan, iteration)
-        elif kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
+        elif kind in self.w.dialect.serial:
             if extent == 1 and not isinstance(extent, Value):
                 self._iteration(plan, 0)
             elif isinstance(extent, Value) or extent > 0:

@@ -4,7 +4,8 @@ At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its i
 with the outermost loop slowest, are the workgroups. Inside of it may stand allocations of workgroup
 memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``, ``lane``):
 its iterations, flattened, are the work-items. Other statements in a row are a launch of one
-work-item. What is allocated at the top lives across launches: a workspace.
+work-item, in which grid loops run one iteration after the other. What is allocated at the top lives
+across launches: a workspace.
 
 Each function takes pointers to the kernel's arguments, in order, and then to the workspaces.
 Workgroup memory is a variable of the module.
@@ -53,6 +54,7 @@ DIALECT = Dialect(
     masked_memory=False,
     nan_extremes=False,
     defines_halves=False,
+    serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
     most_lanes=16,
     library=_builtin,
 )
@@ -188,7 +190,7 @@ def _identity(w: Writer, kind: str) -> str:
 def _check_body(plans: list[Plan]) -> None:
     """What one work-item runs has no more work-items in it."""
     for plan in walk_plans(plans):
-        if isinstance(plan, ForPlan) and plan.stmt.kind in (LoopKind.GRID, *_THREADS):
+        if isinstance(plan, ForPlan) and plan.stmt.kind in _THREADS:
             kind, name = plan.stmt.kind.value, plan.stmt.var.name
             raise CompilationError(
                 f"the {kind} loop over {name!r} is inside of what one work-item runs",
