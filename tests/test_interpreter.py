@@ -22,6 +22,7 @@ from tilewright.interpret.values import binary_values, unary_values
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
+from tilewright.ir.functions import FUNCTIONS, Function, Parameter
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -217,9 +218,10 @@ def test_expression_kinds_in_lanes_and_in_serial() -> None:
     expected = [1, 2, 0, 2, 4, 6, 7, 8]
     store = Store(out, (i,), value)
     np.testing.assert_array_equal(run(loop(i, 8, store), out, x=(x, given)), expected)
-    # A call keeps the loop serial.
-    serial = loop(i, 8, Call("prefetch", (View(x, (i + 100,)),)), store)
-    np.testing.assert_array_equal(run(serial, out, x=(x, given)), expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lockstep, "chunk", lambda *_: 1)
+        serial = loop(i, 8, Call("prefetch", (View(x, (i + 100,)),)), store)
+        np.testing.assert_array_equal(run(serial, out, x=(x, given)), expected)
 
 
 def test_erf() -> None:
@@ -315,10 +317,14 @@ def test_unrolled_stores_share_lanes() -> None:
     np.testing.assert_array_equal(run(body, out), [range(8), range(1, 9)])
 
 
-@pytest.mark.parametrize("function", ["teleport", "barrier"])
-def test_unknown_function_is_refused(function: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"does not know the function '{function}'"):
-        run(Call(function, ()), vector("out", 1))
+def test_unknown_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedError, match="does not know the function 'teleport'"):
+        run(Call("teleport", ()), vector("out", 1))
+    fill = Function("fill", (Parameter("place", "out"),), (), "Fills, but does not say so.")
+    monkeypatch.setitem(FUNCTIONS, "fill", fill)
+    out = vector("out", 1)
+    with pytest.raises(UnsupportedError, match="does not know the function 'fill'"):
+        run(Call("fill", (View(out, (ir.const(0),)),)), out)
 
 
 # Lockstep: loops run as lanes exactly when the result is the serial one.
@@ -810,25 +816,27 @@ def test_race_on_memory_shared_by_iterations() -> None:
     assert "data race on 't'" in faults(body, Param(out, "out"))
 
 
-def test_no_race_between_runs_of_a_loop() -> None:
+def test_no_race_between_runs_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lockstep, "chunk", lambda *_: 1)
     out = vector("out", 4, s64)
     accumulate = Store(out, (i,), ir.load(out, (i,)) + 1)
     shifted = Store(out, (3 - i,), ir.load(out, (3 - i,)) + 1)
     body = loop(
         k,
         3,
-        loop(i, 4, Call("prefetch", ()), accumulate, kind=LoopKind.PARALLEL),
-        loop(i, 4, Call("prefetch", ()), shifted, kind=LoopKind.PARALLEL),
+        loop(i, 4, accumulate, kind=LoopKind.PARALLEL),
+        loop(i, 4, shifted, kind=LoopKind.PARALLEL),
     )
     np.testing.assert_array_equal(run(body, out), [6] * 4)
 
 
-def test_nested_parallel_loops() -> None:
+def test_nested_parallel_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lockstep, "chunk", lambda *_: 1)
     out = buffer("out", s64, (3, 4))
 
     def body(index: ir.Expr) -> Stmt:
         store = Store(out, (index, j), ir.load(out, (index, j)) + i)
-        inner = loop(j, 4, Call("prefetch", ()), store, kind=LoopKind.PARALLEL)
+        inner = loop(j, 4, store, kind=LoopKind.PARALLEL)
         return loop(i, 3, loop(k, 2, inner), kind=LoopKind.PARALLEL)
 
     np.testing.assert_array_equal(run(body(i), out), [[0] * 4, [2] * 4, [4] * 4])

@@ -388,7 +388,7 @@ def test_planted_faults(fault: str) -> None:
 def fill(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that writes a view and takes a value."""
     parameters = (Parameter("place", "out"), Parameter("value", "value"))
-    described = Function("fill", parameters, frozenset(), "Fills.")
+    described = Function("fill", parameters, (), "Fills.")
     monkeypatch.setitem(FUNCTIONS, "fill", described)
 
 

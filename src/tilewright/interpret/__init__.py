@@ -2,10 +2,15 @@
 
 In reading order: `run` (statements), `computes` (structured ops), `values` (expressions), `lanes`
 (iterations in lockstep, and the text of faults), `lockstep` (which loops may run so), `memory`
-(flat memory and its checks), `races` (parallel loops).
+(flat memory and its checks; `packing`: arrays as flat memory), `races` (accesses without an order),
+`groups` (workgroups, their work-items and barriers), `calls` (functions, by their effects),
+`copies` (asynchronous ones), `findings` (faults, raised or collected), `profile` (bank conflicts
+and coalescing).
 """
 
-from tilewright.interpret.memory import pack, unpack
+from tilewright.interpret.findings import FaultKind, Finding, Findings
+from tilewright.interpret.packing import pack, unpack
+from tilewright.interpret.profile import Line, Profile
 from tilewright.interpret.run import run
 
-__all__ = ["pack", "run", "unpack"]
+__all__ = ["FaultKind", "Finding", "Findings", "Line", "Profile", "pack", "run", "unpack"]

@@ -19,7 +19,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import Evaluator
-from tilewright.ir.stmt import Compute
+from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import variables
 
 _ACCUMULATE: dict[str, np.ufunc] = {
@@ -61,12 +61,14 @@ class Computes:
     def _domain(self, stmt: Compute, frame: Frame) -> Frame | None:
         """``frame`` with an axis per dim; None for an empty domain."""
         domain = frame
+        # An instruction's points are accessed together.
+        kind = LoopKind.SERIAL if stmt.instruction is None else LoopKind.VECTOR
         for dim in stmt.dims:
             extent = self._evaluator.evaluate(dim.extent, domain, stmt)
             most = int(np.max(extent))
             if most <= 0:
                 return None
-            domain = domain.extend(dim.var, np.arange(most))
+            domain = domain.extend(dim.var, np.arange(most), kind)
             if np.ndim(extent):
                 domain = domain.restrict(domain.values[dim.var] < extent[..., None])
         return domain
@@ -125,12 +127,16 @@ class Computes:
         buffer = stmt.out.buffer
         site = Site(stmt, frame)
         index = [self._evaluator.evaluate(i, frame, stmt) for i in stmt.out.index]
-        offsets = self._memory.locate(buffer, index, active, site)
+        offsets, active = self._memory.locate(buffer, index, active, site)
+        if active is not None and not np.any(active):
+            return
         shape = frame.shape
         offsets, values = np.broadcast_to(offsets, shape), np.broadcast_to(values, shape)
         if active is not None:
             active = np.broadcast_to(active, shape)
         if _repeat(offsets, active):
+            # They may be points of several work-items: this is seen before they become one.
+            self._memory.note("write", buffer, (offsets, active, site))
             values, active = _merge(stmt, offsets, values, active)
         if stmt.combiner is not None:
             before = self._memory.read(buffer, offsets, active, site)

@@ -1,15 +1,16 @@
 """Lanes: iterations that run in lockstep, with a numpy axis per loop.
 
 A `Frame` gives every variable a value per lane. Statements run once for all lanes of a frame; lanes
-that an `If` left out are masked. A serial program has a frame without axes. Loops of a hierarchy
-(workgroups, subgroups, lanes) fit in as axes, which is why barriers can come later: in a frame, all
-lanes are at the same statement.
+that an `If` left out are masked. A serial program has a frame without axes. Workgroups and their
+work-items are axes like any other: in a frame, all of them are at the same statement, so that a
+barrier is a place in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,18 @@ from tilewright.errors import InterpreterFault
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Stmt
+from tilewright.ir.stmt import Compute, LoopKind, Stmt
 
 # No temporary has more points than this.
 POINT_LIMIT = 2**22
+
+
+class Identity(Enum):
+    """Who a lane is, beside the variables: numbers that frames hold as they hold variables."""
+
+    WORKGROUP = "workgroup"  # among those of the frame
+    SUBGROUP = "subgroup"  # of the workgroup
+    WORK_ITEM = "work-item"  # of the workgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +39,13 @@ class Frame:
 
     A value is a scalar, or an array with one axis per entry of ``shape`` (of that size, or of 1).
     Values of buffers are where each lane's own copy of the buffer begins. ``mask`` (None: all)
-    tells which lanes run.
+    tells which lanes run. ``vectors`` are the axes whose lanes one instruction may access together.
     """
 
-    values: dict[Var | Buffer, Any]
+    values: dict[Var | Buffer | Identity, Any]
     shape: tuple[int, ...] = ()
     mask: Any = None
+    vectors: frozenset[int] = frozenset()
 
     @property
     def lanes(self) -> int:
@@ -47,18 +57,19 @@ class Frame:
 
     def scope(self) -> Frame:
         """A frame whose variables can be set without changing this one's."""
-        return Frame(dict(self.values), self.shape, self.mask)
+        return Frame(dict(self.values), self.shape, self.mask, self.vectors)
 
-    def extend(self, var: Var, values: Any) -> Frame:
+    def extend(self, var: Var, values: Any, kind: LoopKind = LoopKind.SERIAL) -> Frame:
         """One more, innermost axis, along which ``var`` takes ``values`` (1-D)."""
         values_ = {v: _deeper(value) for v, value in self.values.items()}
         values_[var] = values.reshape((1,) * len(self.shape) + values.shape)
-        return Frame(values_, (*self.shape, len(values)), _deeper(self.mask))
+        vectors = self.vectors | {len(self.shape)} if kind is LoopKind.VECTOR else self.vectors
+        return Frame(values_, (*self.shape, len(values)), _deeper(self.mask), vectors)
 
     def restrict(self, condition: Any) -> Frame:
         """The lanes of this frame for which ``condition`` holds."""
         mask = condition if self.mask is None else self.mask & condition
-        return Frame(dict(self.values), self.shape, mask)
+        return Frame(dict(self.values), self.shape, mask, self.vectors)
 
     def narrow(self, box: Sequence[slice]) -> Frame:
         """The lanes within ``box``, one slice per axis."""
@@ -66,7 +77,15 @@ class Frame:
             return self
         shape = tuple(s.stop - s.start for s in box)
         values = {v: _cut(value, box) for v, value in self.values.items()}
-        return Frame(values, shape, _cut(self.mask, box))
+        return Frame(values, shape, _cut(self.mask, box), self.vectors)
+
+    def gather(self, lanes: Any) -> Frame:
+        """A frame of one axis: those lanes (numbers in the order of the axes, 1-D), not masked."""
+        values = {
+            v: np.broadcast_to(value, self.shape).ravel()[lanes] if np.ndim(value) else value
+            for v, value in self.values.items()
+        }
+        return Frame(values, lanes.shape)
 
 
 def _deeper(value: Any) -> Any:
@@ -92,6 +111,10 @@ class Site(NamedTuple):
 
     stmt: Stmt
     frame: Frame
+
+    def count(self, bad: Any) -> int:
+        """For how many lanes ``bad`` holds."""
+        return int(np.count_nonzero(np.broadcast_to(bad, self.frame.shape)))
 
 
 def first_lane(bad: Any) -> tuple[int, ...]:

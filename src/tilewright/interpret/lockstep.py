@@ -2,24 +2,29 @@
 
 Lanes do the first statement together, then the second, and so on: that gives what the serial loop
 gives when no iteration accesses an element that another iteration stores to. Whether that is so is
-found out before the loop runs, by computing every offset that its stores and loads may touch.
+found out before the loop runs, by computing every offset that its stores and loads may touch. For a
+loop over workgroups, the loops over work-items inside are loops like any other: what a workgroup
+touches is what all of its work-items touch.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site
+from tilewright.interpret.groups import THREADS
+from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
+from tilewright.interpret.races import CONCURRENT
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Load, Var
-from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Let, Stmt, Store, View
-from tilewright.ir.visit import substitute, variables, walk
+from tilewright.ir.expr import Const, Expr, Load, Var, unary
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, View
+from tilewright.ir.visit import reads_memory, substitute, variables, walk
 
 Index = tuple[Expr, ...]
 Scope = tuple[tuple[Var, Expr], ...]  # loops and op dims with their extents, outermost first
@@ -33,11 +38,12 @@ class Access:
     """One access of a loop's body, with what is around it inside of the loop.
 
     The scope belongs to the access: loops and ops side by side may use one name for dims of
-    different extents.
+    different extents. The access is made only where all ``guards`` hold.
     """
 
     index: Index
     scope: Scope
+    guards: tuple[Expr, ...] = ()
 
     def trimmed(self) -> Access:
         """The access with that part of its scope on which its offsets depend."""
@@ -47,14 +53,21 @@ class Access:
             if var in needed:
                 kept.append((var, extent))
                 needed |= variables(extent)
-        return Access(self.index, tuple(reversed(kept)))
+        # A guard that would bring in more loops, or memory, is taken for true.
+        dropped = {var for var, _ in self.scope} - {var for var, _ in kept}
+        guards = tuple(
+            guard
+            for guard in self.guards
+            if not reads_memory(guard) and variables(guard).isdisjoint(dropped)
+        )
+        return Access(self.index, tuple(reversed(kept)), guards)
 
     def exprs(self) -> tuple[Expr, ...]:
-        return (*self.index, *(extent for _, extent in self.scope))
+        return (*self.index, *(extent for _, extent in self.scope), *self.guards)
 
     def outer(self) -> frozenset[Var]:
         """The variables that are defined around the scope."""
-        needed = frozenset[Var]().union(*map(variables, self.index))
+        needed = frozenset[Var]().union(*map(variables, (*self.index, *self.guards)))
         for var, extent in reversed(self.scope):
             needed = (needed - {var}) | variables(extent)
         return needed
@@ -66,9 +79,11 @@ class Nest:
 
     loop: For
     known: bool = True  # every access is understood
+    ordered: bool = False  # there are calls whose order matters
     stores: dict[Buffer, list[Access]] = field(default_factory=dict)
     loads: dict[Buffer, list[Access]] = field(default_factory=dict)
-    private: set[Buffer] = field(default_factory=set)  # allocated in the body: one per lane
+    # Allocated in the body: how many copies each iteration has.
+    private: dict[Buffer, int] = field(default_factory=dict)
     checked: list[Buffer] = field(default_factory=list)
     outer: list[Var] = field(default_factory=list)  # defined around the loop, and needed
     points: int = 1  # of an access in one iteration, as far as extents are constants
@@ -99,9 +114,24 @@ class Nest:
 def describe(loop: For) -> Nest:
     """The accesses of ``loop``'s body."""
     nest = Nest(loop)
-    _Collector(nest).stmt(loop.body, {}, ())
+    _Collector(nest).stmt(loop.body, {}, _Around())
     nest.finish()
     return nest
+
+
+class _Around(NamedTuple):
+    """What is around a statement, inside of the nest; ``threads`` work-items run it."""
+
+    scope: Scope = ()
+    guards: tuple[Expr, ...] = ()
+    threads: int = 1
+
+    def loop(self, var: Var, extent: Expr, threads: bool = False) -> _Around:
+        count = int(extent.value) if threads and isinstance(extent, Const) else 1
+        return self._replace(scope=(*self.scope, (var, extent)), threads=self.threads * count)
+
+    def guard(self, condition: Expr | None) -> _Around:
+        return self if condition is None else self._replace(guards=(*self.guards, condition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,59 +140,80 @@ class _Collector:
 
     nest: Nest
 
-    def stmt(self, stmt: Stmt, lets: dict[Var, Expr], scope: Scope) -> None:
+    def stmt(self, stmt: Stmt, lets: dict[Var, Expr], around: _Around) -> None:
         match stmt:
             case Block():
                 inner = dict(lets)
                 for part in stmt.body:
-                    self.stmt(part, inner, scope)
+                    self.stmt(part, inner, around)
             case For():
-                extent = self.expr(stmt.extent, lets, scope)
-                self.stmt(stmt.body, lets, (*scope, (stmt.var, extent)))
+                extent = self.expr(stmt.extent, lets, around)
+                inside = around.loop(stmt.var, extent, stmt.kind in THREADS)
+                self.nest.points = max(self.nest.points, inside.threads)
+                self.stmt(stmt.body, lets, inside)
             case If():
-                self.expr(stmt.condition, lets, scope)
-                self.stmt(stmt.then, lets, scope)
+                condition = self.expr(stmt.condition, lets, around)
+                self.stmt(stmt.then, lets, around.guard(condition))
                 if stmt.orelse is not None:
-                    self.stmt(stmt.orelse, lets, scope)
+                    self.stmt(stmt.orelse, lets, around.guard(unary("not", condition)))
             case Let():
-                lets[stmt.var] = self.expr(stmt.value, lets, scope)
+                lets[stmt.var] = self.expr(stmt.value, lets, around)
             case Store():
-                self.expr(stmt.value, lets, scope)
-                self.view(View(stmt.buffer, stmt.index), lets, scope, self.nest.stores)
+                self.expr(stmt.value, lets, around)
+                self.view(View(stmt.buffer, stmt.index), lets, around, self.nest.stores)
             case Compute():
-                self.compute(stmt, lets, scope)
+                self.compute(stmt, lets, around)
             case Allocate():
-                self.nest.private.add(stmt.buffer)
+                self.nest.private[stmt.buffer] = around.threads
+            case Call():
+                self.call(stmt, lets, around)
             case _:
-                # Functions (Call) are not yet in lockstep.
-                self.nest.known = False
+                raise TypeError(f"no accesses of {type(stmt).__name__}")
 
-    def compute(self, stmt: Compute, lets: dict[Var, Expr], scope: Scope) -> None:
+    def compute(self, stmt: Compute, lets: dict[Var, Expr], around: _Around) -> None:
         for dim in stmt.dims:
-            scope = (*scope, (dim.var, self.expr(dim.extent, lets, scope)))
+            around = around.loop(dim.var, self.expr(dim.extent, lets, around))
         for operand in stmt.operands:
-            self.view(operand.view, lets, scope, self.nest.loads)
-        self.expr(stmt.body, lets, scope)
-        self.view(stmt.out, lets, scope, self.nest.stores)
+            self.view(operand.view, lets, around, self.nest.loads)
+        self.expr(stmt.body, lets, around)
+        self.view(stmt.out, lets, around, self.nest.stores)
+
+    def call(self, stmt: Call, lets: dict[Var, Expr], around: _Around) -> None:
+        """By the access of each parameter: asynchronous or not is the same to other iterations."""
+        function = FUNCTIONS.get(stmt.function)
+        if function is None:
+            self.nest.known = False
+            return
+        self.nest.ordered = self.nest.ordered or function.ordered
+        for parameter, arg in zip(function.parameters, stmt.args, strict=True):
+            if not isinstance(arg, View):
+                self.expr(arg, lets, around)
+                continue
+            if parameter.access in ("in", "inout"):
+                self.view(arg, lets, around, self.nest.loads)
+            if parameter.access in ("out", "inout"):
+                self.view(arg, lets, around, self.nest.stores)
 
     def view(
         self,
         view: View,
         lets: dict[Var, Expr],
-        scope: Scope,
+        around: _Around,
         accesses: dict[Buffer, list[Access]],
     ) -> None:
-        index = tuple(self.expr(i, lets, scope) for i in view.index)
-        accesses.setdefault(view.buffer, []).append(Access(index, scope))
         if view.mask is not None:
-            self.expr(view.mask, lets, scope)
+            around = around.guard(self.expr(view.mask, lets, around))
+        index = tuple(self.expr(i, lets, around) for i in view.index)
+        accesses.setdefault(view.buffer, []).append(Access(index, around.scope, around.guards))
 
-    def expr(self, expr: Expr, lets: dict[Var, Expr], scope: Scope) -> Expr:
+    def expr(self, expr: Expr, lets: dict[Var, Expr], around: _Around) -> Expr:
         """``expr`` with lets replaced; its loads are noted."""
         expr = substitute(expr, lets)
         for node in walk(expr):
             if isinstance(node, Load):
-                self.nest.loads.setdefault(node.buffer, []).append(Access(node.index, scope))
+                guards = around.guard(node.mask).guards
+                access = Access(node.index, around.scope, guards)
+                self.nest.loads.setdefault(node.buffer, []).append(access)
         return expr
 
 
@@ -186,10 +237,13 @@ class Lockstep:
     def chunk(self, loop: For, frame: Frame, extent: int) -> int:
         """How many iterations to run at once: 1 where lockstep is impossible or useless."""
         nest = self.nest(loop)
-        if not nest.known or extent < 2:
+        # Iterations of a serial loop come one after the other: so do their calls.
+        in_order = nest.ordered and loop.kind not in CONCURRENT
+        if not nest.known or in_order or extent < 2:
             return 1
         points = frame.lanes * nest.points
-        elements = frame.lanes * sum(buffer.layout.extent for buffer in nest.private)
+        own = sum(buffer.layout.extent * copies for buffer, copies in nest.private.items())
+        elements = frame.lanes * own
         return max(1, min(extent, POINT_LIMIT // max(points, elements)))
 
     def safe(self, loop: For, frame: Frame, start: int, stop: int) -> bool:
@@ -199,7 +253,7 @@ class Lockstep:
         """
         nest = self.nest(loop)
         values = [frame.values.get(var) for var in nest.outer]
-        names = tuple(v if isinstance(v, int) else id(v) for v in values)
+        names = tuple(map(_name, values))
         key = (id(loop), start, stop, frame.lanes, *names)
         found = self._verdicts.get(key)
         if found is None:
@@ -226,7 +280,7 @@ class Lockstep:
                     if grid.lanes:
                         owners = np.arange(lanes.lanes).reshape(lanes.shape)
                         owners = owners[(..., *[None] * len(access.scope))]
-                        kind.append(self._touched(buffer, access.index, grid, owners, nest.loop))
+                        kind.append(self._touched(buffer, access, grid, owners, nest.loop))
             if touched[0] and not _disjoint(*touched):
                 return False
         return True
@@ -246,17 +300,28 @@ class Lockstep:
         return grid
 
     def _touched(
-        self, buffer: Buffer, index: Index, grid: Frame, owners: Any, loop: For
+        self, buffer: Buffer, access: Access, grid: Frame, owners: Any, loop: For
     ) -> tuple[Any, Any]:
         """Offsets within the buffer and the iteration of each, as 1-D arrays."""
         storage = self._memory.storage(buffer, Site(loop, grid))
-        values = [self._evaluator.evaluate(i, grid, loop) for i in index]
-        inside: Any = True if grid.mask is None else grid.mask
+        values = [self._evaluator.evaluate(i, grid, loop) for i in access.index]
+        mask = grid.mask
+        for guard in access.guards:
+            mask = both(mask, self._evaluator.evaluate(guard, grid, loop))
+        inside: Any = True if mask is None else mask
         for value, size in zip(values, storage.shape, strict=True):
             inside = inside & (value >= 0) & (value < size)
         offsets = storage.offsets(values) + grid.values.get(buffer, 0)
         offsets, owners, inside = np.broadcast_arrays(offsets, owners, inside)
         return offsets[inside], owners[inside]
+
+
+def _name(value: Any) -> Any:
+    """What tells a value from another for as long as both are held: views of one array, made for
+    frames of more axes, are the same."""
+    if isinstance(value, np.ndarray):
+        return (value.__array_interface__["data"][0], value.shape, value.strides)
+    return value
 
 
 def _disjoint(stores: list[tuple[Any, Any]], loads: list[tuple[Any, Any]]) -> bool:

@@ -7,19 +7,29 @@ when a kernel runs for real, they hold whatever was there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilewright.errors import ArgumentError, InterpreterFault
-from tilewright.interpret.lanes import Frame, Site, at_lane, fault, first_lane
-from tilewright.interpret.races import AccessLog, ParallelRun
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Site, at_lane, both, fault, first_lane
+from tilewright.interpret.races import AccessLog, Run
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel, Param
 
 # Fills fresh memory: a NaN in every float type, -1 in integers.
 _POISON_BYTE = 0xFF
+
+
+# An access: offsets, the mask of those that count (None: all), and who makes it.
+Where = tuple[Any, Any, Site]
+
+
+class Observer(Protocol):
+    """Who is told of each access (offsets within the lane's copy) that counts."""
+
+    def note(self, verb: str, buffer: Buffer, where: Where) -> None: ...
 
 
 class Storage:
@@ -29,14 +39,28 @@ class Storage:
     lane's copy begins.
     """
 
-    __slots__ = ("buffer", "data", "defined", "depth", "logs", "parts", "shape", "writable")
+    __slots__ = (
+        "arriving",
+        "buffer",
+        "data",
+        "defined",
+        "depth",
+        "logs",
+        "parts",
+        "shape",
+        "under_way",
+        "writable",
+    )
 
     def __init__(self, buffer: Buffer, data: Any, access: str, depth: int) -> None:
         self.buffer = buffer
         self.data = data
         self.writable = access != "in"
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
-        self.depth = depth  # parallel loops around it
+        self.depth = depth  # runs around it
+        # Elements that asynchronous copies will write, and how many there are.
+        self.arriving: Any = None
+        self.under_way = 0
         self.logs: dict[int, AccessLog] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
         self.parts = _parts(buffer)
@@ -53,12 +77,30 @@ class Storage:
             result = result + part * stride
         return result
 
-    def log(self, depth: int) -> AccessLog:
-        """The accesses noted for the parallel loop at ``depth``."""
-        found = self.logs.get(depth)
-        if found is None:
-            found = self.logs[depth] = AccessLog(len(self.data))
-        return found
+    def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
+        """Notes an access for each of ``runs`` that shares this memory; reports races."""
+        for depth in range(self.depth, len(runs)):
+            run = runs[depth]
+            if self.buffer in run.stored:
+                log = self.logs.get(depth)
+                if log is None:
+                    log = self.logs[depth] = AccessLog(len(self.data))
+                log.note(verb, run, self.buffer.name, where, findings)
+
+    def expect(self, offsets: Any) -> None:
+        """A copy to ``offsets`` (distinct) is under way."""
+        if self.arriving is None:
+            self.arriving = np.zeros(len(self.data), np.bool_)
+        self.arriving[offsets] = True
+        self.under_way += len(offsets)
+
+    def arrive(self, offsets: Any, values: Any) -> None:
+        """The copy to ``offsets`` is done."""
+        self.arriving[offsets] = False
+        self.under_way -= len(offsets)
+        self.data[offsets] = values
+        if self.defined is not None:
+            self.defined[offsets] = True
 
 
 def _parts(buffer: Buffer) -> list[tuple[int, int, int, int]]:
@@ -79,10 +121,12 @@ def _parts(buffer: Buffer) -> list[tuple[int, int, int, int]]:
 
 
 class Memory:
-    """All buffers that exist at one time, and the parallel loops that are running."""
+    """All buffers that exist at one time, and the runs that share them."""
 
-    def __init__(self) -> None:
-        self.runs: list[ParallelRun] = []
+    def __init__(self, findings: Findings, observer: Observer | None = None) -> None:
+        self.runs: list[Run] = []
+        self.findings = findings
+        self._observer = observer
         self._storages: dict[Buffer, Storage] = {}
 
     def bind(self, kernel: Kernel, arrays: dict[str, Any]) -> None:
@@ -124,62 +168,120 @@ class Memory:
             )
         return found
 
-    def locate(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
-        """Offsets of ``index``, checked; where ``mask`` is false they mean nothing."""
+    def locate(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> tuple[Any, Any]:
+        """Offsets of ``index``, checked, and the mask of those that mean something."""
         storage = self.storage(buffer, site)
         inside = list(index)
         for dim, (value, size) in enumerate(zip(index, storage.shape, strict=True)):
             bad = (value < 0) | (value >= size)
             if not (bad if isinstance(bad, bool) else bad.any()):
                 continue
+            inside[dim] = np.where(bad, 0, value)
             touched = np.asarray(bad if mask is None else bad & mask)
             if touched.any():
-                raise _out_of_bounds(buffer, index, (dim, size), touched, site)
-            inside[dim] = np.where(bad, 0, value)
+                self._out_of_bounds(buffer, index, (dim, size), touched, site)
+                mask = both(mask, np.logical_not(bad))
         begin = site.frame.values.get(buffer)
         offsets = storage.offsets(inside)
-        return offsets if begin is None else offsets + begin
+        return (offsets if begin is None else offsets + begin), mask
+
+    def _out_of_bounds(
+        self, buffer: Buffer, index: list[Any], place: tuple[int, int], bad: Any, site: Site
+    ) -> None:
+        self.findings.report(
+            FaultKind.OUT_OF_BOUNDS,
+            site.stmt,
+            site.count(bad),
+            lambda: _out_of_bounds(buffer, index, place, bad, site),
+        )
 
     def read(self, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> Any:
         """The elements at ``offsets``; 0 where ``mask`` is false."""
         storage = self.storage(buffer, site)
-        if storage.defined is not None:
-            undefined = ~storage.defined[offsets]
-            if undefined.any():
-                bad = np.asarray(undefined if mask is None else undefined & mask)
-                if bad.any():
-                    raise _undefined(buffer, offsets, bad, site)
-        for depth in range(storage.depth, len(self.runs)):
-            run = self.runs[depth]
-            if buffer in run.stored:
-                storage.log(depth).read(run, buffer.name, offsets, mask, site)
+        if storage.under_way:
+            self._early(storage, "read", (offsets, mask, site))
+        self.check_defined(storage, offsets, mask, site)
+        if storage.depth < len(self.runs):
+            storage.note("read", self.runs, (offsets, mask, site), self.findings)
+        self._observe("load", buffer, offsets, mask, site)
         values = storage.data[offsets]
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
+    def _observe(self, verb: str, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> None:
+        if self._observer is not None:
+            begin = site.frame.values.get(buffer, 0)
+            self._observer.note(verb, buffer, (offsets - begin, mask, site))
+
+    def check_defined(self, storage: Storage, offsets: Any, mask: Any, site: Site) -> None:
+        """Reports elements that are about to be read and hold nothing."""
+        if storage.defined is None:
+            return
+        undefined = ~storage.defined[offsets]
+        if not undefined.any():
+            return
+        bad = np.asarray(undefined if mask is None else undefined & mask)
+        if storage.under_way:
+            bad = bad & ~storage.arriving[offsets]  # reported as an access before arrival
+        if bad.any():
+            self.findings.report(
+                FaultKind.UNINITIALIZED,
+                site.stmt,
+                site.count(bad),
+                lambda: _undefined(storage.buffer, offsets, bad, site),
+            )
+
+    def _early(self, storage: Storage, verb: str, where: Where) -> None:
+        """Reports accesses to what a copy under way will write."""
+        offsets, mask, site = where
+        bad = np.asarray(
+            storage.arriving[offsets] if mask is None else storage.arriving[offsets] & mask
+        )
+        if bad.any():
+            self.findings.report(
+                FaultKind.EARLY_ACCESS,
+                site.stmt,
+                site.count(bad),
+                lambda: _early(storage.buffer, verb, offsets, bad, site),
+            )
+
     def load(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
         """``buffer[index]`` per lane; 0 where ``mask`` is false or the lane does not run."""
-        frame_mask = site.frame.mask
-        if frame_mask is not None:
-            mask = frame_mask if mask is None else mask & frame_mask
+        mask = both(site.frame.mask, mask)
         if mask is not None and not np.any(mask):
             return buffer.dtype.numpy.type(0)
-        return self.read(buffer, self.locate(buffer, index, mask, site), mask, site)
+        offsets, mask = self.locate(buffer, index, mask, site)
+        return self.read(buffer, offsets, mask, site)
+
+    def writable(self, buffer: Buffer, site: Site) -> Storage | None:
+        """The memory of ``buffer``, which is about to be written; None where it must not be."""
+        storage = self.storage(buffer, site)
+        if storage.writable:
+            return storage
+        self.findings.report(
+            FaultKind.INPUT_WRITTEN, site.stmt, 1, lambda: _input_written(buffer, site)
+        )
+        return None
+
+    def note(self, verb: str, buffer: Buffer, where: Where) -> None:
+        """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs."""
+        storage = self.storage(buffer, where[2])
+        if storage.under_way:
+            self._early(storage, "write", where)
+        if storage.depth < len(self.runs):
+            storage.note(verb, self.runs, where, self.findings)
 
     def write(self, buffer: Buffer, offsets: Any, values: Any, mask: Any, site: Site) -> None:
         """Stores ``values`` at ``offsets`` where ``mask`` holds."""
-        storage = self.storage(buffer, site)
-        if not storage.writable:
-            raise fault(
-                f"store to {buffer.name!r}, which is an input",
-                site,
-                (),
-                why="the kernel declares the parameter as 'in', so it is memory to read only",
-                cure="declare the parameter as 'inout' or 'out', or store to another buffer",
-            )
-        for depth in range(storage.depth, len(self.runs)):
-            run = self.runs[depth]
-            if buffer in run.stored:
-                storage.log(depth).write(run, buffer.name, offsets, mask, site)
+        storage = self.writable(buffer, site)
+        if storage is None:
+            return
+        self.note("write", buffer, (offsets, mask, site))
+        self._observe("store", buffer, offsets, mask, site)
+        self.put(storage, offsets, values, mask)
+
+    @staticmethod
+    def put(storage: Storage, offsets: Any, values: Any, mask: Any) -> None:
+        """Stores ``values``, unchecked."""
         if mask is None:
             if np.ndim(values):
                 offsets, values = np.broadcast_arrays(offsets, values)
@@ -194,7 +296,8 @@ class Memory:
         """``buffer[index] = values`` in the lanes that run."""
         mask = site.frame.mask
         if mask is None or np.any(mask):
-            self.write(buffer, self.locate(buffer, index, mask, site), values, mask, site)
+            offsets, mask = self.locate(buffer, index, mask, site)
+            self.write(buffer, offsets, values, mask, site)
 
 
 def _argument(kernel: Kernel, param: Param, arrays: dict[str, Any]) -> Any:
@@ -247,51 +350,23 @@ def _undefined(buffer: Buffer, offsets: Any, bad: Any, site: Site) -> Interprete
     )
 
 
-def pack(buffer: Buffer, array: Any) -> Any:
-    """Flat memory of ``buffer``'s layout that holds ``array`` (of the logical shape).
-
-    Padding is zero. The result has ``layout.extent`` elements. `ArgumentError` for a wrong shape.
-    """
-    array = np.asarray(array)
-    if array.shape != buffer.shape:
-        raise ArgumentError(
-            f"{buffer.name!r} has the shape {list(buffer.shape)}, the array {list(array.shape)}",
-            cure="pass an array of the logical shape, without padding",
-        )
-    flat = np.zeros(buffer.layout.extent, buffer.dtype.numpy)
-    if array.size:
-        padded = np.zeros(buffer.layout.padded_shape(array.ndim), buffer.dtype.numpy)
-        padded[tuple(slice(0, n) for n in array.shape)] = array
-        split, order = _split(buffer)
-        _blocked(buffer, flat)[...] = padded.reshape(split).transpose(order)
-    return flat
+def _input_written(buffer: Buffer, site: Site) -> InterpreterFault:
+    return fault(
+        f"store to {buffer.name!r}, which is an input",
+        site,
+        (),
+        why="the kernel declares the parameter as 'in', so it is memory to read only",
+        cure="declare the parameter as 'inout' or 'out', or store to another buffer",
+    )
 
 
-def unpack(buffer: Buffer, flat: Any) -> Any:
-    """The array of the logical shape that ``flat`` memory holds in ``buffer``'s layout."""
-    if 0 in buffer.shape:
-        return np.zeros(buffer.shape, buffer.dtype.numpy)
-    _, order = _split(buffer)
-    blocks = _blocked(buffer, flat).transpose(np.argsort(order))
-    padded = blocks.reshape(buffer.layout.padded_shape(len(buffer.shape)))
-    return np.ascontiguousarray(padded[tuple(slice(0, n) for n in buffer.shape)])
-
-
-def _split(buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The padded shape with each dim split in its blocks, and the axis of each block in it."""
-    blocks = buffer.layout.blocks
-    by_dim = sorted(range(len(blocks)), key=lambda position: (blocks[position].dim, position))
-    axis_of = {position: axis for axis, position in enumerate(by_dim)}
-    shape = tuple(blocks[position].size for position in by_dim)
-    return shape, tuple(axis_of[position] for position in range(len(blocks)))
-
-
-def _blocked(buffer: Buffer, flat: Any) -> Any:
-    """``flat`` with one axis per block, outermost first; a view."""
-    blocks = buffer.layout.blocks
-    item = flat.itemsize
-    return as_strided(
-        flat[buffer.layout.offset :],
-        tuple(b.size for b in blocks),
-        tuple(b.stride * item for b in blocks),
+def _early(buffer: Buffer, verb: str, offsets: Any, bad: Any, site: Site) -> InterpreterFault:
+    lane = first_lane(bad)
+    offset = int(at_lane(np.broadcast_to(offsets, bad.shape), lane)) % buffer.layout.extent
+    return fault(
+        f"{verb} of {buffer.name!r} at offset {offset} before its copy has arrived",
+        site,
+        lane,
+        why="an asynchronous copy of it is under way: it may write the element at any time",
+        cure="commit the copies, wait for them, and put a barrier behind the wait",
     )

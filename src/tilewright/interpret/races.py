@@ -1,100 +1,267 @@
-"""Data races: an element that one iteration of a parallel loop writes and another one accesses.
+"""Data races: an element that one runner writes and another accesses, with no order between them.
 
-Iterations run in order, so it is enough to remember, per element, who wrote it last and who read it
-first. Each run of a parallel loop counts its iterations from a base of its own; what is older than
-the base happened before the loop, and is no race.
+Runners are iterations of a parallel loop, workgroups, or work-items. Each access carries a *stamp*:
+the runner's number, counted from a base. What is older than the base came before, and is no race: a
+new run of a loop takes a new base, and so does a barrier. Per element and kind of access, the least
+and the greatest stamp since the base are enough: another runner has been there exactly when one of
+the two is not one's own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.errors import InterpreterFault
-from tilewright.interpret.lanes import Site, at_lane, fault, first_lane
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, fault
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
-CONCURRENT = frozenset(LoopKind) - {LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR}
+# Loops whose iterations are watched, unless it is known that they are independent.
+CONCURRENT = frozenset({LoopKind.PARALLEL, LoopKind.GRID, LoopKind.CLUSTER})
+
+# Which other accesses an access must be ordered with; writes, with each other too.
+_RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
+_VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelRun:
-    """One run of a parallel loop: its variable, its first stamp, and the buffers it stores to."""
+class Run:
+    """Runners that are not ordered with each other. ``stored``: the buffers that they write."""
 
-    var: Var
-    base: int
     stored: frozenset[Buffer]
+
+    def stamps(self, frame: Frame) -> tuple[Any, Any]:
+        """The stamp of each lane of ``frame``, and the base that it counts from."""
+        raise NotImplementedError
+
+    def runner(self, number: int) -> str:
+        """The name of the runner that counts as ``number``."""
+        raise NotImplementedError
+
+    def advice(self, name: str) -> tuple[str, str]:
+        """Why runners are not ordered, and how to mend a race on the buffer called ``name``."""
+        raise NotImplementedError
+
+
+class ParallelRun(Run):
+    """One run of a parallel loop, or of a loop over workgroups."""
+
+    def __init__(
+        self, var: Var, base: int, stored: frozenset[Buffer], kind: LoopKind = LoopKind.PARALLEL
+    ) -> None:
+        self.var, self.base, self.stored, self.kind = var, base, stored, kind
+
+    def stamps(self, frame: Frame) -> tuple[Any, Any]:
+        return np.asarray(frame.values[self.var]) + self.base, self.base
+
+    def runner(self, number: int) -> str:
+        return f"iteration {self.var.name}={number}"
+
+    def advice(self, name: str) -> tuple[str, str]:
+        var = self.var.name
+        why = f"the iterations of the {self.kind.value} loop over {var!r} run in any order, "
+        cure = f"let {var!r} select disjoint parts of {name!r}, allocate {name!r} inside the loop, "
+        return why + "or at once", cure + "or make the loop serial"
+
+
+class TeamRun(Run):
+    """Work-items of workgroups, or their subgroups as wholes, between two synchronizations.
+
+    Each team (a workgroup, or a subgroup of one) has a base of its own, since a synchronization may
+    be for some teams only.
+    """
+
+    def __init__(self, start: int, teams: int, members: int, stored: frozenset[Buffer]) -> None:
+        self.stored = stored
+        self._members = members
+        self._bases = np.full(teams, start, np.int64)
+        self._same: int | None = start  # the base, where all teams have the same
+        self.last = start + members
+
+    def team(self, frame: Frame) -> Any:
+        """The team of each lane."""
+        return frame.values[Identity.WORKGROUP]
+
+    def member(self, frame: Frame) -> Any:
+        """Which member of its team each lane is."""
+        return frame.values[Identity.WORK_ITEM]
+
+    def stamps(self, frame: Frame) -> tuple[Any, Any]:
+        base: Any = self._same
+        if base is None:
+            base = self._bases[self.team(frame)]
+        return base + self.member(frame), base
+
+    def renew(self, teams: Any) -> None:
+        """All accesses of ``teams`` (a mask, or None for all) up to now have been ordered."""
+        start, self.last = self.last, self.last + self._members
+        if teams is None or teams.all():
+            self._bases[:] = start
+            self._same = start
+        else:
+            self._bases[teams] = start
+            self._same = None
+
+    def runner(self, number: int) -> str:
+        return f"work-item {number}"
+
+    def advice(self, name: str) -> tuple[str, str]:
+        why = "the work-items of a workgroup run in any order, or at once, up to the next barrier"
+        return why, f"put a barrier between the accesses, or let each work-item have its own {name}"
+
+
+class SubgroupsRun(TeamRun):
+    """The subgroups of workgroups, each as a whole: they are ordered by workgroup barriers only."""
+
+    def member(self, frame: Frame) -> Any:
+        return frame.values[Identity.SUBGROUP]
+
+    def runner(self, number: int) -> str:
+        return f"subgroup {number}"
+
+    def advice(self, name: str) -> tuple[str, str]:
+        why = "the subgroups of a workgroup run in any order, whatever orders lanes of one subgroup"
+        return why, f"put a workgroup barrier between the accesses to {name}"
+
+
+class LanesRun(TeamRun):
+    """The lanes of each subgroup. Across subgroups, `SubgroupsRun` watches."""
+
+    def __init__(
+        self, start: int, teams: int, members: int, stored: frozenset[Buffer], subgroups: int
+    ) -> None:
+        super().__init__(start, teams, members, stored)
+        self._subgroups = subgroups
+
+    def team(self, frame: Frame) -> Any:
+        values = frame.values
+        return values[Identity.WORKGROUP] * self._subgroups + values[Identity.SUBGROUP]
+
+
+class Accesses(NamedTuple):
+    """Accesses of one statement: stamps, bases (or one) and offsets, 1-D, in the order of lanes;
+    ``positions`` are the lanes that they are of, within ``shape``."""
+
+    stamps: Any
+    base: Any
+    offsets: Any
+    positions: Any
+    shape: tuple[int, ...]
+
+    def where(self, bad: Any) -> tuple[int, tuple[int, ...]]:
+        """The first access for which ``bad`` holds, and its lane."""
+        first = int(np.argmax(bad))
+        position = first if self.positions is None else int(self.positions[first])
+        return first, tuple(int(i) for i in np.unravel_index(position, self.shape))
+
+
+def accesses(run: Run, offsets: Any, mask: Any, frame: Frame) -> Accesses:
+    """The accesses to ``offsets`` where ``mask`` holds."""
+    stamps, base = run.stamps(frame)
+    arrays = np.broadcast_arrays(stamps, offsets, base, True if mask is None else mask)
+    shape = arrays[0].shape
+    positions = None
+    if mask is None:
+        stamps, offsets, bases = (a.ravel() for a in arrays[:3])
+    else:
+        chosen = arrays[3]
+        positions = np.flatnonzero(chosen)
+        stamps, offsets, bases = (a[chosen] for a in arrays[:3])
+    return Accesses(stamps, bases if np.ndim(base) else base, offsets, positions, shape)
+
+
+class _Record:
+    """Per element, the least and the greatest stamp of one kind of access since the base."""
+
+    __slots__ = ("greatest", "least")
+
+    def __init__(self, extent: int) -> None:
+        self.least = np.full(extent, -1, np.int64)
+        self.greatest = np.full(extent, -1, np.int64)
+
+    def others(self, now: Accesses) -> Any:
+        """Where another runner has been since the base; None for nowhere."""
+        greatest = self.greatest[now.offsets]
+        current = greatest >= now.base
+        if not current.any():
+            return None
+        found = current & ((greatest != now.stamps) | (self.least[now.offsets] != now.stamps))
+        return found if found.any() else None
+
+    def note(self, now: Accesses) -> None:
+        stamps, base, offsets = now.stamps, now.base, now.offsets
+        before = self.greatest[offsets]
+        least = np.where(before < base, stamps, np.minimum(self.least[offsets], stamps))
+        # Of several assignments to one element the last one stays, and stamps ascend with lanes.
+        self.greatest[offsets] = np.maximum(before, stamps)
+        self.least[offsets[::-1]] = least[::-1]
 
 
 class AccessLog:
-    """Who accessed the elements of one buffer in the runs of the parallel loop at one depth."""
+    """Who accessed the elements of one buffer, as far as one `Run` has to know."""
 
-    __slots__ = ("reader", "writer")
+    __slots__ = ("_extent", "_records")
 
     def __init__(self, extent: int) -> None:
-        self.writer = np.full(extent, -1, np.int64)
-        self.reader = np.full(extent, -1, np.int64)
+        self._extent = extent
+        self._records: dict[str, _Record] = {}
 
-    def read(self, run: ParallelRun, name: str, offsets: Any, mask: Any, site: Site) -> None:
-        """Notes a read, and faults if another iteration wrote the element."""
-        stamps, offsets, mask = _together(run, offsets, mask, site)
-        self._check(self.writer, run, name, (stamps, offsets, mask), site, ("writes", "reads"))
-        fresh = mask & (self.reader[offsets] < run.base)
-        self.reader[offsets[fresh]] = stamps[fresh]
-
-    def write(self, run: ParallelRun, name: str, offsets: Any, mask: Any, site: Site) -> None:
-        """Notes a write, and faults if another iteration accessed the element."""
-        stamps, offsets, mask = _together(run, offsets, mask, site)
-        access = (stamps, offsets, mask)
-        self._check(self.writer, run, name, access, site, ("writes", "writes"))
-        self._check(self.reader, run, name, access, site, ("reads", "writes"))
-        self.writer[offsets[mask]] = stamps[mask]
-
-    @staticmethod
-    def _check(
-        log: Any,
-        run: ParallelRun,
+    def note(
+        self,
+        verb: str,
+        run: Run,
         name: str,
-        access: tuple[Any, Any, Any],
-        site: Site,
-        verbs: tuple[str, str],
+        where: tuple[Any, Any, Site],
+        findings: Findings,
     ) -> None:
-        stamps, offsets, mask = access
-        before = log[offsets]
-        bad = mask & (before >= run.base) & (before != stamps)
-        if bad.any():
-            lane = first_lane(bad)
-            raise _race(run, name, int(before[lane]), (int(offsets[lane]), lane), site, verbs)
+        """Notes that ``where`` (offsets, mask, site) is accessed; reports races."""
+        offsets, mask, site = where
+        now = accesses(run, offsets, mask, site.frame)
+        for rival in _RIVALS[verb]:
+            record = self._records.get(rival)
+            if record is not None:
+                _report(record, rival, verb, (run, name), now, site, findings)
+        record = self._records.get(verb)
+        if record is None:
+            record = self._records[verb] = _Record(self._extent)
+        record.note(now)
+        if verb == "write":
+            # With this write noted, two lanes of the very statement are found too.
+            _report(record, verb, verb, (run, name), now, site, findings)
 
 
-def _together(run: ParallelRun, offsets: Any, mask: Any, site: Site) -> tuple[Any, Any, Any]:
-    """Stamps, offsets and mask as arrays of one shape, of at least rank 1."""
-    stamps = np.asarray(site.frame.values[run.var]) + run.base
-    arrays = np.broadcast_arrays(stamps, offsets, True if mask is None else mask)
-    return tuple(np.atleast_1d(a) for a in arrays)  # type: ignore[return-value]
-
-
-def _race(
-    run: ParallelRun,
-    name: str,
-    before: int,
-    place: tuple[int, tuple[int, ...]],
+def _report(
+    record: _Record,
+    rival: str,
+    verb: str,
+    place: tuple[Run, str],
+    now: Accesses,
     site: Site,
-    verbs: tuple[str, str],
-) -> InterpreterFault:
-    offset, lane = place
-    var = run.var.name
-    now = int(at_lane(site.frame.values[run.var], lane))
-    return fault(
-        f"data race on {name!r}: iteration {var}={before - run.base} {verbs[0]} the element at "
-        f"offset {offset} and iteration {var}={now} {verbs[1]} it",
-        site,
-        lane,
-        why=f"the iterations of the parallel loop over {var!r} run in any order, or at once",
-        cure=f"let {var!r} select disjoint parts of {name!r}, allocate {name!r} inside the loop, "
-        "or make the loop serial",
-    )
+    findings: Findings,
+) -> None:
+    bad = record.others(now)
+    if bad is None:
+        return
+    run, name = place
+
+    def race() -> InterpreterFault:
+        first, lane = now.where(bad)
+        offset, stamp = int(now.offsets[first]), int(now.stamps[first])
+        base = int(at_lane(np.asarray(now.base), (first,)))
+        other = int(record.least[offset])
+        if other == stamp:
+            other = int(record.greatest[offset])
+        why, cure = run.advice(name)
+        return fault(
+            f"data race on {name!r}: {run.runner(other - base)} {_VERBS[rival]} the element at "
+            f"offset {offset} and {run.runner(stamp - base)} {_VERBS[verb]} it",
+            site,
+            lane,
+            why=why,
+            cure=cure,
+        )
+
+    findings.report(FaultKind.RACE, site.stmt, int(np.count_nonzero(bad)), race)

@@ -2,57 +2,109 @@
 
 What runs is the meaning of the IR, not a simulation of a machine: loops of all kinds run in order.
 Loops whose iterations are independent run as lanes in lockstep, which is fast and gives the same.
+The work-items of a workgroup always do, and are watched for races: where there is none, any other
+order between two barriers gives the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import UnsupportedError
+from tilewright.interpret.calls import Calls
 from tilewright.interpret.computes import Computes
+from tilewright.interpret.findings import Findings, Raising
+from tilewright.interpret.groups import (
+    THREADS,
+    Launch,
+    Synchronized,
+    owns_calls,
+    synchronized,
+    thread_nest,
+)
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory, Storage
-from tilewright.interpret.races import CONCURRENT, ParallelRun
+from tilewright.interpret.profile import Profile
+from tilewright.interpret.races import CONCURRENT, ParallelRun, TeamRun
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.functions import FUNCTIONS
-from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Kernel, Let, Stmt, Store
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+)
+from tilewright.machines.machine import Hierarchy
 
 
-def run(kernel: Kernel, arrays: dict[str, Any]) -> None:
+def run(
+    kernel: Kernel,
+    arrays: dict[str, Any],
+    *,
+    hierarchy: Hierarchy | None = None,
+    findings: Findings | None = None,
+    profile: Profile | None = None,
+) -> None:
     """Runs ``kernel`` on ``arrays``: flat memory (1-D, as `pack` makes it) by parameter name.
 
     Parameters that the kernel writes are updated in place; what it does not write stays.
-    `ArgumentError` for an array that does not fit, `InterpreterFault` for an access out of bounds,
-    a read of uninitialized memory, a store to an input, or a data race.
+    ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
+    work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
+
+    `ArgumentError` for an array that does not fit. `InterpreterFault` for an access out of bounds,
+    a read of uninitialized memory, a store to an input, a data race, a barrier that not all
+    work-items reach, or an access to what an asynchronous copy has yet to write; but with
+    ``findings``, such faults are collected there, and the kernel goes on.
     """
-    memory = Memory()
+    memory = Memory(Raising() if findings is None else findings, profile)
     memory.bind(kernel, arrays)
+    if hierarchy is None and profile is not None:
+        hierarchy = profile.hierarchy
+    subgroup = 1 if hierarchy is None else hierarchy.subgroup
     # Infinities, NaNs and wrapping are values here, not mistakes.
     with np.errstate(all="ignore"):
-        _Interpreter(memory).execute(kernel.body, Frame({}))
+        _Interpreter(memory, subgroup, profile).run(kernel.body)
 
 
 class _Interpreter:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, subgroup: int, profile: Profile | None) -> None:
         self._memory = memory
+        self._subgroup = subgroup
+        self._profile = profile
         self._evaluator = Evaluator(memory)
         self._computes = Computes(memory, self._evaluator)
+        self._calls = Calls(memory, self._evaluator)
         self._lockstep = Lockstep(memory, self._evaluator)
         self._stamps = 0
+        # By the id of a loop, which the kernel keeps alive.
+        self._owners: dict[int, bool] = {}
+        self._synchronized: dict[int, Synchronized] = {}
         self._run: dict[type[Stmt], Callable[[Any, Frame], None]] = {
             Block: self._block,
             For: self._for,
             If: self._if,
             Let: self._let,
             Store: self._store,
-            Call: self._call,
+            Call: self._calls.run,
             Compute: self._computes.run,
         }
+
+    def run(self, body: Stmt) -> None:
+        """Runs a kernel's body. What stands outside of loops over workgroups runs once, alone."""
+        self._launch(Launch((), (), 1), body, Frame({}))
 
     def execute(self, stmt: Stmt, frame: Frame) -> None:
         """Runs ``stmt`` in all lanes of ``frame``. A let adds to the frame's variables."""
@@ -82,18 +134,6 @@ class _Interpreter:
         index = [self._value(i, frame, stmt) for i in stmt.index]
         self._memory.store(stmt.buffer, index, value, Site(stmt, frame))
 
-    def _call(self, stmt: Call, frame: Frame) -> None:
-        function = FUNCTIONS.get(stmt.function)
-        if (
-            function is None
-            or function.effects
-            or any(parameter.access not in ("value", "none") for parameter in function.parameters)
-        ):
-            raise UnsupportedError(
-                f"the interpreter does not know the function {stmt.function!r}",
-                cure="run a stage from before it was introduced",
-            )
-
     def _if(self, stmt: If, frame: Frame) -> None:
         condition = self._value(stmt.condition, frame, stmt)
         if not np.ndim(condition):
@@ -110,6 +150,9 @@ class _Interpreter:
             self.execute(stmt, frame)
 
     def _for(self, stmt: For, frame: Frame) -> None:
+        if stmt.kind in THREADS:
+            self._threads(stmt, frame)
+            return
         extent = self._value(stmt.extent, frame, stmt)
         if np.ndim(extent):
             self._parallel_run(stmt, int(np.max(extent)), lambda: self._ragged(stmt, frame, extent))
@@ -124,12 +167,12 @@ class _Interpreter:
 
     def _parallel_run(self, stmt: For, count: int, action: Callable[[], None]) -> None:
         """``action`` runs ``stmt``; accesses are checked for races where its kind asks for it."""
-        if stmt.kind not in CONCURRENT:
+        if stmt.kind not in CONCURRENT or count < 2:
             action()
             return
         stored = frozenset(self._lockstep.nest(stmt).stores)
-        self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored))
-        self._stamps += max(0, count)
+        self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored, stmt.kind))
+        self._stamps += count
         try:
             action()
         finally:
@@ -144,17 +187,73 @@ class _Interpreter:
                 self._serial(stmt, frame, start, stop)
 
     def _lanes(self, stmt: For, frame: Frame, start: int, stop: int) -> None:
-        self.execute(stmt.body, frame.extend(stmt.var, np.arange(start, stop)))
+        self._iterate(stmt, frame.extend(stmt.var, np.arange(start, stop), stmt.kind))
 
     def _serial(self, stmt: For, frame: Frame, start: int, stop: int) -> None:
         scope = frame.scope()
         for iteration in range(start, stop):
             scope.values[stmt.var] = iteration
-            self.execute(stmt.body, scope)
+            self._iterate(stmt, scope)
 
     def _ragged(self, stmt: For, frame: Frame, extent: Any) -> None:
         """A loop whose extent differs from lane to lane."""
         for iteration in range(int(np.max(extent))):
             inner = frame.restrict(iteration < extent)
             inner.values[stmt.var] = iteration
-            self._masked(stmt.body, inner)
+            if np.any(inner.mask):
+                self._iterate(stmt, inner)
+
+    def _iterate(self, stmt: For, frame: Frame) -> None:
+        """The body of ``stmt``. Without loops over work-items, a workgroup is one work-item."""
+        if stmt.kind in CONCURRENT:
+            owner = self._owners.get(id(stmt))
+            if owner is None:
+                owner = self._owners[id(stmt)] = owns_calls(stmt)
+            if owner:
+                self._launch(Launch(frame.shape, (), 1), stmt.body, frame.scope())
+                return
+        self.execute(stmt.body, frame)
+
+    def _threads(self, stmt: For, frame: Frame) -> None:
+        """The work-items of the workgroups that ``frame`` has lanes for."""
+        loops, body = thread_nest(stmt)
+        inner = frame
+        for loop in loops:
+            extent = self._value(loop.extent, inner, loop)
+            if np.ndim(extent):
+                raise UnsupportedError(
+                    f"workgroups have different numbers of work-items: {headline(loop)}",
+                    why="a kernel is launched with one size of workgroups",
+                    cure="take the greatest, and let an `if` leave out work-items",
+                )
+            if extent <= 0:
+                return
+            inner = inner.extend(loop.var, np.arange(int(extent)), loop.kind)
+        threads = inner.shape[len(frame.shape) :]
+        lanes = [n for n, loop in zip(threads, loops, strict=True) if loop.kind is LoopKind.LANE]
+        launch = Launch(frame.shape, threads, math.prod(lanes) if lanes else self._subgroup)
+        how = self._synchronized.get(id(stmt))
+        if how is None:
+            how = self._synchronized[id(stmt)] = synchronized(body)
+        stored = frozenset(self._lockstep.nest(stmt).stores)
+        self._launch(launch, body, inner, launch.watch(self._stamps, stored, how))
+
+    def _launch(
+        self, launch: Launch, body: Stmt, frame: Frame, watched: Sequence[TeamRun] = ()
+    ) -> None:
+        """The work-items of ``launch`` run ``body``, from beginning to end."""
+        launch.identify(frame)
+        outside = len(self._memory.runs)
+        self._memory.runs += watched
+        self._calls.launches.append(launch)
+        if self._profile is not None:
+            self._profile.launches.append(launch)
+        try:
+            self.execute(body, frame)
+        finally:
+            del self._memory.runs[outside:]
+            self._calls.launches.pop()
+            if self._profile is not None:
+                self._profile.launches.pop()
+        self._stamps = max(self._stamps, *(run.last for run in watched), 0)
+        launch.copies.finish(self._memory.findings)

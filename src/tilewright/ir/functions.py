@@ -1,12 +1,14 @@
 """What a `Call` may call: one description per function, as data.
 
 A function stands for a hardware construct that has effects. Whoever handles calls (the verifier,
-the interpreter, the targets) looks here; none of them knows a function by heart.
+the interpreter, the targets) looks here; none of them knows a function by heart. The effects are
+what the interpreter runs: a new function made of known effects is an entry of this table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,74 +23,147 @@ class Parameter:
     access: str
 
 
+class Group(Enum):
+    """Work-items that synchronize."""
+
+    WORKGROUP = "workgroup"
+    SUBGROUP = "subgroup"
+
+
+class Phase(Enum):
+    """The part of a barrier: all of it, or one of the halves of a split one."""
+
+    WHOLE = "whole"
+    ARRIVE = "arrive"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """Accesses of the group's work-items before it come before those behind it.
+
+    All work-items of the group take part. Of a split barrier, what comes before the arrival is
+    done behind the wait; what stands between the two is ordered with neither.
+    """
+
+    group: Group
+    phase: Phase = Phase.WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class StartCopy:
+    """Memory of the parameter ``destination`` becomes what that of ``source`` is now, at a time
+    between now and the wait that completes the copy. Where the source is masked, zero arrives."""
+
+    destination: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCopies:
+    """The work-item's copies that are in no group yet become its newest group (or none do: the
+    group is empty)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCopies:
+    """Completes the work-item's groups of copies, the oldest first, until at most as many as the
+    parameter ``pending`` says are left."""
+
+    pending: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``place = place operator value``, where ``operator`` is one of `ir.expr.BINARY`.
+
+    ``atomic``: updates of one element by several work-items each take effect, in any order.
+    """
+
+    place: str
+    value: str
+    operator: str
+    atomic: bool
+
+
+Effect = Synchronize | StartCopy | CommitCopies | AwaitCopies | Update
+
+# Effects on the work-item itself: their order in its program matters.
+_ORDERED = (Synchronize, CommitCopies, AwaitCopies)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function with effects.
-
-    ``effects`` beyond what happens to its arguments: what it synchronizes (nothing moves across
-    it), or how it takes part in an asynchronous copy; none: then a program may drop the call and
-    computes the same.
-    """
+    """A function with ``effects``; none: then a program may drop the call and computes the same."""
 
     name: str
     parameters: tuple[Parameter, ...]
-    effects: frozenset[str]
+    effects: tuple[Effect, ...]
     doc: str
+
+    @property
+    def ordered(self) -> bool:
+        """Whether calls keep their order though they access no memory in common."""
+        return any(isinstance(effect, _ORDERED) for effect in self.effects)
+
+    def position(self, name: str) -> int:
+        """Which argument the parameter called ``name`` is."""
+        return [parameter.name for parameter in self.parameters].index(name)
 
 
 _ALL = (
     Function(
         "prefetch",
         (Parameter("place", "none"),),
-        frozenset(),
+        (),
         "Asks for the cache line that holds the place; any place is allowed.",
     ),
     Function(
         "barrier",
         (),
-        frozenset({"synchronizes workgroup"}),
+        (Synchronize(Group.WORKGROUP),),
         "Waits for all work-items of the workgroup; their memory accesses before it are done.",
     ),
     Function(
         "subgroup_barrier",
         (),
-        frozenset({"synchronizes subgroup"}),
+        (Synchronize(Group.SUBGROUP),),
         "Waits for all lanes of the subgroup; their memory accesses before it are done.",
     ),
     Function(
         "barrier_arrive",
         (),
-        frozenset({"arrives"}),
+        (Synchronize(Group.WORKGROUP, Phase.ARRIVE),),
         "The first half of a barrier: the work-item goes on, its memory accesses before it count.",
     ),
     Function(
         "barrier_wait",
         (),
-        frozenset({"waits"}),
+        (Synchronize(Group.WORKGROUP, Phase.WAIT),),
         "The second half: waits until all work-items of the workgroup have arrived.",
     ),
     Function(
         "copy_async",
         (Parameter("destination", "out"), Parameter("source", "in")),
-        frozenset({"asynchronous"}),
+        (StartCopy("destination", "source"),),
         "Starts a copy of one element; where the source is masked, zero arrives.",
     ),
     Function(
         "commit_copies",
         (),
-        frozenset({"commits"}),
+        (CommitCopies(),),
         "Makes the copies that this work-item started, and that are in no group, one group.",
     ),
     Function(
         "wait_copies",
         (Parameter("pending", "value"),),
-        frozenset({"completes"}),
+        (AwaitCopies("pending"),),
         "Waits until at most ``pending`` groups of this work-item's copies are under way.",
     ),
     Function(
         "atomic_add",
         (Parameter("place", "inout"), Parameter("value", "value")),
-        frozenset({"atomic"}),
+        (Update("place", "value", "add", atomic=True),),
         "Adds to an element of memory that other work-items may add to at the same time.",
     ),
 )

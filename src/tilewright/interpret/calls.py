@@ -1,0 +1,134 @@
+"""Calls: runs a function by its declared effects, whatever its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import UnsupportedError
+from tilewright.interpret.groups import Launch
+from tilewright.interpret.lanes import Frame, Site, both
+from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.values import Evaluator, binary_values
+from tilewright.ir.functions import (
+    FUNCTIONS,
+    AwaitCopies,
+    CommitCopies,
+    Function,
+    StartCopy,
+    Synchronize,
+    Update,
+)
+from tilewright.ir.stmt import Call, View
+
+
+class Calls:
+    """Runs `Call` statements. ``launches``: whose work-items run, the innermost last."""
+
+    def __init__(self, memory: Memory, evaluator: Evaluator) -> None:
+        self._memory = memory
+        self._evaluator = evaluator
+        self.launches: list[Launch] = []
+        self._effects: dict[type, Callable[[Any, Function, Call, Frame], None]] = {
+            Synchronize: self._synchronize,
+            StartCopy: self._start_copy,
+            CommitCopies: self._commit_copies,
+            AwaitCopies: self._await_copies,
+            Update: self._update,
+        }
+
+    def run(self, stmt: Call, frame: Frame) -> None:
+        """Runs the effects of the function that ``stmt`` calls, in order, for all lanes."""
+        function = FUNCTIONS.get(stmt.function)
+        if function is None or not _described(function):
+            raise UnsupportedError(
+                f"the interpreter does not know the function {stmt.function!r}",
+                cure="describe its effects in ir.functions, or run a stage from before it",
+            )
+        for effect in function.effects:
+            self._effects[type(effect)](effect, function, stmt, frame)
+
+    def _synchronize(
+        self, effect: Synchronize, function: Function, stmt: Call, frame: Frame
+    ) -> None:
+        launch = self.launches[-1]
+        launch.synchronize(effect, Site(stmt, frame), self._memory.findings)
+
+    def _start_copy(self, effect: StartCopy, function: Function, stmt: Call, frame: Frame) -> None:
+        source = stmt.args[function.position(effect.source)]
+        destination = stmt.args[function.position(effect.destination)]
+        assert isinstance(source, View) and isinstance(destination, View)
+        site = Site(stmt, frame)
+        index, mask = self._place(source, stmt, frame)
+        values = self._memory.load(source.buffer, index, mask, site)
+        storage, offsets, mask = self._target(destination, stmt, frame)
+        if storage is not None and (mask is None or np.any(mask)):
+            launch = self.launches[-1]
+            where = (offsets, mask, site)
+            launch.copies.start(self._memory, storage, where, values, launch.items)
+
+    def _commit_copies(
+        self, effect: CommitCopies, function: Function, stmt: Call, frame: Frame
+    ) -> None:
+        self.launches[-1].copies.commit(frame)
+
+    def _await_copies(
+        self, effect: AwaitCopies, function: Function, stmt: Call, frame: Frame
+    ) -> None:
+        pending = stmt.args[function.position(effect.pending)]
+        assert not isinstance(pending, View)
+        value = self._evaluator.evaluate(pending, frame, stmt)
+        self.launches[-1].copies.complete(self._memory, value, Site(stmt, frame))
+
+    def _update(self, effect: Update, function: Function, stmt: Call, frame: Frame) -> None:
+        place = stmt.args[function.position(effect.place)]
+        value = stmt.args[function.position(effect.value)]
+        assert isinstance(place, View) and not isinstance(value, View)
+        operand = self._evaluator.evaluate(value, frame, stmt)
+        storage, offsets, mask = self._target(place, stmt, frame)
+        if storage is None or (mask is not None and not np.any(mask)):
+            return
+        site = Site(stmt, frame)
+        self._memory.check_defined(storage, offsets, mask, site)
+        if not effect.atomic:
+            storage.note("read", self._memory.runs, (offsets, mask, site), self._memory.findings)
+        verb = "atomic" if effect.atomic else "write"
+        self._memory.note(verb, place.buffer, (offsets, mask, site))
+        _apply(effect.operator, storage, offsets, operand, mask, frame)
+
+    def _place(self, view: View, stmt: Call, frame: Frame) -> tuple[list[Any], Any]:
+        index = [self._evaluator.evaluate(i, frame, stmt) for i in view.index]
+        if view.mask is None:
+            return index, None
+        return index, self._evaluator.evaluate(view.mask, frame, stmt)
+
+    def _target(self, view: View, stmt: Call, frame: Frame) -> tuple[Storage | None, Any, Any]:
+        """The memory that ``view`` writes (None: must not), the offsets, and the mask."""
+        site = Site(stmt, frame)
+        index, mask = self._place(view, stmt, frame)
+        offsets, mask = self._memory.locate(view.buffer, index, both(frame.mask, mask), site)
+        return self._memory.writable(view.buffer, site), offsets, mask
+
+
+def _described(function: Function) -> bool:
+    """Whether the effects say all that happens to the arguments."""
+    return bool(function.effects) or all(p.access in ("value", "none") for p in function.parameters)
+
+
+def _apply(
+    operator: str, storage: Storage, offsets: Any, operand: Any, mask: Any, frame: Frame
+) -> None:
+    """``element = element operator operand``, once per lane, in the order of lanes."""
+    arrays = np.broadcast_arrays(offsets, operand, np.broadcast_to(True, frame.shape))
+    flat, values = (np.atleast_1d(a) for a in arrays[:2])
+    chosen = np.broadcast_to(True if mask is None else mask, flat.shape)
+    flat, values = flat[chosen], values[chosen]
+    while len(flat):
+        # Each round takes the first lane that is left for each element.
+        _, first = np.unique(flat, return_index=True)
+        places = flat[first]
+        before = storage.data[places]
+        storage.data[places] = binary_values(operator, storage.buffer.dtype, before, values[first])
+        flat, values = np.delete(flat, first), np.delete(values, first)

@@ -1,0 +1,123 @@
+"""Asynchronous copies under way: started, committed in groups, completed by waiting.
+
+The source is read where the copy starts. The destination is written where the work-item's wait
+completes the copy; but since the machine may write it at any time in between, any access to it
+until then is a fault, and it counts as written by the work-item from the start on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InterpreterFault
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Identity, Site, fault
+from tilewright.interpret.memory import Memory, Storage
+
+_NO_GROUP = -1
+
+
+@dataclass
+class _Copies:
+    """What one statement started: per element, 1-D, where it goes, what arrives, which work-item
+    (of all of the launch) started it, and in which of this one's groups it is."""
+
+    storage: Storage
+    site: Site
+    offsets: Any
+    values: Any
+    owners: Any
+    groups: Any
+
+    def keep(self, chosen: Any) -> None:
+        self.offsets, self.values = self.offsets[chosen], self.values[chosen]
+        self.owners, self.groups = self.owners[chosen], self.groups[chosen]
+
+    def report_lost(self, findings: Findings) -> None:
+        """Reports that they never arrive, and forgets them."""
+        count = len(self.offsets)
+        findings.report(FaultKind.LOST_COPY, self.site.stmt, count, lambda: _lost(self))
+        self.storage.under_way -= count
+        self.storage.arriving[self.offsets] = False
+
+
+class Copies:
+    """The copies of the work-items of one launch."""
+
+    def __init__(self, work_items: int) -> None:
+        self._committed = np.zeros(work_items, np.int64)
+        self._under_way: list[_Copies] = []
+
+    def start(
+        self,
+        memory: Memory,
+        storage: Storage,
+        where: tuple[Any, Any, Site],
+        values: Any,
+        items: int,
+    ) -> None:
+        """Copies ``values`` to ``where`` (offsets, mask, site) at some time up to their wait."""
+        offsets, mask, site = where
+        frame = site.frame
+        owner = frame.values[Identity.WORKGROUP] * items + frame.values[Identity.WORK_ITEM]
+        memory.note("write", storage.buffer, where)
+        arrays = np.broadcast_arrays(offsets, values, owner, True if mask is None else mask)
+        chosen = np.atleast_1d(arrays[3])
+        places, arriving, owners = (np.atleast_1d(a)[chosen] for a in arrays[:3])
+        storage.expect(places)
+        groups = np.full(len(places), _NO_GROUP)
+        self._under_way.append(_Copies(storage, site, places, arriving, owners, groups))
+
+    def commit(self, frame: Frame) -> None:
+        """The copies of the frame's work-items that are in no group become one, each one's own."""
+        here = _running(frame, len(self._committed))
+        for copies in self._under_way:
+            new = (copies.groups == _NO_GROUP) & here[copies.owners]
+            copies.groups[new] = self._committed[copies.owners[new]]
+        self._committed += here
+
+    def complete(self, memory: Memory, pending: Any, site: Site) -> None:
+        """Completes all but the newest ``pending`` groups of the frame's work-items."""
+        frame = site.frame
+        here = _running(frame, len(self._committed))
+        left = np.broadcast_to(pending, frame.shape).ravel() if np.ndim(pending) else pending
+        done_until = np.where(here, self._committed - left, 0)
+        for copies in self._under_way:
+            done = (copies.groups != _NO_GROUP) & (copies.groups < done_until[copies.owners])
+            if not done.any():
+                continue
+            offsets, owners = copies.offsets[done], copies.owners[done]
+            copies.storage.arrive(offsets, copies.values[done])
+            arrived = Site(site.stmt, frame.gather(owners))
+            copies.storage.note("write", memory.runs, (offsets, None, arrived), memory.findings)
+            copies.keep(~done)
+        self._under_way = [copies for copies in self._under_way if len(copies.offsets)]
+
+    def finish(self, findings: Findings) -> None:
+        """Reports copies that nobody waited for, at the end of the work-items."""
+        lost, self._under_way = self._under_way, []
+        for copies in lost:
+            copies.report_lost(findings)
+
+
+def _running(frame: Frame, work_items: int) -> Any:
+    """Which work-items run, in the order of their numbers."""
+    if frame.mask is None:
+        return np.ones(work_items, np.bool_)
+    return np.broadcast_to(frame.mask, frame.shape).ravel()
+
+
+def _lost(copies: _Copies) -> InterpreterFault:
+    committed = bool((copies.groups != _NO_GROUP).all())
+    name = copies.storage.buffer.name
+    missing = "waited for" if committed else "committed, so that no wait completes it"
+    return fault(
+        f"the copy to {name!r} is never {missing}",
+        copies.site,
+        tuple(0 for _ in copies.site.frame.shape),
+        why="what an asynchronous copy writes may be used behind its wait only",
+        cure="commit the copies, and wait until none is pending before the work-item ends",
+    )

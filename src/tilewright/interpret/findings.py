@@ -1,0 +1,67 @@
+"""What a kernel does wrong: raised at the first fault, or collected while the kernel goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.errors import InterpreterFault
+from tilewright.ir.stmt import Stmt
+
+
+class FaultKind(Enum):
+    """What is wrong. Behind each: how a run that collects findings goes on."""
+
+    OUT_OF_BOUNDS = "out of bounds"  # a read gives 0, a write is dropped
+    UNINITIALIZED = "uninitialized read"  # gives what was there
+    INPUT_WRITTEN = "store to an input"  # is dropped
+    RACE = "data race"
+    DIVERGENT_BARRIER = "divergent barrier"  # all work-items take part
+    UNMATCHED_BARRIER = "unmatched barrier"  # the half that is missing is added
+    EARLY_ACCESS = "access before arrival"  # what was there before the copy
+    LOST_COPY = "copy never waited for"  # never arrives
+    ABORTED = "aborted"  # ends the run
+
+
+@dataclass
+class Finding:
+    """One kind of fault of one statement: its first occurrence, and how many accesses have it."""
+
+    kind: FaultKind
+    fault: InterpreterFault
+    count: int
+
+
+class Findings:
+    """The faults of a run, in the order in which they were met first."""
+
+    def __init__(self) -> None:
+        # Holds the statements too, so that their ids stay theirs.
+        self._found: dict[tuple[FaultKind, int], tuple[Finding, Stmt]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return (finding for finding, _ in self._found.values())
+
+    def report(
+        self, kind: FaultKind, stmt: Stmt, count: int, fault: Callable[[], InterpreterFault]
+    ) -> None:
+        """Notes ``count`` accesses of ``stmt``; ``fault`` makes the error where it is the first."""
+        key = (kind, id(stmt))
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = (Finding(kind, fault(), count), stmt)
+        else:
+            known[0].count += count
+
+
+class Raising(Findings):
+    """Raises the first fault."""
+
+    def report(
+        self, kind: FaultKind, stmt: Stmt, count: int, fault: Callable[[], InterpreterFault]
+    ) -> None:
+        raise fault()

@@ -1,0 +1,227 @@
+"""Workgroups at work: their work-items as lanes, and what barriers do.
+
+A perfect nest of workgroup, subgroup and lane loops is one *launch*: its iterations become lanes of
+the frame, for all workgroups of the frame at once. Lanes run in lockstep, which stands for any
+order that barriers allow, because runs of work-items are watched for races.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InterpreterFault, UnsupportedError
+from tilewright.interpret.copies import Copies
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Identity, Site, fault, first_lane
+from tilewright.interpret.races import CONCURRENT, LanesRun, SubgroupsRun, TeamRun
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.functions import FUNCTIONS, Group, Phase, Synchronize
+from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt
+from tilewright.ir.visit import nested, walk_stmts
+
+THREADS = frozenset({LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE})
+
+
+def thread_nest(loop: For) -> tuple[list[For], Stmt]:
+    """The loops of the perfect nest that begins with ``loop``, and what each work-item runs."""
+    loops = [loop]
+    while True:
+        body = loops[-1].body
+        while isinstance(body, Block) and len(body.body) == 1:
+            body = body.body[0]
+        if not isinstance(body, For) or body.kind not in THREADS:
+            break
+        loops.append(body)
+    for stmt in walk_stmts(body):
+        if isinstance(stmt, For) and stmt.kind in THREADS:
+            raise UnsupportedError(
+                f"the {stmt.kind.value} loop over {stmt.var.name!r} stands inside of what "
+                f"work-items run",
+                why="the loops over the work-items of a workgroup are one perfect nest",
+                cure="move it outwards, next to the other loops over work-items",
+            )
+    return loops, body
+
+
+def owns_calls(loop: For) -> bool:
+    """Whether the iterations of ``loop`` (over workgroups, or threads of a CPU) call functions with
+    effects themselves: not as work-items, nor in a loop of that kind inside."""
+    pending = [loop.body]
+    while pending:
+        stmt = pending.pop()
+        if isinstance(stmt, Call) and stmt.function in FUNCTIONS:
+            if FUNCTIONS[stmt.function].effects:
+                return True
+        elif not isinstance(stmt, For) or stmt.kind not in THREADS | CONCURRENT:
+            pending += nested(stmt)
+    return False
+
+
+@dataclass(frozen=True)
+class Synchronized:
+    """What a nest's calls synchronize: it decides what has to be watched."""
+
+    subgroups: bool
+    split: bool
+
+
+def synchronized(body: Stmt) -> Synchronized:
+    """How the work-items that run ``body`` synchronize."""
+    effects = [
+        effect
+        for stmt in walk_stmts(body)
+        if isinstance(stmt, Call) and stmt.function in FUNCTIONS
+        for effect in FUNCTIONS[stmt.function].effects
+        if isinstance(effect, Synchronize)
+    ]
+    return Synchronized(
+        any(effect.group is Group.SUBGROUP for effect in effects),
+        any(effect.phase is not Phase.WHOLE for effect in effects),
+    )
+
+
+class Launch:
+    """The work-items that run at one time: those of all workgroups of a frame.
+
+    ``outer`` axes of its frame are over workgroups, the next ones over work-items.
+    """
+
+    def __init__(self, outer: tuple[int, ...], threads: tuple[int, ...], subgroup: int) -> None:
+        self.outer, self.threads = outer, threads
+        self.workgroups, self.items = math.prod(outer), math.prod(threads)
+        self.subgroup = subgroup
+        self.subgroups = -(-self.items // subgroup)
+        self.copies = Copies(self.workgroups * self.items)
+        self.watched: dict[Group, list[TeamRun]] = {}
+        # Per group that synchronizes: whose teams arrived at a split barrier, and which of the two
+        # windows of each is the older one.
+        self._arrived: dict[Group, Any] = {}
+        self._older: dict[Group, Any] = {}
+
+    def identify(self, frame: Frame) -> None:
+        """Says in ``frame``, of this launch's axes, who its lanes are."""
+        shape = (*self.outer, *(1 for _ in self.threads))
+        item: Any = 0
+        if self.threads:
+            item = np.arange(self.items).reshape((*(1 for _ in self.outer), *self.threads))
+        frame.values[Identity.WORK_ITEM] = item
+        frame.values[Identity.SUBGROUP] = item // self.subgroup
+        frame.values[Identity.WORKGROUP] = (
+            np.arange(self.workgroups).reshape(shape) if self.outer else 0
+        )
+
+    def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[TeamRun]:
+        """The runs to watch, with stamps from ``start`` on.
+
+        Where barriers are split, there are two windows of accesses that are not ordered with each
+        other: one ends where the wait is, the next has begun where the arrival is.
+        """
+        if self.items == 1:
+            return []
+        teams, windows = self.workgroups, 2 if how.split else 1
+        self.watched = {Group.WORKGROUP: [], Group.SUBGROUP: []}
+        for _ in range(windows):
+            if not how.subgroups:
+                self.watched[Group.WORKGROUP].append(TeamRun(start, teams, self.items, stored))
+                continue
+            across = SubgroupsRun(start, teams, self.subgroups, stored)
+            lanes = LanesRun(start, teams * self.subgroups, self.items, stored, self.subgroups)
+            self.watched[Group.WORKGROUP].append(across)
+            self.watched[Group.SUBGROUP].append(lanes)
+        return [run for runs in self.watched.values() for run in runs]
+
+    def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
+        """A barrier, or one half of it, at ``site``."""
+        teams = self._teams(effect.group, site, findings)
+        arrived = self._arrived.get(effect.group)
+        if arrived is None:
+            arrived = np.zeros(self._count(effect.group), np.bool_)
+            self._arrived[effect.group] = arrived
+            self._older[effect.group] = np.zeros(len(arrived), np.intp)
+        here: Any = slice(None) if teams is None else teams
+        waits = effect.phase is Phase.WAIT
+        if np.any(arrived[here] != waits):
+            findings.report(
+                FaultKind.UNMATCHED_BARRIER, site.stmt, 1, lambda: _unmatched(site, waits)
+            )
+        arrived[here] = effect.phase is Phase.ARRIVE
+        if effect.phase is Phase.WHOLE:
+            self._renew(effect.group, teams, None)
+        else:
+            # Arrival begins the newer window anew; the wait ends the older one, and they swap.
+            older = self._older[effect.group]
+            self._renew(effect.group, teams, older if waits else 1 - older)
+            if waits:
+                older[here] = 1 - older[here]
+
+    def _count(self, group: Group) -> int:
+        return self.workgroups * (self.subgroups if group is Group.SUBGROUP else 1)
+
+    def _renew(self, group: Group, teams: Any, windows: Any) -> None:
+        """All accesses of ``teams`` are ordered with what comes, in the window of each team that
+        ``windows`` says (None: in both)."""
+        for level in (Group.WORKGROUP, Group.SUBGROUP):
+            if level is Group.WORKGROUP and group is Group.SUBGROUP:
+                continue
+            for window, run in enumerate(self.watched.get(level, ())):
+                chosen = teams
+                if windows is not None:
+                    chosen = windows == window if teams is None else teams & (windows == window)
+                    if not chosen.any():
+                        continue
+                if chosen is not None and self._count(level) != len(chosen):
+                    chosen = np.repeat(chosen, self.subgroups)
+                run.renew(chosen)
+
+    def _teams(self, group: Group, site: Site, findings: Findings) -> Any:
+        """The teams that are at this barrier (None: all). Reports where only part of one is."""
+        frame = site.frame
+        if frame.mask is None:
+            return None
+        mask = np.broadcast_to(frame.mask, frame.shape)
+        # Axes inside of the launch's would be of loops that have no order; there are none here.
+        parts = mask.reshape(self.workgroups, self.items)
+        if group is Group.SUBGROUP:
+            pad = self.subgroups * self.subgroup - self.items
+            # The last subgroup may be smaller: what it lacks does as its last lane does.
+            parts = np.pad(parts, ((0, 0), (0, pad)), mode="edge")
+            parts = parts.reshape(self._count(group), self.subgroup)
+        some, every = parts.any(axis=1), parts.all(axis=1)
+        if not np.array_equal(some, every):
+            missing = ~mask
+            if group is Group.WORKGROUP:
+                partial = (some & ~every).reshape((*self.outer, *(1 for _ in self.threads)))
+                missing = missing & partial
+            findings.report(
+                FaultKind.DIVERGENT_BARRIER,
+                site.stmt,
+                int(np.count_nonzero(some & ~every)),
+                lambda: _divergent(group, site, missing),
+            )
+        return some
+
+
+def _divergent(group: Group, site: Site, missing: Any) -> InterpreterFault:
+    lane = first_lane(missing)
+    return fault(
+        f"divergent barrier: not all work-items of the {group.value} reach it",
+        site,
+        lane,
+        why="a barrier waits for all of them; the values are those of one that does not come",
+        cure=f"move the barrier out of what only some work-items of the {group.value} run",
+    )
+
+
+def _unmatched(site: Site, waits: bool) -> InterpreterFault:
+    what = "waits at a barrier without having arrived" if waits else "has arrived already"
+    return fault(
+        f"unmatched barrier: the work-item {what}",
+        site,
+        (),
+        why="each arrival at a split barrier is followed by its wait",
+        cure="let arrivals and waits alternate",
+    )
