@@ -1,4 +1,4 @@
-"""GPU-shaped kernels in the interpreter: what they mean, and every fault of theirs that it finds."""
+"""GPU-shaped kernels in the interpreter: what they mean, and each fault of theirs."""
 
 from __future__ import annotations
 
@@ -623,7 +623,7 @@ def test_copy_of_one_too_few() -> None:
     faulty = COPY.replace("t < 9", "t < 8")
     line = "y[g * 8 + i * 4 + t] = s[i * 4 + t] + s[i * 4 + t + 1]"
     assert found(COPY_PARAMS, faulty) == [(KINDS.UNINITIALIZED, line, 3)]
-    with pytest.raises(InterpreterFault, match="uninitialized read of 's'.* offset 8"):
+    with pytest.raises(InterpreterFault, match=r"uninitialized read of 's'.* offset 8"):
         run(COPY_PARAMS, faulty)
 
 

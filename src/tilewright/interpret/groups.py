@@ -20,10 +20,9 @@ from tilewright.interpret.lanes import Frame, Identity, Site, fault, first_lane
 from tilewright.interpret.races import CONCURRENT, LanesRun, SubgroupsRun, TeamRun
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import FUNCTIONS, Group, Phase, Synchronize
-from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt
+from tilewright.ir.stmt import Block, Call, For, Stmt
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import nested, walk_stmts
-
-THREADS = frozenset({LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE})
 
 
 def thread_nest(loop: For) -> tuple[list[For], Stmt]:
@@ -56,7 +55,7 @@ def owns_calls(loop: For) -> bool:
         if isinstance(stmt, Call) and stmt.function in FUNCTIONS:
             if FUNCTIONS[stmt.function].effects:
                 return True
-        elif not isinstance(stmt, For) or stmt.kind not in THREADS | CONCURRENT:
+        elif not isinstance(stmt, For) or stmt.kind not in (*THREADS, *CONCURRENT):
             pending += nested(stmt)
     return False
 

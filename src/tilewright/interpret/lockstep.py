@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.interpret.groups import THREADS
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import CONCURRENT
@@ -24,6 +23,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Load, Var, unary
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, View
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import reads_memory, substitute, variables, walk
 
 Index = tuple[Expr, ...]

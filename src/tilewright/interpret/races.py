@@ -9,7 +9,7 @@ the two is not one's own.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,25 +28,24 @@ _RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": (
 _VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
-class Run:
-    """Runners that are not ordered with each other. ``stored``: the buffers that they write."""
+class Run(Protocol):
+    """Runners that are not ordered with each other."""
 
-    stored: frozenset[Buffer]
+    @property
+    def stored(self) -> frozenset[Buffer]:
+        """The buffers that they write."""
 
     def stamps(self, frame: Frame) -> tuple[Any, Any]:
         """The stamp of each lane of ``frame``, and the base that it counts from."""
-        raise NotImplementedError
 
     def runner(self, number: int) -> str:
         """The name of the runner that counts as ``number``."""
-        raise NotImplementedError
 
     def advice(self, name: str) -> tuple[str, str]:
         """Why runners are not ordered, and how to mend a race on the buffer called ``name``."""
-        raise NotImplementedError
 
 
-class ParallelRun(Run):
+class ParallelRun:
     """One run of a parallel loop, or of a loop over workgroups."""
 
     def __init__(
@@ -67,7 +66,7 @@ class ParallelRun(Run):
         return why + "or at once", cure + "or make the loop serial"
 
 
-class TeamRun(Run):
+class TeamRun:
     """Work-items of workgroups, or their subgroups as wholes, between two synchronizations.
 
     Each team (a workgroup, or a subgroup of one) has a base of its own, since a synchronization may

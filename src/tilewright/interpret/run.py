@@ -19,7 +19,6 @@ from tilewright.interpret.calls import Calls
 from tilewright.interpret.computes import Computes
 from tilewright.interpret.findings import Findings, Raising
 from tilewright.interpret.groups import (
-    THREADS,
     Launch,
     Synchronized,
     owns_calls,
@@ -47,6 +46,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
+from tilewright.ir.verify_groups import THREADS
 from tilewright.machines.machine import Hierarchy
 
 

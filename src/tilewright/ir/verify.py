@@ -26,10 +26,18 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
-    LoopKind,
     Stmt,
     Store,
     View,
+)
+from tilewright.ir.verify_groups import (
+    Defect,
+    allocation_defect,
+    call_defect,
+    in_threads,
+    loop_defect,
+    may_nest,
+    sharing_defect,
 )
 from tilewright.ir.verify_layout import layout_defect
 from tilewright.ir.visit import variables, walk
@@ -38,9 +46,7 @@ from tilewright.ir.visit import variables, walk
 COMBINERS = ("add", "mul", "min", "max", "and", "or")
 ACCESSES = ("in", "out", "inout")
 
-# Loops that start threads or work-items cannot run inside one instruction of another loop.
-_LAUNCHES = frozenset({LoopKind.PARALLEL, LoopKind.GRID, LoopKind.CLUSTER})
-_INSIDE_VECTOR = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR})
+__all__ = ["may_nest", "verify"]
 
 
 def verify(kernel: Kernel) -> None:
@@ -48,18 +54,13 @@ def verify(kernel: Kernel) -> None:
     _Verifier(kernel).kernel(kernel)
 
 
-def may_nest(inner: LoopKind, outer: LoopKind) -> bool:
-    """Whether a loop of kind ``inner`` may stand inside one of kind ``outer``."""
-    if outer is LoopKind.VECTOR:
-        return inner in _INSIDE_VECTOR
-    return outer is not LoopKind.UNROLLED or inner not in _LAUNCHES
-
-
 class _Verifier:
     def __init__(self, kernel: Kernel) -> None:
         self.variables: Scope[DType] = Scope()
         self.buffers: Scope[Buffer] = Scope()
         self.read_only = {id(p.buffer) for p in kernel.params if p.access == "in"}
+        # Allocated where no work-item runs.
+        self.shared: set[int] = set()
         # Where we are: the enclosing statements and the present one.
         self.path: list[Stmt] = []
         self.kernel_name = kernel.name
@@ -71,6 +72,10 @@ class _Verifier:
         return VerificationError(
             what, where=f"{place} in kernel {self.kernel_name}", why=why, cure=cure
         )
+
+    def check(self, defect: Defect | None) -> None:
+        if defect is not None:
+            raise self.refuse(*defect)
 
     # Kernels and declarations.
 
@@ -154,6 +159,8 @@ class _Verifier:
                 else f"the buffer {buffer.name} is not in scope",
                 "make it a parameter, or allocate it before its use in the block or around it",
             )
+        if id(buffer) in self.shared:
+            self.check(sharing_defect(buffer, self.path))
         if len(index) != len(buffer.shape):
             raise self.refuse(
                 f"{buffer.name} has {len(buffer.shape)} dims, but {len(index)} indices are given",
@@ -200,21 +207,10 @@ class _Verifier:
             cure = "count in s64, and convert the index where it is used"
             raise self.refuse(f"the loop variable {stmt.var.name} is {stmt.var.type}", cure)
         self.expr(stmt.extent, s64, "an extent")
-        self.loop_kind(stmt)
+        self.check(loop_defect(self.path))
         with self.scope():
             self.define(stmt.var)
             self.stmt(stmt.body)
-
-    def loop_kind(self, stmt: For) -> None:
-        if stmt.kind is LoopKind.VECTOR and not isinstance(stmt.extent, Const):
-            cure = "split the loop by a constant, and make the inner one a vector loop"
-            raise self.refuse(f"a vector loop's extent is `{to_text(stmt.extent)}`", cure)
-        for outer in self.path[:-1]:
-            if isinstance(outer, For) and not may_nest(stmt.kind, outer.kind):
-                raise self.refuse(
-                    f"a {stmt.kind.value} loop cannot run inside a loop that is {outer.kind.value}",
-                    "exchange the two loops, or make one of them serial",
-                )
 
     def condition(self, stmt: If) -> None:
         self.expr(stmt.condition, boolean, "a condition")
@@ -226,6 +222,9 @@ class _Verifier:
 
     def allocate(self, stmt: Allocate) -> None:
         self.declare(stmt.buffer, written=True)
+        self.check(allocation_defect(stmt.buffer, self.path))
+        if not in_threads(self.path):
+            self.shared.add(id(stmt.buffer))
 
     def store(self, stmt: Store) -> None:
         self.view(View(stmt.buffer, stmt.index))
@@ -255,6 +254,7 @@ class _Verifier:
                     self.written(arg.buffer)
             else:
                 self.expr(arg, None, "")
+        self.check(call_defect(function, self.path))
 
     def compute(self, stmt: Compute) -> None:
         self.name(stmt.name)

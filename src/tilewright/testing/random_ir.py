@@ -49,7 +49,7 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
-from tilewright.ir.verify import may_nest
+from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables as variables_of
 
 _ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS - LOGICAL))
@@ -249,6 +249,10 @@ class _KernelSource:
         variable = var(self.name("i"))
         extent = const(self.rng.randint(1, 4))
         allowed = [k for k in self.kinds if all(may_nest(k, outer) for outer in self.outer)]
+        private = any(buffer.space is Space.PRIVATE for buffer in self.readable)
+        if private or any(k in THREADS for k in self.outer):
+            # Work-items don't share private memory, and their loops are a perfect nest.
+            allowed = [k for k in allowed if k not in THREADS]
         kind = self.rng.choice(allowed or [LoopKind.SERIAL])
         self.variables.append(variable)
         self.outer.append(kind)

@@ -1,0 +1,147 @@
+"""What well-formed means for kernels of workgroups: where their loops, memory and calls may stand.
+
+A *defect* is what is wrong, the cure, and why it is wrong. ``path`` is the statement in question,
+with those around it, outermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const, Expr
+from tilewright.ir.functions import Function, StartCopy, Synchronize, Update
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt, View
+from tilewright.ir.visit import walk_stmts
+
+# Loops over the work-items of a workgroup, in the order in which they may nest.
+THREADS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
+# Loops that start threads or workgroups cannot run inside one instruction of another loop.
+_LAUNCHES = frozenset({LoopKind.PARALLEL, LoopKind.GRID, LoopKind.CLUSTER})
+_INSIDE_VECTOR = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR})
+
+
+class Defect(NamedTuple):
+    """What is wrong, how to mend it, and why it is wrong."""
+
+    what: str
+    cure: str
+    why: str | None = None
+
+
+def may_nest(inner: LoopKind, outer: LoopKind) -> bool:
+    """Whether a loop of kind ``inner`` may stand inside one of kind ``outer``."""
+    if outer is LoopKind.VECTOR:
+        return inner in _INSIDE_VECTOR
+    if outer in THREADS:
+        in_order = inner not in THREADS or THREADS.index(inner) >= THREADS.index(outer)
+        return in_order and inner not in _LAUNCHES
+    if outer is LoopKind.CLUSTER:
+        return inner is not LoopKind.GRID
+    return outer is not LoopKind.UNROLLED or inner not in _LAUNCHES
+
+
+def in_threads(path: Sequence[Stmt]) -> bool:
+    """Whether work-items run the last statement of ``path``: a loop over them is around it."""
+    return any(isinstance(stmt, For) and stmt.kind in THREADS for stmt in path[:-1])
+
+
+def loop_defect(path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with the kind of a loop, where it stands."""
+    loop = path[-1]
+    assert isinstance(loop, For)
+    kind = loop.kind.value
+    if not isinstance(loop.extent, Const) and (
+        loop.kind is LoopKind.VECTOR or loop.kind in THREADS
+    ):
+        cure = f"split the loop by a constant, and make the inner one a {kind} loop"
+        return Defect(f"a {kind} loop's extent is `{to_text(loop.extent)}`", cure)
+    for outer in path[:-1]:
+        if isinstance(outer, For) and not may_nest(loop.kind, outer.kind):
+            return Defect(
+                f"a {kind} loop cannot run inside a loop that is {outer.kind.value}",
+                "exchange the two loops, or make one of them serial",
+            )
+    if loop.kind in THREADS and in_threads(path) and not _next_to_threads(path):
+        return Defect(
+            f"the {kind} loop over {loop.var.name} is part of what work-items run",
+            "move it outwards, next to the other loops over work-items",
+            "the loops over the work-items of a workgroup are one perfect nest",
+        )
+    return None
+
+
+def _next_to_threads(path: Sequence[Stmt]) -> bool:
+    for outer in reversed(path[:-1]):
+        if isinstance(outer, For):
+            return outer.kind in THREADS
+        if not isinstance(outer, Block) or len(outer.body) > 1:
+            return False
+    return False
+
+
+def allocation_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with an allocation, where it stands."""
+    if buffer.space is not Space.WORKGROUP or not in_threads(path):
+        return None
+    return Defect(
+        f"{buffer.name} is in workgroup memory, but each work-item would have its own",
+        "allocate it outside of the loops over work-items, or make it private",
+        "what is allocated inside of loops over work-items is not shared",
+    )
+
+
+def sharing_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with using ``buffer``, which is allocated outside of loops over work-items."""
+    if buffer.space is not Space.PRIVATE or not in_threads(path):
+        return None
+    return Defect(
+        f"work-items use {buffer.name}, which is private but allocated for all of them",
+        "allocate it inside of the loops over work-items, or in workgroup memory",
+        "what is allocated outside of loops over work-items is shared by them",
+    )
+
+
+def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with a call whose arguments are well-formed: its place, or their types."""
+    call = path[-1]
+    assert isinstance(call, Call)
+    for effect in function.effects:
+        match effect:
+            case Synchronize() if not in_threads(path) and _has_threads(path):
+                return Defect(
+                    f"{function.name} stands outside of the loops over work-items",
+                    "move it inside of them, or leave it out",
+                    "there, statements run in order, for the workgroup as a whole",
+                )
+            case StartCopy():
+                defect = _mistyped(function, call, effect.destination, effect.source)
+            case Update():
+                defect = _mistyped(function, call, effect.place, effect.value)
+            case _:
+                defect = None
+        if defect is not None:
+            return defect
+    return None
+
+
+def _has_threads(path: Sequence[Stmt]) -> bool:
+    """Whether the workgroup that runs the last statement of ``path`` has loops over work-items."""
+    grids = [s for s in path if isinstance(s, For) and s.kind in (LoopKind.GRID, LoopKind.CLUSTER)]
+    inside = walk_stmts(grids[-1] if grids else path[0])
+    return any(isinstance(stmt, For) and stmt.kind in THREADS for stmt in inside)
+
+
+def _mistyped(function: Function, call: Call, written: str, read: str) -> Defect | None:
+    types = []
+    for name in (written, read):
+        arg: View | Expr = call.args[function.position(name)]
+        types.append(arg.buffer.dtype if isinstance(arg, View) else arg.type)
+    if types[0] is types[1]:
+        return None
+    return Defect(
+        f"{function.name} takes a {written} of {types[0]} and a {read} of {types[1]}",
+        f"convert the {read}, or use another buffer",
+    )
