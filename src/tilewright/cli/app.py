@@ -7,6 +7,7 @@ import sys
 import typer
 
 from tilewright.cli.benchmarking import bench_command
+from tilewright.cli.check import check_command
 from tilewright.cli.checking import verify_command
 from tilewright.cli.information import (
     cache_command,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for name, command in {
     "verify": verify_command,
+    "check": check_command,
     "bench": bench_command,
     "show": show_command,
     "build": build_command,

@@ -96,6 +96,7 @@ class Calls:
             storage.note("read", self._memory.runs, (offsets, mask, site), self._memory.findings)
         verb = "atomic" if effect.atomic else "write"
         self._memory.note(verb, place.buffer, (offsets, mask, site))
+        self._memory.observe("update", place.buffer, offsets, mask, site)
         _apply(effect.operator, storage, offsets, operand, mask, frame)
 
     def _place(self, view: View, stmt: Call, frame: Frame) -> tuple[list[Any], Any]:

@@ -64,6 +64,7 @@ class Copies:
         frame = site.frame
         owner = frame.values[Identity.WORKGROUP] * items + frame.values[Identity.WORK_ITEM]
         memory.note("write", storage.buffer, where)
+        memory.observe("store", storage.buffer, *where)
         arrays = np.broadcast_arrays(offsets, values, owner, True if mask is None else mask)
         chosen = np.atleast_1d(arrays[3])
         places, arriving, owners = (np.atleast_1d(a)[chosen] for a in arrays[:3])

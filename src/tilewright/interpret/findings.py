@@ -21,7 +21,6 @@ class FaultKind(Enum):
     UNMATCHED_BARRIER = "unmatched barrier"  # the half that is missing is added
     EARLY_ACCESS = "access before arrival"  # what was there before the copy
     LOST_COPY = "copy never waited for"  # never arrives
-    ABORTED = "aborted"  # ends the run
 
 
 @dataclass
@@ -29,6 +28,7 @@ class Finding:
     """One kind of fault of one statement: its first occurrence, and how many accesses have it."""
 
     kind: FaultKind
+    stmt: Stmt
     fault: InterpreterFault
     count: int
 
@@ -37,14 +37,13 @@ class Findings:
     """The faults of a run, in the order in which they were met first."""
 
     def __init__(self) -> None:
-        # Holds the statements too, so that their ids stay theirs.
-        self._found: dict[tuple[FaultKind, int], tuple[Finding, Stmt]] = {}
+        self._found: dict[tuple[FaultKind, int], Finding] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
     def __iter__(self) -> Iterator[Finding]:
-        return (finding for finding, _ in self._found.values())
+        return iter(self._found.values())
 
     def report(
         self, kind: FaultKind, stmt: Stmt, count: int, fault: Callable[[], InterpreterFault]
@@ -53,9 +52,9 @@ class Findings:
         key = (kind, id(stmt))
         known = self._found.get(key)
         if known is None:
-            self._found[key] = (Finding(kind, fault(), count), stmt)
+            self._found[key] = Finding(kind, stmt, fault(), count)
         else:
-            known[0].count += count
+            known.count += count
 
 
 class Raising(Findings):

@@ -203,11 +203,12 @@ class Memory:
         self.check_defined(storage, offsets, mask, site)
         if storage.depth < len(self.runs):
             storage.note("read", self.runs, (offsets, mask, site), self.findings)
-        self._observe("load", buffer, offsets, mask, site)
+        self.observe("load", buffer, offsets, mask, site)
         values = storage.data[offsets]
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
-    def _observe(self, verb: str, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> None:
+    def observe(self, verb: str, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> None:
+        """Tells the observer of an access, which the machine makes."""
         if self._observer is not None:
             begin = site.frame.values.get(buffer, 0)
             self._observer.note(verb, buffer, (offsets - begin, mask, site))
@@ -276,7 +277,7 @@ class Memory:
         if storage is None:
             return
         self.note("write", buffer, (offsets, mask, site))
-        self._observe("store", buffer, offsets, mask, site)
+        self.observe("store", buffer, offsets, mask, site)
         self.put(storage, offsets, values, mask)
 
     @staticmethod

@@ -46,7 +46,7 @@ class Line:
     @property
     def degree(self) -> float:
         """Turns of the banks per access: 1.0 where there are no conflicts."""
-        return self.conflicts / self.accesses if self.accesses else 1.0
+        return self.conflicts / self.accesses if self.conflicts else 1.0
 
     @property
     def efficiency(self) -> float:

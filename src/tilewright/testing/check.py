@@ -1,0 +1,247 @@
+"""Checks the stages of a kernel in the interpreter: faults, wrong results, and slow accesses.
+
+Each stage runs on the same integers, whose sums are exact, and has to give what the naive stage
+gives. Faults are collected, so that one run tells of all of them. What accesses to memory cost on
+the machine is counted on the way: that is a note, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ProblemError, TilewrightError
+from tilewright.interpret import Findings, Line, Profile, pack, run
+from tilewright.ir.buffer import Space
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.ops.op import Op
+from tilewright.passes import PASSES
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config
+from tilewright.testing.inputs import make_inputs
+
+# Of a statement's accesses to global memory, at least this part of what is moved should be needed.
+_COALESCED = 0.5
+_NAIVE = "naive"
+
+
+@dataclass(frozen=True)
+class Issue:
+    """An error of one stage: ``line`` counts from 1 in the stage's text (0: none), ``text`` is the
+    statement there, ``message`` the fault at its first occurrence, of ``count`` accesses."""
+
+    kind: str
+    line: int
+    text: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the accesses of one statement to one buffer cost.
+
+    ``conflicts`` are turns of the banks per access (1.0: none), ``worst`` of one access;
+    ``efficiency`` is the part of the moved segments of global memory that is needed.
+    """
+
+    line: int
+    text: str
+    buffer: str
+    access: str
+    accesses: int
+    conflicts: float = 1.0
+    worst: int = 1
+    efficiency: float = 1.0
+
+    @property
+    def slow(self) -> bool:
+        """Whether banks conflict, or accesses do not coalesce."""
+        return self.conflicts > 1.0 or self.efficiency < _COALESCED
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What one stage does wrong, and what its accesses cost."""
+
+    stage: str
+    issues: tuple[Issue, ...] = ()
+    notes: tuple[Note, ...] = field(default_factory=tuple)
+
+    @property
+    def slow(self) -> tuple[Note, ...]:
+        """The notes on accesses that cost more than they should."""
+        return tuple(note for note in self.notes if note.slow)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, for a file."""
+        return asdict(self)
+
+
+def check_op(
+    op: Op, machine: Machine, stage: str = "", config: Config | None = None, seed: int = 0
+) -> list[StageReport]:
+    """Schedules ``op`` for ``machine``, and checks its kernels that pack, then ``stage``.
+
+    ``stage``: its name, ``"all"``, or ``""`` for the last one: what the target gets. Raises
+    `UnsupportedError`, `ScheduleError`, and `ProblemError` for a stage that is not there.
+    """
+    op = op.resolved()
+    kernel = op.kernel()
+    if config is None:
+        _, scheduled = choose.choose(op, kernel, machine)
+    else:
+        scheduled = choose.schedule(op, kernel, machine, config)
+    stages = dict(scheduled.stages)
+    last = scheduled.kernel
+    for each in PASSES:
+        result = each.function(last)
+        if result is not last:
+            stages[each.name] = last = result
+    inputs = make_inputs(op, exact=True, seed=seed)
+    return check_stages(stages, scheduled.packs, machine, inputs, stage)
+
+
+def check_stages(
+    stages: Mapping[str, Kernel],
+    packs: Mapping[str, Kernel],
+    machine: Machine,
+    inputs: Mapping[str, Any],
+    stage: str = "",
+) -> list[StageReport]:
+    """Checks ``stages``, of which the first is the naive one, on ``inputs`` of logical shape."""
+    if stage not in ("", "all", *stages):
+        raise ProblemError(
+            f"there is no stage {stage!r}",
+            where="--stage",
+            cure="choose one of " + ", ".join(["all", *stages]),
+        )
+    first, *others = stages
+    naive = stages[first]
+    memory = {p.name: _filled(p, inputs) for p in naive.params}
+    reports = []
+    for name, kernel in packs.items():
+        packed = kernel.params[-1]
+        memory[packed.name] = _filled(packed, {})
+        reports.append(_check(f"pack {name}", kernel, machine, memory))
+    wanted = {p.name: memory[p.name].copy() for p in naive.params}
+    reports.append(_check(first, naive, machine, wanted))
+    chosen = others if stage == "all" else [stage or list(stages)[-1]]
+    for name in chosen:
+        if name != first:
+            kernel = stages[name]
+            own = {p.name: memory[p.name].copy() for p in kernel.params}
+            reports.append(_check(name, kernel, machine, own, wanted))
+    # Of kernels that were not asked for, only what is wrong is of interest.
+    return [r for r in reports if r.issues or stage == "all" or r.stage == chosen[0]]
+
+
+def _filled(param: Param, inputs: Mapping[str, Any]) -> Any:
+    if param.name in inputs:
+        return pack(param.buffer, inputs[param.name])
+    # Where a kernel does not write its result, this stays, and is found.
+    return np.full(param.buffer.layout.extent, 77).astype(param.dtype.numpy)
+
+
+def _check(
+    stage: str,
+    kernel: Kernel,
+    machine: Machine,
+    memory: dict[str, Any],
+    wanted: Mapping[str, Any] | None = None,
+) -> StageReport:
+    """Runs ``kernel`` on ``memory``, in place; results are compared with ``wanted``."""
+    findings = Findings()
+    profile = None if machine.hierarchy is None else Profile(machine.hierarchy)
+    places = _Places(kernel)
+    ended = True
+    issues = []
+    try:
+        run(kernel, memory, findings=findings, profile=profile)
+    except TilewrightError as error:
+        ended = False
+        where = str(error.where or "").splitlines()
+        issues.append(Issue("aborted", 0, where[0] if where else "", str(error)))
+    found = [
+        Issue(each.kind.value, *places.of(each.stmt), str(each.fault), each.count)
+        for each in findings
+    ]
+    issues = found + issues
+    if ended and wanted is not None:
+        for param in kernel.params:
+            if param.access != "in":
+                issues += _compared(param, memory[param.name], wanted[param.name])
+    lines = [] if profile is None else profile.lines
+    return StageReport(stage, tuple(issues), tuple(_note(line, places) for line in lines))
+
+
+def _compared(param: Param, got: Any, want: Any) -> list[Issue]:
+    """The issue of a result that is not what the naive stage gives."""
+    tolerance = 1e-6
+    if param.dtype.is_float:
+        tolerance = max(tolerance, 2 * param.dtype.epsilon)
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance * (1 + np.abs(b))
+    wrong = ~((a == b) | near | (np.isnan(a) & np.isnan(b)))
+    if not wrong.any():
+        return []
+    first = int(np.argmax(wrong))
+    message = (
+        f"{param.name} at offset {first} is {a[first]:.9g}, the {_NAIVE} stage gives {b[first]:.9g}"
+    )
+    return [Issue("wrong result", 0, param.name, message, int(np.count_nonzero(wrong)))]
+
+
+def _note(line: Line, places: _Places) -> Note:
+    number, text = places.of(line.stmt)
+    costs: dict[str, Any] = {"efficiency": line.efficiency}
+    if line.buffer.space is Space.WORKGROUP:
+        costs = {"conflicts": line.degree, "worst": line.worst}
+    return Note(number, text, line.buffer.name, line.verb, line.accesses, **costs)
+
+
+class _Places:
+    """Where a kernel's statements stand in its text."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._numbers: dict[int, int] | None = None
+
+    def of(self, stmt: Stmt) -> tuple[int, str]:
+        """The line of ``stmt``, from 1 (0: not found), and its text."""
+        if self._numbers is None:
+            self._numbers = _numbered(self._kernel)
+        return self._numbers.get(id(stmt), 0), headline(stmt)
+
+
+def _numbered(kernel: Kernel) -> dict[int, int]:
+    """The line of each statement by its id: texts come in the order of statements."""
+    lines: dict[str, list[int]] = {}
+    for number, line in enumerate(to_text(kernel).splitlines(), start=1):
+        lines.setdefault(line.strip(), []).append(number)
+    numbers = {}
+    for stmt in walk_stmts(kernel.body):
+        left = lines.get(headline(stmt))
+        if left:
+            numbers[id(stmt)] = left.pop(0)
+    return numbers
+
+
+def table(notes: Sequence[Note]) -> list[str]:
+    """``notes`` as lines of columns."""
+    rows = [("line", "access", "conflicts", "worst", "coalescing", "statement")]
+    for note in notes:
+        row = (str(note.line), f"{note.access} {note.buffer}", f"{note.conflicts:.2f}")
+        rows.append((*row, str(note.worst), f"{note.efficiency:.0%}", note.text))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
