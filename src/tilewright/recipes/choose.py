@@ -63,7 +63,7 @@ def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> Schedu
                 cure="use a StreamingConfig",
             )
         if isinstance(config, WorkgroupConfig):
-            return workgroups.schedule(kernel, machine, config)
+            return workgroups.schedule(kernel, machine, config, prepacked(op))
         return contraction.schedule(kernel, machine, config, prepacked(op))
     assert isinstance(config, StreamingConfig)
     return streaming.schedule(kernel, machine, config)

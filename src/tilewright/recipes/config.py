@@ -58,10 +58,13 @@ class WorkgroupConfig:
     - ``order``: the workgroups' loops over tiles, outermost first
     - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
     - ``reduce_order``: loops over reduced dims, outermost first
+    - ``slices``: parts of a reduced dim that workgroups of their own reduce, and that are added up
+      afterwards (split-K), as (dim, parts)
     - ``vector``: elements that a work-item copies at a time
     - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
+      (0 for those that it leaves out)
     """
 
     instruction: str
@@ -71,6 +74,7 @@ class WorkgroupConfig:
     order: tuple[str, ...]
     step: Mapping[str, int] = field(default_factory=dict)
     reduce_order: tuple[str, ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
     vector: int = 1
     stages: int = 1
     fill: str = "copy"

@@ -67,7 +67,7 @@ def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> Sched
             result.stage(f"tiled {root}", point_by_point(result.kernel, root))
             result.stage(f"widened {root}", widened(result.kernel, wide, machine, config.unroll))
             continue
-        result.stage(f"tiled {root}", _tiled(result.kernel, root, config))
+        result.stage(f"tiled {root}", tiled_root(result.kernel, root, config))
     result.stage("lowered", lower_rest(result.kernel, config.vector))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -125,7 +125,8 @@ def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
     return near[0] if near else None
 
 
-def _tiled(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
+def tiled_root(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
+    """``root`` in tiles of a few vectors, with what it reads computed inside."""
     compute = find_compute(kernel, root)
     run = run_of(compute, compute.out)
     lanes = run.dim if run is not None else contiguous_dim(compute)

@@ -9,12 +9,14 @@ and the number of workgroups (at least one for each core) allow.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.recipes.banks import paddings
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
-from tilewright.recipes.workgroups import combined
+from tilewright.recipes.workgroups import combined, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.
@@ -23,14 +25,15 @@ _RESERVED = 12
 _ITEMS = 16
 # Elements of the reduction that are shared at a time.
 _STEP = 16
-# Unrolled multiply-adds: more does not run faster, and takes longer to compile.
-_BODY = 256
+# Steps of the reduction that a slice of it has at least.
+_STEPS_OF_SLICE = 8
 
 
 def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
     two work-items would not find enough to share."""
     assert machine.hierarchy is not None
+    naive = kernel
     kernel = combined(drop_unit_dims(kernel))
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     sizes, parts = extents(main), roles(main)
@@ -42,17 +45,42 @@ def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     if _items(sizes, item) < 2:
         return None
     step = _step(main, parts, sizes, machine.hierarchy, group)
-    order = tuple(d for d in (*parts.batch, *parts.m, *parts.n))
-    return WorkgroupConfig(
+    slices = _slices(sizes, parts, group, step, machine)
+    config = WorkgroupConfig(
         instruction=_instruction(main, machine, lanes, vector),
         lanes=lanes,
         group=group,
         item=item,
-        order=order,
+        order=(*parts.batch, *parts.m, *parts.n),
         step=step,
         reduce_order=_reduce_order(main, parts),
+        slices=slices,
         vector=_copied(main, machine),
     )
+    if not machine.hierarchy.banks:
+        return config
+    shared = tiles_of(naive, machine, config)
+    return replace(config, padding=paddings(shared, machine.hierarchy, lanes, vector))
+
+
+def _slices(
+    sizes: dict[str, int],
+    parts: Roles,
+    group: dict[str, int],
+    step: dict[str, int],
+    machine: Machine,
+) -> tuple[tuple[str, int], ...]:
+    """Parts of the reduction, where tiles of the result alone would leave cores idle.
+
+    Each part still has a few steps, or what is added up afterwards costs more than it gains.
+    """
+    groups = math.prod(-(-sizes[d] // group.get(d, 1)) for d in parts.kept)
+    steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
+    wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
+    if wanted < 2:
+        return ()
+    dim = max(parts.k, key=lambda d: -(-sizes[d] // step.get(d, 1)))
+    return ((dim, min(wanted, -(-sizes[dim] // step.get(dim, 1)))),)
 
 
 def _lanes(parts: Roles, sizes: dict[str, int], steps: dict[str, int | None]) -> str:

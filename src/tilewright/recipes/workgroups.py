@@ -3,6 +3,7 @@
 naive
 -> combined (M, N and the batch are one dim each, whatever they were)
 -> whole (dims grow to whole tiles, what is beyond is masked)
+-> packed, sliced (B in the order it is read, where that may be; the reduction in parts)
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
 -> stepped (the reduction in steps)
@@ -16,42 +17,53 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
+from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
+from tilewright.recipes.roles import (
+    MAIN,
+    RESULT,
+    extents,
+    find_compute,
+    has_compute,
+    roles,
+    strides,
+)
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import lower_rest, parallelize_outermost
+from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
 from tilewright.schedule.distribute import distribute, serial_loops
 from tilewright.schedule.extend import extend
+from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pad import pad
 from tilewright.schedule.pipeline import Fill, pipeline
+from tilewright.schedule.promote import promote
 from tilewright.schedule.share import share
+from tilewright.schedule.slices import slice_reduction
+from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.unit import drop_unit_dims
 
 PRODUCERS = ("init", MAIN)
+PARTS = f"{MAIN}_store"
 STEP = "step"
 
 
-def schedule(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> ScheduledKernel:
-    """Carries ``config`` out."""
+def schedule(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> ScheduledKernel:
+    """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
     result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
-    result.stage("combined", combined(drop_unit_dims(kernel)))
-    main = find_compute(result.kernel, MAIN)
-    check(config, main, machine)
-    result.stage("whole", _whole(result.kernel, config))
-    result.stage("mapped", _mapped(result.kernel, config))
-    result.stage("stepped", _stepped(result.kernel, config))
-    result.stage("shared", _shared(result.kernel, config))
+    _until_shared(result, machine, config, prepack)
+    result.stage("shared", _shared(result.kernel, machine, config))
     if config.stages > 1 and _has_loop(result.kernel, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
@@ -61,6 +73,26 @@ def schedule(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Sched
     result.stage("lowered", _lowered(result.kernel, machine, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
+
+
+def tiles_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+    """The kernel at the stage where tiles are shared: what a model looks at."""
+    result = ScheduledKernel(kernel)
+    _until_shared(result, machine, config, None)
+    return _shared(result.kernel, machine, config)
+
+
+def _until_shared(
+    result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> None:
+    result.stage("naive", result.kernel)
+    result.stage("combined", combined(drop_unit_dims(result.kernel)))
+    check(config, find_compute(result.kernel, MAIN), machine)
+    result.stage("whole", _whole(result.kernel, config))
+    _packed(result, machine, config, prepack)
+    result.stage("sliced", _sliced(result.kernel, config))
+    result.stage("mapped", _mapped(result.kernel, config))
+    result.stage("stepped", _stepped(result.kernel, config))
 
 
 def combined(kernel: Kernel) -> Kernel:
@@ -90,6 +122,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("order", config.order, parts.kept),
         ("step", tuple(config.step), parts.k),
         ("reduce_order", config.reduce_order, parts.k),
+        ("slices", tuple(dim for dim, _ in config.slices), parts.k),
     ):
         for name in names:
             if name not in allowed:
@@ -157,13 +190,54 @@ def _has_loop(kernel: Kernel, name: str) -> bool:
 
 
 def _whole(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Dims padded to whole tiles and steps."""
+    """Dims padded to whole tiles, steps and slices."""
     main = find_compute(kernel, MAIN)
     sizes = extents(main)
-    for dim, step in config.step.items():
-        kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // step) * step})
-    whole = {dim: -(-sizes[dim] // size) * size for dim, size in config.group.items()}
-    return extend(kernel, RESULT, whole)
+    slices = dict(config.slices)
+    for dim in roles(main).k:
+        whole = config.step.get(dim, 1) * slices.get(dim, 1)
+        kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
+    whole_tiles = {dim: -(-sizes[dim] // size) * size for dim, size in config.group.items()}
+    return extend(kernel, RESULT, whole_tiles)
+
+
+def _packed(
+    result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> None:
+    """B, where it may be packed beforehand, in the order in which it is shared."""
+    main = find_compute(result.kernel, MAIN)
+    view = main.operands[1].view
+    if prepack != view.buffer.name:
+        return
+    parts = roles(main)
+    used = {d for d, step in strides(main, view).items() if step != 0}
+    reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
+    layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
+    name = f"{prepack}_packed"
+    kernel = promote(
+        result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, name=name
+    )
+    try:
+        pack, kernel = hoist_pack(kernel, name)
+    except ScheduleError:
+        # Something else reads the weights as they are: they are shared from there.
+        return
+    result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
+    result.stage("packed", kernel)
+
+
+def _sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    for dim, parts in config.slices:
+        rows = [d for d in config.order if d != config.lanes]
+        kernel = slice_reduction(
+            kernel, MAIN, dim, parts, f"{dim}_slice", storage=(*rows, config.lanes)
+        )
+    return kernel
+
+
+def _root(kernel: Kernel) -> str:
+    """The compute that stores what the workgroups make: the result, or parts of it."""
+    return PARTS if has_compute(kernel, PARTS) else RESULT
 
 
 def _mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
@@ -174,7 +248,12 @@ def _mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     rows = [d for d in config.order if d != config.lanes]
     levels = [(LoopKind.GRID, group), (LoopKind.WORKGROUP, item)]
     return distribute(
-        kernel, RESULT, levels, config.order, producers=PRODUCERS, storage=(*rows, config.lanes)
+        kernel,
+        _root(kernel),
+        levels,
+        config.order,
+        producers=PRODUCERS,
+        storage=(*rows, config.lanes),
     )
 
 
@@ -189,9 +268,11 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     return merge_loops(kernel, loops, STEP) if loops else kernel
 
 
-def _shared(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Copies of A and B in the order in which work-items read them: along the reduction first."""
+def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+    """Copies of A and B: along the reduction first, and then as the work-items' lanes read them, so
+    that what they read at once lies in different banks."""
     main = find_compute(kernel, MAIN)
+    vector = machine.lanes(main.out.buffer.dtype)
     kept = {v for index in main.out.index for v in variables(index)}
     items = [
         stmt.var
@@ -200,18 +281,20 @@ def _shared(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     ]
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
-    layout = {}
-    padding = {}
-    cast = {}
+    layout: dict[str, BlockList] = {}
+    padding: dict[str, dict[str, int]] = {}
+    cast: dict[str, DType] = {}
     for operand in main.operands[:2]:
-        used = frozenset[Var]().union(*(variables(e) for e in operand.view.index))
-        if operand.view.mask is not None:
-            used |= variables(operand.view.mask)
         name = operand.var.name
-        layout[name] = [v.name for v in (*reduced, *items, *inner) if v in used]
-        first = [v.name for v in reduced if v in used]
-        if first and config.padding.get(name):
-            padding[name] = {first[-1]: config.padding[name]}
+        used = _variables(operand.view)
+        rows = [v.name for v in reduced if v in used]
+        order: list[tuple[str, int | None]] = []
+        order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
+        if config.lanes in {v.name for v in used}:
+            order.append((config.lanes, vector))
+        layout[name] = order
+        if rows and config.padding.get(name):
+            padding[name] = {rows[-1]: config.padding[name]}
         if operand.var.type is not main.out.buffer.dtype:
             cast[name] = main.out.buffer.dtype
     return share(
@@ -226,8 +309,14 @@ def _shared(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     )
 
 
+def _variables(view: View) -> frozenset[Var]:
+    found = frozenset[Var]().union(*(variables(e) for e in view.index))
+    return found if view.mask is None else found | variables(view.mask)
+
+
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
-    vector = machine.lanes(find_compute(kernel, RESULT).operands[0].var.type)
+    root = _root(kernel)
+    vector = machine.lanes(find_compute(kernel, root).operands[0].var.type)
     copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
@@ -237,13 +326,14 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kerne
         dims = [d.var.name for d in find_compute(kernel, name).dims]
         kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=config.vector, unroll=dims)
     names = [s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
-    inner = [*PRODUCERS, RESULT]
     kernel = lower_computes(
         kernel,
-        [name for name in inner if name in names],
+        [name for name in (*PRODUCERS, root) if name in names],
         vector=config.lanes,
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.item if d != config.lanes)),
         unroll=(*config.item, *config.step, config.lanes),
     )
+    if root != RESULT:
+        kernel = tiled_root(kernel, RESULT, StreamingConfig(vector=vector))
     return lower_rest(kernel)

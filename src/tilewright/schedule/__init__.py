@@ -6,8 +6,8 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
-bounds and tests instead of masks), `kinds` and `spread` (how loops run), `widen` (partial results
-in lanes), `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and
+bounds and tests instead of masks), `kinds` and `spread` (how loops run), `widen` and `slices`
+(partial results), `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and
 `digits` hold what several of them need; `trace` has the `Schedule`, which records them.
 """
 
@@ -28,6 +28,7 @@ from tilewright.schedule.promote import promote
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
+from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
 from tilewright.schedule.tensorize import tensorize
@@ -62,6 +63,7 @@ __all__ = [
     "reorder",
     "set_kind",
     "share",
+    "slice_reduction",
     "split_dim",
     "spread",
     "tensorize",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
-from tilewright.ir.stmt import Compute, For, Kernel, Stmt
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, direct_exprs, substitute_stmt, variables, walk
 from tilewright.schedule.collapse import difference
 from tilewright.schedule.place import (
@@ -23,6 +23,7 @@ from tilewright.schedule.transform import transform
 
 # A border piece of at most this many iterations may be written out one by one.
 _MOST_COPIES = 4
+_IN_PIECES = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL)
 
 
 @transform
@@ -41,12 +42,13 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
     they are linear in the variable. The pieces before and behind are called ``<loop>_head`` and
     ``<loop>_tail``; one of a single iteration is no loop. With ``split_borders``, those of up to
     four iterations are written out; so is a loop of no more where all iterations have tests.
-    Otherwise nothing changes where all have, or none.
+    Otherwise nothing changes where all have, or none. Loops over workgroups and work-items stay
+    whole: a launch is one nest of them.
     """
     loops_named(kernel, loop, "partition")
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loop:
+        if isinstance(stmt, For) and stmt.var.name == loop and stmt.kind in _IN_PIECES:
             return _partitioned(stmt, place, split_borders)
         return None
 

@@ -13,7 +13,18 @@ from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Call, Compute, Dim, For, Kernel, LoopKind, Operand, Stmt
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    Dim,
+    For,
+    Kernel,
+    LoopKind,
+    Operand,
+    Stmt,
+    View,
+)
 from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import Place, fresh, loops_named, rewrite_placed, sequence
@@ -22,6 +33,8 @@ from tilewright.schedule.storage import BlockList
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
+# Bytes that global memory moves at a time, on most devices.
+_SEGMENT = 64
 # Loops whose iterations are the work-items of a workgroup.
 ITEMS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
 
@@ -177,7 +190,7 @@ def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
 def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> Compute:
     """The part of the copy ``pack`` that one work-item does."""
     number, count = item_number(items)
-    order = _source_order(pack)
+    order = _copy_order(pack)
     sizes = {dim.var: _size(dim) for dim in pack.dims}
     inner = order[-1]
     wide = vector if _contiguous(pack, inner.var) and sizes[inner.var] % vector == 0 else 1
@@ -216,31 +229,43 @@ def _size(dim: Dim) -> int:
     return int(dim.extent.value)
 
 
-def _source_order(pack: Compute) -> list[Dim]:
-    """The dims of the copy, those that take the longest steps in the source first."""
-    steps = {dim.var: _step(pack, dim.var) for dim in pack.dims}
-    return sorted(pack.dims, key=lambda dim: -steps[dim.var])
+def _copy_order(pack: Compute) -> list[Dim]:
+    """The dims of the copy from the slowest to the one along which neighbours are copied.
+
+    Innermost is what lies together in the source, until that is a segment of global memory. In
+    which order segments are read is free, so there the destination decides: what lies together in
+    it is stored by work-items that are neighbours.
+    """
+    source, target = (_steps(pack, view) for view in (pack.operands[0].view, pack.out))
+    left = sorted(pack.dims, key=lambda dim: source[dim.var])
+    wanted = _SEGMENT // pack.operands[0].view.buffer.dtype.bytes
+    inner: list[Dim] = [left.pop(0)]
+    run = _size(inner[0])
+    while left and run < wanted and source[left[0].var] <= run:
+        inner.append(left.pop(0))
+        run *= _size(inner[-1])
+    left.sort(key=lambda dim: target[dim.var])
+    return [*reversed(left), *reversed(inner)]
 
 
-def _offset(pack: Compute) -> Expr:
-    view = pack.operands[0].view
-    return view.buffer.layout.offset_of(view.index)
-
-
-def _step(pack: Compute, dim: Var) -> int:
-    """How far apart in the source the first two elements along ``dim`` are."""
-    offset = _offset(pack)
-    at = [
-        substitute(offset, {v: const(int(v is dim) * i) for v in variables(offset)}) for i in (0, 1)
-    ]
-    first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
-    return abs(second - first)
+def _steps(pack: Compute, view: View) -> dict[Var, int]:
+    """How far apart in memory the first two elements along each dim are."""
+    offset = view.buffer.layout.offset_of(view.index)
+    steps: dict[Var, int] = {}
+    for dim in pack.dims:
+        at = [
+            substitute(offset, {v: const(int(v is dim.var) * i) for v in variables(offset)})
+            for i in (0, 1)
+        ]
+        first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
+        steps[dim.var] = abs(second - first)
+    return steps
 
 
 def _contiguous(pack: Compute, dim: Var) -> bool:
     """Whether neighbours along ``dim`` are neighbours in the source, everywhere."""
     view = pack.operands[0].view
-    form = affine(_offset(pack))
+    form = affine(view.buffer.layout.offset_of(view.index))
     hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
     masked = any(dim in variables(condition) for condition in conjuncts(view.mask))
     return form.terms.get(dim, 0) == 1 and not hidden and not masked
