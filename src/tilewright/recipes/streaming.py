@@ -8,13 +8,14 @@ computed tile by tile inside; loops follow the memory order of the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Block, Compute, For, Kernel, LoopKind, View
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.stmt import Block, Compute, For, Kernel, LoopKind, Stmt, View
+from tilewright.ir.visit import block, variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
@@ -32,7 +33,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import views_of
+from tilewright.schedule.place import sequence, views_of
 from tilewright.schedule.spread import spread
 from tilewright.schedule.unit import drop_unit_dims
 
@@ -192,17 +193,22 @@ def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
         assert machine.hierarchy is not None
         most = machine.cores * machine.hierarchy.workgroup * 64
         change = _on_items(min(_ITEMS, machine.hierarchy.workgroup))
-    for stmt in top:
+    parts: list[Stmt] = []
+    for part in top:
         names: list[str] = []
         pieces = 1
+        stmt = part
         while isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < most:
             if stmt.kind is not LoopKind.SERIAL:
                 break
             names.append(stmt.var.name)
             pieces *= int(stmt.extent.value)
             stmt = stmt.body
-        kernel = _longest(kernel, names, change)
-    return kernel
+        # One at a time: loops of the parts beside it may have the same names.
+        parts += sequence(_longest(replace(kernel, body=part), names, change).body)
+    if len(parts) == len(top) and all(a is b for a, b in zip(parts, top, strict=True)):
+        return kernel
+    return replace(kernel, body=block(*parts))
 
 
 _Change = Callable[[Kernel, Sequence[str]], Kernel]
