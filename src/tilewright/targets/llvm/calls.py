@@ -22,6 +22,7 @@ EmitCall = Callable[[Memory, CallPlan], None]
 
 
 def emit_prefetch(memory: Memory, plan: CallPlan) -> None:
+    """For reading, into all caches."""
     for address in plan.addresses:
         if address is not None:
             pointer = memory.pointer(address, plan.loads)
