@@ -238,6 +238,16 @@ def test_code_that_the_device_refuses() -> None:
 
 
 @needs_device
+def test_a_device_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(device: Device, cores: int) -> None:
+        raise load_opencl().LogicError("clCreateContext failed: DEVICE_NOT_AVAILABLE")
+
+    monkeypatch.setattr(opencl, "_context", busy)
+    with pytest.raises(DeviceError, match=r"cannot be used[^$]*DEVICE_NOT_AVAILABLE"):
+        KernelProgram(find_device(), assemble(TWICE), ABI)
+
+
+@needs_device
 def test_a_launch_that_fails_names_its_arguments() -> None:
     """There is no memory for the workspace; the process goes on."""
     device = _separate(find_device())
@@ -360,6 +370,7 @@ def test_export(own_cache: Path, tmp_path: Path) -> None:
     words = (folder / "ABI.md").read_text()
     assert "| 0 | src | in | f32 | (1, 8, 6, 6) | (288, 1, 48, 8) |" in words
     assert "| 1 | weights_packed | in | f32 | (2304,) | (1,) |" in words
+    assert "pointers to global memory: src, weights_packed, bias, dst." in words
     assert "| `conv_fwd_b_0` | " in words and "| `conv_fwd_b_pack_weights_0` | " in words
 
 

@@ -47,17 +47,25 @@ class Device:
     workgroup: int
     shared: int
     shares_memory: bool
-    handle: Any = field(repr=False, compare=False)
+    handle: Any = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.platform})"
 
     def context(self, threads: int) -> tuple[Any, Any]:
         """A context on so many of a processor's cores, and the device in it; on all cores where
-        the device cannot be divided."""
+        the device cannot be divided. Raises `DeviceError`."""
         check_process()
-        with _contexts:
-            return _context(self, min(threads, self.cores) if self.kind == "cpu" else self.cores)
+        cores = min(threads, self.cores) if self.kind == "cpu" else self.cores
+        try:
+            with _contexts:
+                return _context(self, cores)
+        except load_opencl().Error as error:
+            raise DeviceError(
+                f"{self} cannot be used",
+                why=str(error),
+                cure="choose another device with the setting TILEWRIGHT_OPENCL_DEVICE",
+            ) from error
 
 
 @cache

@@ -66,10 +66,12 @@ class SpirvTarget:
 
     def calling(self, abi: Abi) -> str:
         """The kernels of the module in their order, with their sizes."""
+        arguments = [each.name for each in abi.parameters]
+        arguments += [f"a workspace of {size} bytes" for size in abi.workspaces]
         lines = [
             f"`{abi.entry}.spv` is a module for OpenCL (clCreateProgramWithIL). Each of its "
-            "kernels takes all of these pointers, to global memory, in this order. Enqueue them in "
-            "turn, each when the one before is done:",
+            f"kernels takes pointers to global memory: {', '.join(arguments)}. Enqueue them in "
+            "turn, each when the one before is done; the local memory is in the module:",
             "",
             "| kernel | global size | local size | bytes of local memory |",
             "| --- | --- | --- | --- |",

@@ -75,7 +75,9 @@ class X86Target:
         return {f"{abi.entry}.o": binary, f"{abi.entry}.h": text.encode()}
 
     def calling(self, abi: Abi) -> str:
-        return f"`{abi.entry}.h` declares the function: it takes an array of these pointers."
+        """Where the function is declared."""
+        names = ", ".join(each.name for each in abi.parameters)
+        return f"`{abi.entry}.h` declares the function: it takes an array of pointers to {names}."
 
 
 def x86_variants() -> tuple[str, ...]:
