@@ -371,9 +371,9 @@ def test_race_between_workgroups() -> None:
         y[g * 4 + t] = g
         barrier()
     """
-    assert found("out y: s64[20]", body) == [(KINDS.RACE, "y[g * 4 + t] = g", 12)]
+    assert found("out y: s64[20]", body) == [(KINDS.RACE, "y[g * 4 + t] = g", 24)]
     text = fault("out y: s64[20]", body)
-    assert "iteration g=0 writes the element at offset 4 and iteration g=1 writes it" in text
+    assert "iteration g=1 writes the element at offset 4 and iteration g=0 writes it" in text
     assert "the iterations of the grid loop over 'g' run in any order" in text
 
 

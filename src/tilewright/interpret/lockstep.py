@@ -4,7 +4,8 @@ Lanes do the first statement together, then the second, and so on: that gives wh
 gives when no iteration accesses an element that another iteration stores to. Whether that is so is
 found out before the loop runs, by computing every offset that its stores and loads may touch. For a
 loop over workgroups, the loops over work-items inside are loops like any other: what a workgroup
-touches is what all of its work-items touch.
+touches is what all of its work-items touch. Workgroups run in lockstep whatever is found; but where
+they are independent, nobody has to watch them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
-from tilewright.interpret.races import CONCURRENT
+from tilewright.interpret.races import CONCURRENT, WORKGROUPS
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Load, Var, unary
@@ -239,7 +240,8 @@ class Lockstep:
         nest = self.nest(loop)
         # Iterations of a serial loop come one after the other: so do their calls.
         in_order = nest.ordered and loop.kind not in CONCURRENT
-        if not nest.known or in_order or extent < 2:
+        possible = nest.known or loop.kind in WORKGROUPS
+        if not possible or in_order or extent < 2:
             return 1
         points = frame.lanes * nest.points
         own = sum(buffer.layout.extent * copies for buffer, copies in nest.private.items())
@@ -252,6 +254,8 @@ class Lockstep:
         Only for a loop of which `chunk` said that it may run several at once.
         """
         nest = self.nest(loop)
+        if not nest.known:
+            return False
         values = [frame.values.get(var) for var in nest.outer]
         names = tuple(map(_name, values))
         key = (id(loop), start, stop, frame.lanes, *names)

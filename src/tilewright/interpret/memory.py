@@ -78,14 +78,16 @@ class Storage:
         return result
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
-        """Notes an access for each of ``runs`` that shares this memory; reports races."""
+        """Notes an access for each of ``runs`` that shares this memory; reports races, once."""
+        raced = False
         for depth in range(self.depth, len(runs)):
             run = runs[depth]
             if self.buffer in run.stored:
                 log = self.logs.get(depth)
                 if log is None:
                     log = self.logs[depth] = AccessLog(len(self.data))
-                log.note(verb, run, self.buffer.name, where, findings)
+                named = (run, self.buffer.name)
+                raced = log.note(verb, named, where, None if raced else findings) or raced
 
     def expect(self, offsets: Any) -> None:
         """A copy to ``offsets`` (distinct) is under way."""

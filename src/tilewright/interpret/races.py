@@ -20,8 +20,10 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
-# Loops whose iterations are watched, unless it is known that they are independent.
-CONCURRENT = frozenset({LoopKind.PARALLEL, LoopKind.GRID, LoopKind.CLUSTER})
+# Loops over workgroups, and all whose iterations are watched, unless they are known to be
+# independent.
+WORKGROUPS = frozenset({LoopKind.GRID, LoopKind.CLUSTER})
+CONCURRENT = WORKGROUPS | {LoopKind.PARALLEL}
 
 # Which other accesses an access must be ordered with; writes, with each other too.
 _RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
@@ -211,56 +213,65 @@ class AccessLog:
     def note(
         self,
         verb: str,
-        run: Run,
-        name: str,
+        place: tuple[Run, str],
         where: tuple[Any, Any, Site],
-        findings: Findings,
-    ) -> None:
-        """Notes that ``where`` (offsets, mask, site) is accessed; reports races."""
+        findings: Findings | None,
+    ) -> bool:
+        """Notes that ``where`` (offsets, mask, site) is accessed; reports a race, and says so.
+
+        ``place``: the run, and the name of the buffer.
+        """
         offsets, mask, site = where
-        now = accesses(run, offsets, mask, site.frame)
-        for rival in _RIVALS[verb]:
-            record = self._records.get(rival)
-            if record is not None:
-                _report(record, rival, verb, (run, name), now, site, findings)
+        now = accesses(place[0], offsets, mask, site.frame)
+        raced = [
+            (rival, bad)
+            for rival in _RIVALS[verb]
+            if rival in self._records
+            if (bad := self._records[rival].others(now)) is not None
+        ]
         record = self._records.get(verb)
         if record is None:
             record = self._records[verb] = _Record(self._extent)
         record.note(now)
         if verb == "write":
             # With this write noted, two lanes of the very statement are found too.
-            _report(record, verb, verb, (run, name), now, site, findings)
+            bad = record.others(now)
+            raced += [] if bad is None else [(verb, bad)]
+        if not raced:
+            return False
+        if findings is not None:
+            rival, bad = raced[0]
+            count = int(np.count_nonzero(np.any([bad for _, bad in raced], axis=0)))
+            findings.report(
+                FaultKind.RACE,
+                site.stmt,
+                count,
+                lambda: _race(self._records[rival], (rival, verb), place, now, bad, site),
+            )
+        return True
 
 
-def _report(
+def _race(
     record: _Record,
-    rival: str,
-    verb: str,
+    verbs: tuple[str, str],
     place: tuple[Run, str],
     now: Accesses,
+    bad: Any,
     site: Site,
-    findings: Findings,
-) -> None:
-    bad = record.others(now)
-    if bad is None:
-        return
+) -> InterpreterFault:
     run, name = place
-
-    def race() -> InterpreterFault:
-        first, lane = now.where(bad)
-        offset, stamp = int(now.offsets[first]), int(now.stamps[first])
-        base = int(at_lane(np.asarray(now.base), (first,)))
-        other = int(record.least[offset])
-        if other == stamp:
-            other = int(record.greatest[offset])
-        why, cure = run.advice(name)
-        return fault(
-            f"data race on {name!r}: {run.runner(other - base)} {_VERBS[rival]} the element at "
-            f"offset {offset} and {run.runner(stamp - base)} {_VERBS[verb]} it",
-            site,
-            lane,
-            why=why,
-            cure=cure,
-        )
-
-    findings.report(FaultKind.RACE, site.stmt, int(np.count_nonzero(bad)), race)
+    first, lane = now.where(bad)
+    offset, stamp = int(now.offsets[first]), int(now.stamps[first])
+    base = int(at_lane(np.asarray(now.base), (first,)))
+    other = int(record.least[offset])
+    if other == stamp:
+        other = int(record.greatest[offset])
+    why, cure = run.advice(name)
+    return fault(
+        f"data race on {name!r}: {run.runner(other - base)} {_VERBS[verbs[0]]} the element at "
+        f"offset {offset} and {run.runner(stamp - base)} {_VERBS[verbs[1]]} it",
+        site,
+        lane,
+        why=why,
+        cure=cure,
+    )

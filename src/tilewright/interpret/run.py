@@ -2,7 +2,7 @@
 
 What runs is the meaning of the IR, not a simulation of a machine: loops of all kinds run in order.
 Loops whose iterations are independent run as lanes in lockstep, which is fast and gives the same.
-The work-items of a workgroup always do, and are watched for races: where there is none, any other
+Workgroups and their work-items always do, and are watched for races: where there is none, any other
 order between two barriers gives the same.
 """
 
@@ -29,7 +29,7 @@ from tilewright.interpret.lanes import Frame, Site
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory, Storage
 from tilewright.interpret.profile import Profile
-from tilewright.interpret.races import CONCURRENT, ParallelRun, TeamRun
+from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, TeamRun
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import headline
@@ -181,7 +181,9 @@ class _Interpreter:
     def _in_chunks(self, stmt: For, frame: Frame, count: int, size: int) -> None:
         for start in range(0, count, size):
             stop = min(start + size, count)
-            if stop - start > 1 and self._lockstep.safe(stmt, frame, start, stop):
+            # Workgroups have no order to keep: if they depend on each other, that is a race.
+            unordered = stmt.kind in WORKGROUPS
+            if stop - start > 1 and (unordered or self._lockstep.safe(stmt, frame, start, stop)):
                 self._lanes(stmt, frame, start, stop)
             else:
                 self._serial(stmt, frame, start, stop)

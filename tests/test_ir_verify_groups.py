@@ -1,0 +1,184 @@
+"""What well-formed means for kernels of workgroups: loops, shared memory, calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.errors import VerificationError
+from tilewright.ir import parse_kernel, verify
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.stmt import LoopKind
+from tilewright.ir.verify_groups import THREADS, may_nest
+
+
+def check(body: str) -> None:
+    lines = body.strip("\n").splitlines()
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    text = "\n".join("  " + line[margin:] for line in lines)
+    verify(parse_kernel(f"kernel k(in x: s64[64], inout y: s64[64]):\n{text}\n"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+    grid for g in 4:
+      cluster for c in 2:
+        base = g * 2 + c
+        alloc s: s64[8] workgroup
+        workgroup for w in 2:
+          subgroup for b in 2:
+            lane for l in 2:
+              alloc r: s64[1] private
+              vector for v in 4:
+                s[v] = base
+              barrier()
+              subgroup_barrier()
+              copy_async(&s[l], &x[l])
+              atomic_add(&y[l], 3)
+    """,
+        # One work-item may have a barrier, and private memory is its own.
+        """
+    alloc r: s64[1] private
+    grid for g in 4:
+      barrier()
+      r[0] = 1
+    """,
+        # What a kernel is before its copies are distributed.
+        """
+    grid for g in 4:
+      alloc s: s64[8] workgroup
+      for i in 8:
+        s[i] = x[i]
+      workgroup for w in 8:
+        y[w] = s[w]
+    """,
+    ],
+)
+def test_well_formed(body: str) -> None:
+    check(body)
+
+
+FAULTS = {
+    "shared memory of one work-item": (
+        """
+    workgroup for w in 4:
+      alloc s: s64[8] workgroup
+      s[w] = 1
+    """,
+        "s is in workgroup memory, but each work-item would have its own",
+        "`alloc s: s64[8] workgroup` in `workgroup for w in 4:` in kernel k",
+    ),
+    "private memory of all work-items": (
+        """
+    alloc r: s64[8] private
+    workgroup for w in 4:
+      r[w] = 1
+    """,
+        "work-items use r, which is private but allocated for all of them",
+        "`r[w] = 1` in `workgroup for w in 4:` in kernel k",
+    ),
+    "no perfect nest": (
+        """
+    workgroup for a in 4:
+      y[a] = 1
+      workgroup for b in 4:
+        y[b] = 1
+    """,
+        "the workgroup loop over b is part of what work-items run",
+        "`workgroup for b in 4:` in `workgroup for a in 4:` in kernel k",
+    ),
+    "thread loop in a serial loop of work-items": (
+        """
+    subgroup for a in 4:
+      for i in 2:
+        lane for b in 4:
+          y[b] = 1
+    """,
+        "the lane loop over b is part of what work-items run",
+        "`lane for b in 4:` in `for i in 2:` in `subgroup for a in 4:` in kernel k",
+    ),
+    "subgroup in lane": (
+        """
+    lane for a in 4:
+      subgroup for b in 4:
+        y[b] = 1
+    """,
+        "a subgroup loop cannot run inside a loop that is lane",
+        "`subgroup for b in 4:` in `lane for a in 4:` in kernel k",
+    ),
+    "grid in workgroup": (
+        """
+    workgroup for a in 4:
+      grid for b in 4:
+        y[b] = 1
+    """,
+        "a grid loop cannot run inside a loop that is workgroup",
+        "`grid for b in 4:` in `workgroup for a in 4:` in kernel k",
+    ),
+    "grid in cluster": (
+        """
+    cluster for a in 4:
+      grid for b in 4:
+        y[b] = 1
+    """,
+        "a grid loop cannot run inside a loop that is cluster",
+        "`grid for b in 4:` in `cluster for a in 4:` in kernel k",
+    ),
+    "unknown number of work-items": (
+        """
+    grid for g in 4:
+      lane for a in g:
+        y[a] = 1
+    """,
+        "a lane loop's extent is `g`",
+        "`lane for a in g:` in `grid for g in 4:` in kernel k",
+    ),
+    "barrier of a workgroup as a whole": (
+        """
+    grid for g in 4:
+      workgroup for a in 4:
+        y[a] = 1
+      barrier()
+    """,
+        "barrier stands outside of the loops over work-items",
+        "`barrier()` in `grid for g in 4:` in kernel k",
+    ),
+    "copy of another type": (
+        """
+    alloc s: f32[4]
+    copy_async(&s[0], &x[0])
+    """,
+        "copy_async takes a destination of f32 and a source of s64",
+        "`copy_async(&s[0], &x[0])` in kernel k",
+    ),
+    "update by another type": (
+        """
+    atomic_add(&y[0], 1.0)
+    """,
+        "atomic_add takes a place of s64 and a value of f32",
+        "`atomic_add(&y[0], 1.0)` in kernel k",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults(fault: str) -> None:
+    body, what, where = FAULTS[fault]
+    with pytest.raises(VerificationError) as caught:
+        check(body)
+    assert (caught.value.what, caught.value.where) == (what, where)
+    assert caught.value.cure
+
+
+def test_loops_over_work_items_nest_in_order() -> None:
+    for outer_rank, outer in enumerate(THREADS):
+        for inner_rank, inner in enumerate(THREADS):
+            assert may_nest(inner, outer) == (inner_rank >= outer_rank)
+        assert may_nest(LoopKind.VECTOR, outer) and not may_nest(outer, LoopKind.VECTOR)
+        assert may_nest(outer, LoopKind.GRID) and may_nest(outer, LoopKind.CLUSTER)
+
+
+def test_which_calls_keep_their_order() -> None:
+    unordered = {name for name, function in FUNCTIONS.items() if not function.ordered}
+    assert unordered == {"prefetch", "copy_async", "atomic_add"}
