@@ -168,3 +168,18 @@ workgroup for t in 32:
     found = lines(body)
     assert found["load y"].efficiency == 1.0
     assert found["store s"].degree == 32.0 and found["update s"].degree == 32.0
+
+
+def test_vectors_of_copies_are_wide_accesses() -> None:
+    body = """grid for g in 2:
+  alloc s: f32[128] workgroup
+  workgroup for t in 32:
+    vector for v in 4:
+      copy_async(&s[t * 4 + v], &y[g * 128 + t * 4 + v])
+    commit_copies()
+    wait_copies(0)
+    barrier()
+    y[g * 128 + t] = s[127 - t]"""
+    found = lines(body)
+    assert (found["load y"].accesses, found["load y"].efficiency) == (2, 1.0)
+    assert (found["store s"].accesses, found["store s"].degree) == (8, 1.0)

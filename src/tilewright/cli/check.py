@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -64,8 +64,8 @@ def check_command(
         counts[status] += 1
         arguments = repeat(knobs, case)
         print(f"{status.value} {arguments}", flush=True)
-        for report in reports:
-            print("\n".join(_lines(report)), end="\n" if _lines(report) else "", flush=True)
+        for line in (line for report in reports for line in _lines(report)):
+            print(line, flush=True)
         stages = [report.as_json() for report in reports]
         found.append({"case": arguments, "status": status.value, "stages": stages})
     print(summary(counts))
@@ -80,8 +80,6 @@ def _checked(
 ) -> Iterator[tuple[Case, Status, list[StageReport]]]:
     """The reports on each case; a case alone that cannot be asked for is bad input."""
     machine = find_target(knobs.target).machine
-    if knobs.threads is not None:
-        machine = machine.with_cores(knobs.threads)
     config = None if knobs.config is None else parse_config(knobs.config)
     for case in cases:
         try:
@@ -99,7 +97,7 @@ def _checked(
 
 def _lines(report: StageReport) -> list[str]:
     """What to print of one stage."""
-    lines: list[Any] = []
+    lines: list[str] = []
     for issue in report.issues:
         times = f" ({issue.count} accesses)" if issue.count > 1 else ""
         place = f", line {issue.line}" if issue.line else ""
