@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from test_cli import Command
-from test_cli import tilewright as tilewright  # the fixture
+from commands import Command
 from tilewright.errors import ProblemError
 from tilewright.ir import parse_kernel, verify
 from tilewright.machines import spirv

@@ -33,7 +33,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import sequence, views_of
+from tilewright.schedule.place import views_of
 from tilewright.schedule.spread import spread
 from tilewright.schedule.unit import drop_unit_dims
 
@@ -205,8 +205,8 @@ def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
             pieces *= int(stmt.extent.value)
             stmt = stmt.body
         # One at a time: loops of the parts beside it may have the same names.
-        parts += sequence(_longest(replace(kernel, body=part), names, change).body)
-    if len(parts) == len(top) and all(a is b for a, b in zip(parts, top, strict=True)):
+        parts.append(_longest(replace(kernel, body=part), names, change).body)
+    if all(a is b for a, b in zip(parts, top, strict=True)):
         return kernel
     return replace(kernel, body=block(*parts))
 
