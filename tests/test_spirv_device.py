@@ -248,6 +248,14 @@ def test_a_device_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_device
+def test_a_part_that_does_not_take_the_code_of_the_whole() -> None:
+    program = KernelProgram(find_device(), assemble(TWICE), ABI)
+    program._native = b"nothing"
+    program._built.clear()
+    assert _twice(program, 1)
+
+
+@needs_device
 def test_a_launch_that_fails_names_its_arguments() -> None:
     """There is no memory for the workspace; the process goes on."""
     device = _separate(find_device())
