@@ -9,6 +9,9 @@ from typing import Any
 
 from tilewright.errors import ScheduleError
 
+# A number of which 0 stands for none, unlike a size.
+Count = int
+
 
 @dataclass(frozen=True)
 class ContractionConfig:
@@ -63,6 +66,8 @@ class WorkgroupConfig:
     - ``vector``: elements that a work-item copies at a time
     - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
+    - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
+    - ``persistent``: workgroups that take all tiles, several each (0: one for each tile)
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
       (0 for those that it leaves out)
     """
@@ -78,6 +83,8 @@ class WorkgroupConfig:
     vector: int = 1
     stages: int = 1
     fill: str = "copy"
+    raster: int = 1
+    persistent: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,6 +112,10 @@ CONFIGS: dict[str, type[Config]] = {
     "WorkgroupConfig": WorkgroupConfig,
     "StreamingConfig": StreamingConfig,
 }
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _is_size(value: Any) -> bool:
@@ -137,6 +148,7 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a name in quotes", lambda value: isinstance(value, str)),
     "bool": ("True or False", lambda value: isinstance(value, bool)),
     "int": ("a whole number, 1 or more", _is_size),
+    "Count": ("a whole number, 0 or more", _is_count),
     "Mapping[str, int]": ("a dict of dims with sizes, which are 1 or more", _is_sizes),
     "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
     "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),

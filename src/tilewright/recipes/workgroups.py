@@ -10,6 +10,7 @@ naive
 -> shared (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
 -> tensorized, lowered
+-> ordered (in which order workgroups take the tiles, and how many there are)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, View
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
@@ -45,6 +46,7 @@ from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pad import pad
 from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
+from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.share import share
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.storage import BlockList
@@ -71,6 +73,7 @@ def schedule(
         instruction = machine.instruction(config.instruction)
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
     result.stage("lowered", _lowered(result.kernel, machine, config))
+    result.stage("ordered", _ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
@@ -337,3 +340,25 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kerne
     if root != RESULT:
         kernel = tiled_root(kernel, RESULT, StreamingConfig(vector=vector))
     return lower_rest(kernel)
+
+
+def _ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """The grid in bands of rows, and on persistent workgroups."""
+    loops = _grid_loops(kernel)
+    if config.raster > 1 and len(loops) > 1:
+        kernel = rasterize(kernel, loops[-2], loops[-1], config.raster)
+        loops = _grid_loops(kernel)
+    return persist(kernel, loops, config.persistent) if config.persistent and loops else kernel
+
+
+def _grid_loops(kernel: Kernel) -> list[str]:
+    """The names of the first nest of grid loops, outermost first."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.GRID:
+            names: list[str] = []
+            inner: Stmt = stmt
+            while isinstance(inner, For) and inner.kind is LoopKind.GRID:
+                names.append(inner.var.name)
+                inner = inner.body
+            return names
+    return []

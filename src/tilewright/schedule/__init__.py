@@ -6,7 +6,8 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
-bounds and tests instead of masks), `kinds` and `spread` (how loops run), `widen` and `slices`
+bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
+order), `widen` and `slices`
 (partial results), `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and
 `digits` hold what several of them need; `trace` has the `Schedule`, which records them.
 """
@@ -25,6 +26,7 @@ from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
+from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
@@ -57,9 +59,11 @@ __all__ = [
     "pad",
     "parallelize",
     "partition",
+    "persist",
     "pipeline",
     "promote",
     "promote_result",
+    "rasterize",
     "reorder",
     "set_kind",
     "share",

@@ -38,7 +38,7 @@ class X86Target:
 
     @property
     def identity(self) -> str:
-        return f"x86 {self.cpu} {self.features} {self.machine.caches}"
+        return f"x86 {self.cpu} {self.features} {self.machine.caches} {self.machine.cores}"
 
     @property
     def runs_here(self) -> bool:

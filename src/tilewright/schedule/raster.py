@@ -1,0 +1,144 @@
+"""In which order, and by how many workgroups, the tiles of a grid are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.expr import Const, Expr, const, minimum, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.visit import block
+from tilewright.schedule.merge import merged_loop
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    sequence,
+)
+from tilewright.schedule.transform import transform
+
+_ITEMS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
+
+
+@transform
+def rasterize(kernel: Kernel, outer: str, inner: str, rows: int) -> Kernel:
+    """Takes the tiles of two grid loops in bands of ``rows``, column by column in each.
+
+        grid for m_o in 8:
+          grid for n_o in 4: ...
+    ->  rasterize("m_o", "n_o", 2)
+        grid for tile in 32:
+          let m_o = tile // 8 * 2 + tile % 2
+          let n_o = tile % 8 // 2
+          ...
+
+    Workgroups that run at the same time then work on a block of tiles that is about square, and
+    find what they read in the cache that they share. The last band may have fewer rows.
+    """
+    loops_named(kernel, outer, "rasterize")
+    name = fresh("tile", bound_names(kernel.body))
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == outer and stmt.kind is LoopKind.GRID:
+            return _in_bands(stmt, inner, rows, name)
+        return None
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
+    inner = outer.body
+    if not isinstance(inner, For) or inner.var.name != name_inner or inner.kind is not outer.kind:
+        raise ScheduleError(
+            f"rasterize: '{name_inner}' is no grid loop directly inside '{outer.var.name}'",
+            where=headline(outer),
+            cure="name two grid loops that follow on one another",
+        )
+    if not (isinstance(outer.extent, Const) and isinstance(inner.extent, Const)) or rows < 1:
+        raise ScheduleError(
+            f"rasterize: bands of {rows} of {outer.extent!r} rows",
+            where=headline(outer),
+            cure="choose 1 or more, of loops of constant extent",
+        )
+    height, width = int(outer.extent.value), int(inner.extent.value)
+    tile = var(name)
+    first = tile // (rows * width) * rows
+    in_band = tile % (rows * width)
+    here: Expr = const(rows) if height % rows == 0 else minimum(rows, height - first)
+    lets = (Let(outer.var, first + in_band % here), Let(inner.var, in_band // here))
+    body = block(*lets, *sequence(inner.body))
+    return replace(outer, var=tile, extent=const(height * width), body=body)
+
+
+@transform
+def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
+    """Runs the iterations of grid loops on so many workgroups, which take several each.
+
+        grid for m_o in 100:
+          alloc a_packed: f32[64] workgroup
+          workgroup for t in 32: ...
+    ->  persist(["m_o"], 16)
+        grid for group in 16:
+          alloc a_packed: f32[64] workgroup
+          workgroup for t in 32:
+            for turn in 7:
+              if turn*16 + group < 100:
+                let m_o = turn*16 + group
+                ...
+
+    What a workgroup sets up once serves all its iterations. Where its work-items share memory, each
+    iteration ends with a barrier, as `share` makes it.
+    """
+    loops_named(kernel, loops[0], "persist")
+    if workgroups < 1:
+        raise ScheduleError(
+            f"persist: {workgroups} workgroups",
+            where=f"kernel {kernel.name}",
+            cure="choose 1 or more: as many as the device runs at once",
+        )
+    taken = bound_names(kernel.body)
+    names = tuple(fresh(name, taken) for name in ("tile", "group", "turn"))
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == loops[0] and stmt.kind is LoopKind.GRID:
+            return _persistent(merged_loop(stmt, loops, names[0]), workgroups, names[1:])
+        return None
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _persistent(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
+    if not isinstance(loop.extent, Const):
+        raise ScheduleError(
+            "persist: how many iterations there are is not constant",
+            where=headline(loop),
+            cure="choose grid loops of constant extent",
+        )
+    total = int(loop.extent.value)
+    workgroups = min(workgroups, max(1, total))
+    group, turn = (var(name) for name in names)
+    number = turn * workgroups + group
+    *before, last = sequence(loop.body)
+    declared = [stmt for stmt in before if isinstance(stmt, Allocate)]
+    lets = [stmt for stmt in before if isinstance(stmt, Let)]
+    if len(declared) + len(lets) != len(before):
+        raise ScheduleError(
+            "persist: a workgroup does more than declare before its work-items start",
+            where=headline(loop),
+            cure="choose a grid whose workgroups are one nest of work-items",
+        )
+    items: list[For] = []
+    while isinstance(last, For) and last.kind in _ITEMS:
+        items.append(last)
+        last = last.body
+    body = block(Let(loop.var, number), *lets, *sequence(last))
+    if total % workgroups:
+        body = If(number < total, body)
+    inner: Stmt = For(turn, const(-(-total // workgroups)), body)
+    for each in reversed(items):
+        inner = replace(each, body=inner)
+    return For(group, const(workgroups), block(*declared, inner), LoopKind.GRID)
