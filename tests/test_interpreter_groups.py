@@ -289,6 +289,34 @@ def test_split_barriers() -> None:
     assert found(params, ahead) == []
 
 
+def test_split_barriers_of_workgroups_that_are_at_different_ones() -> None:
+    body = """
+    grid for g in 4:
+      alloc s: s64[8] workgroup
+      workgroup for t in 8:
+        s[t] = t
+        for k in g + 1:
+          barrier_arrive()
+          y[g, t] = 0
+          barrier_wait()
+          alloc r: s64[1] private
+          r[0] = s[7 - t]
+          barrier_arrive()
+          barrier_wait()
+          s[t] = r[0]
+        barrier()
+        y[g, t] = s[t]
+    """
+    params = "out y: s64[4, 8]"
+    got = run(params, body)["y"].reshape(4, 8)
+    np.testing.assert_array_equal(got, [list(range(8))[::-1], list(range(8))] * 2)
+    # What is read behind the arrival may be read after another's wait.
+    read, arrive = "          r[0] = s[7 - t]\n", "          barrier_arrive()\n"
+    assert found(params, body.replace(read + arrive, arrive + read)) == [
+        (KINDS.RACE, "s[t] = r[0]", 80)
+    ]
+
+
 # Races.
 
 

@@ -70,9 +70,9 @@ class Profile:
     def note(self, verb: str, buffer: Buffer, where: tuple[Any, Any, Site]) -> None:
         """Accesses at offsets, within the buffer, by the lanes for which the mask holds."""
         offsets, mask, site = where
-        launch = self.launches[-1]
+        launch = self.launches[-1] if self.launches else None
         banked = buffer.space is Space.WORKGROUP and self.hierarchy.banks > 0
-        if not launch.threads or not (banked or buffer.space is Space.GLOBAL):
+        if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return
         key = (id(site.stmt), buffer, verb)
         line = self._lines.get(key)

@@ -47,6 +47,7 @@ from tilewright.ir.stmt import (
     Store,
 )
 from tilewright.ir.verify_groups import THREADS
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy
 
 
@@ -104,7 +105,10 @@ class _Interpreter:
 
     def run(self, body: Stmt) -> None:
         """Runs a kernel's body. What stands outside of loops over workgroups runs once, alone."""
-        self._launch(Launch((), (), 1), body, Frame({}))
+        if any(isinstance(stmt, Call) for stmt in walk_stmts(body)):
+            self._launch(Launch((), (), 1), body, Frame({}))
+        else:
+            self.execute(body, Frame({}))
 
     def execute(self, stmt: Stmt, frame: Frame) -> None:
         """Runs ``stmt`` in all lanes of ``frame``. A let adds to the frame's variables."""
