@@ -323,7 +323,7 @@ class Lockstep:
 def _name(value: Any) -> Any:
     """What tells a value from another for as long as both are held: views of one array, made for
     frames of more axes, are the same."""
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         return (value.__array_interface__["data"][0], value.shape, value.strides)
     return value
 

@@ -21,9 +21,9 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
 # Loops over workgroups, and all whose iterations are watched, unless they are known to be
-# independent.
-WORKGROUPS = frozenset({LoopKind.GRID, LoopKind.CLUSTER})
-CONCURRENT = WORKGROUPS | {LoopKind.PARALLEL}
+# independent. Tuples: the hash of an enum's member costs more than comparing it with three.
+WORKGROUPS = (LoopKind.GRID, LoopKind.CLUSTER)
+CONCURRENT = (*WORKGROUPS, LoopKind.PARALLEL)
 
 # Which other accesses an access must be ordered with; writes, with each other too.
 _RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
