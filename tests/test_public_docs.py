@@ -12,6 +12,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from typer.testing import CliRunner
 import tilewright as tw
 from tilewright.cli.app import app
 from tilewright.ir import Kernel, parse_kernel, to_text
-from tilewright.machines import x86
+from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tilewright"
@@ -187,8 +189,14 @@ def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     op = tw.convolution(
         "mb1ic16ih14oc32kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
     ).resolved()
-    _, schedule = choose.choose(op, op.kernel(), x86.machine("avx512", cores=2))
-    return schedule.stages, schedule.packs
+    kernel = op.kernel()
+    _, schedule = choose.choose(op, kernel, x86.machine("avx512", cores=2))
+    gpu = spirv.machine("gpu")
+    config, _ = choose.choose(op, kernel, gpu)
+    assert isinstance(config, WorkgroupConfig)
+    ahead = choose.schedule(op, kernel, gpu, replace(config, stages=2))
+    groups = {f"workgroups {name}": stage for name, stage in ahead.stages.items()}
+    return {**schedule.stages, **groups}, schedule.packs
 
 
 def _made(what: str, name: str) -> str:
