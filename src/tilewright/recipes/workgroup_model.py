@@ -37,6 +37,8 @@ def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     kernel = combined(drop_unit_dims(kernel))
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     sizes, parts = extents(main), roles(main)
+    if not parts.kept:
+        return None
     lanes = _lanes(parts, sizes, strides(out, out.out))
     vector = machine.lanes(main.out.buffer.dtype)
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
@@ -136,8 +138,8 @@ def _step(
     if not parts.k:
         return {}
     dim = max(parts.k, key=lambda d: sizes[d])
-    bytes_per_step = sum(group.values()) * main.out.buffer.dtype.bytes
-    room = max(1, hierarchy.shared // max(1, 2 * bytes_per_step))
+    elements = sum(math.prod(group.get(d, 1) for d in _dims(main, position)) for position in (0, 1))
+    room = max(1, hierarchy.shared // (2 * elements * main.out.buffer.dtype.bytes))
     most = min(_STEP, 1 << (room.bit_length() - 1))
     return {dim: min(most, sizes[dim])}
 

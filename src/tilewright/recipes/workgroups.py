@@ -22,7 +22,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt, View
+from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
@@ -69,6 +69,7 @@ def schedule(
     if config.stages > 1 and _has_loop(result.kernel, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
+    _check_shared(result.kernel, machine, config)
     if config.instruction:
         instruction = machine.instruction(config.instruction)
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
@@ -126,12 +127,14 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("step", tuple(config.step), parts.k),
         ("reduce_order", config.reduce_order, parts.k),
         ("slices", tuple(dim for dim, _ in config.slices), parts.k),
+        ("padding", tuple(config.padding), tuple(o.var.name for o in main.operands[:2])),
     ):
+        noun = "operand" if what == "padding" else "dim"
         for name in names:
             if name not in allowed:
                 raise _refusal(
                     config,
-                    f"{what}={name!r} is no dim that this may name",
+                    f"{what}={name!r} is no {noun} that this may name",
                     f"the op's dims are {sizes}, of which {sorted(parts.k)} are reduced",
                     "choose one of " + ", ".join(allowed),
                 )
@@ -142,12 +145,13 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
             "there are copies, registers and asynchronous copies",
             "choose one of " + ", ".join(fill.value for fill in Fill),
         )
-    for dim, size in config.group.items():
-        if size % config.item.get(dim, 1):
+    for dim, part in config.item.items():
+        size = config.group.get(dim, 1)
+        if size % part:
             raise _refusal(
                 config,
                 f"a tile of {size} along {dim!r} is no whole number of work-items' tiles",
-                f"each work-item takes {config.item.get(dim, 1)}",
+                f"each work-item takes {part}",
                 "make the one a multiple of the other",
             )
     _check_machine(config, machine)
@@ -176,6 +180,22 @@ def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
             "a workgroup of one work-item",
             "it has nobody to share memory with",
             "make the group's tile a multiple of the item's, or use a ContractionConfig",
+        )
+
+
+def _check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:
+    """Refuses what a workgroup of the machine has no memory for."""
+    assert machine.hierarchy is not None
+    buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    shared = [b for b in buffers if b.space is Space.WORKGROUP]
+    needed = sum(buffer.bytes for buffer in shared)
+    if needed > machine.hierarchy.shared:
+        raise _refusal(
+            config,
+            f"a workgroup shares {needed} bytes",
+            f"{machine.name} has {machine.hierarchy.shared}, and "
+            + ", ".join(f"{b.name} takes {b.bytes}" for b in shared),
+            "make the group's tile, the steps or the number of stages smaller",
         )
 
 
@@ -247,7 +267,8 @@ def _mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """Tiles of C for workgroups, and in them for work-items: neighbours along the lanes."""
     parts = roles(find_compute(kernel, MAIN))
     group = {d: config.group.get(d, 1) for d in parts.kept}
-    item = {d: config.item.get(d, 1) for d in config.group}
+    # A dim that the workgroup's tile has once is gone in there.
+    item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
     rows = [d for d in config.order if d != config.lanes]
     levels = [(LoopKind.GRID, group), (LoopKind.WORKGROUP, item)]
     return distribute(

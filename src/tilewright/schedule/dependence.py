@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.facts.affine import Affine, affine
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, conjuncts
+from tilewright.ir.expr import Expr, Load, Var, conjuncts
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Let
-from tilewright.ir.visit import variables
-from tilewright.schedule.access import Access, accesses, buffers_allocated
+from tilewright.ir.visit import variables, walk
+from tilewright.schedule.access import Access, accesses, buffers_allocated, buffers_written
 from tilewright.schedule.digits import numbers
 from tilewright.schedule.place import Place
 
@@ -31,9 +34,9 @@ def conflict(loop: For, place: Place) -> Access | None:
     """An access through which two iterations may touch one element that one of them writes.
 
     None is a proof that there is none. What is proven: in some dim of each written buffer, or for a
-    number whose digits several dims are, the index is ``step * var + rest`` in every access, with
-    the same terms of variables from outside of the loop, and what varies inside stays within one
-    step.
+    number whose digits several dims are, or for a digit of one of these, the index is
+    ``step * var + rest`` in every access, with the same terms from outside of the loop, and what
+    varies inside stays within one step.
     """
     for found in shared_accesses(loop, place).values():
         if not _apart(loop, place, found):
@@ -72,34 +75,78 @@ def conflict_text(access: Access, var: Var) -> str:
 
 def _separated(loop: For, place: Place, found: list[Access], index: list[Affine]) -> bool:
     """Whether ``index``, one for each access, keeps the iterations apart."""
-    outside = place.names
-    step: int | None = None
-    fixed: Affine | None = None
-    least = greatest = 0
+    forms: list[Affine] = []
     for access, form in zip(found, index, strict=True):
         inner = _without_lets(access, form, place)
         if inner is None:
             return False
-        coefficient = inner.terms.get(loop.var, 0)
-        terms = {a: c for a, c in inner.terms.items() if a is not loop.var}
-        outer = {a: c for a, c in terms.items() if _names(a) <= outside}
-        varying = {a: c for a, c in terms.items() if a not in outer}
+        forms.append(inner)
+    facts = [_facts(access) for access in found]
+    return any(_steps(loop, place, part, facts) for part in _determined(forms, facts))
+
+
+def _facts(access: Access) -> Facts:
+    """What holds where the access touches its buffer."""
+    facts = access.place.facts
+    if isinstance(access.stmt, Compute):
+        facts = access.place.facts_with(access.stmt.dims)
+    for condition in conjuncts(access.view.mask):
+        facts = facts.assume(condition)
+    return facts
+
+
+def _determined(forms: list[Affine], facts: list[Facts]) -> Iterator[list[Affine]]:
+    """``forms``, and their digits: two of ``w * a + b`` are equal only if their ``b`` are, where
+    that has values of a range of ``w`` only."""
+    yield forms
+    weights = {abs(c) for form in forms for c in form.terms.values()}
+    for weight in sorted(weights - {1}):
+        lower = [
+            Affine({a: c for a, c in form.terms.items() if c % weight}, form.constant)
+            for form in forms
+        ]
+        values = _values(lower, facts)
+        if values is not None and len(values) <= weight:
+            yield lower
+
+
+def _values(forms: list[Affine], facts: list[Facts]) -> range | None:
+    """From the least to the greatest value that one of the forms has; None where there is none."""
+    least: list[int] = []
+    greatest: list[int] = []
+    for form, known in zip(forms, facts, strict=True):
+        low, high = known.bounds(form.to_expr())
+        if low is None or high is None:
+            return None
+        least.append(low)
+        greatest.append(high)
+    return range(min(least), max(greatest) + 1)
+
+
+def _steps(loop: For, place: Place, forms: list[Affine], facts: list[Facts]) -> bool:
+    """Whether all forms are one step of the loop times its variable, and vary less inside."""
+    outside = place.names
+    written = buffers_written(loop.body)
+    common: set[tuple[int, Affine]] = set()
+    inside: list[Affine] = []
+    for form in forms:
+        terms = {a: c for a, c in form.terms.items() if a is not loop.var}
         if any(loop.var in variables(a) for a in terms):
             return False
-        facts = access.place.facts
-        if isinstance(access.stmt, Compute):
-            facts = access.place.facts_with(access.stmt.dims)
-        for condition in conjuncts(access.view.mask):
-            facts = facts.assume(condition)
-        low, high = facts.bounds(Affine(varying, inner.constant).to_expr())
-        if low is None or high is None or coefficient == 0:
-            return False
-        if step is None or fixed is None:
-            step, fixed, least, greatest = coefficient, Affine(outer), low, high
-        elif step != coefficient or fixed != Affine(outer):
-            return False
-        least, greatest = min(least, low), max(greatest, high)
-    return step is not None and greatest - least < abs(step)
+        outer = {a: c for a, c in terms.items() if _is_fixed(a, outside, written)}
+        common.add((form.terms.get(loop.var, 0), Affine(outer)))
+        inside.append(Affine({a: c for a, c in terms.items() if a not in outer}, form.constant))
+    if len(common) != 1:
+        return False
+    ((step, _),) = common
+    values = _values(inside, facts)
+    return values is not None and len(values) <= abs(step)
+
+
+def _is_fixed(expr: Expr, outside: frozenset[str], written: set[Buffer]) -> bool:
+    """Whether ``expr`` is the same in all iterations of a loop that writes those buffers."""
+    loads = {part.buffer for part in walk(expr) if isinstance(part, Load)}
+    return _names(expr) <= outside and not loads & written
 
 
 def _without_lets(access: Access, form: Affine, place: Place) -> Affine | None:

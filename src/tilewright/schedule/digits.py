@@ -72,7 +72,7 @@ def _continues(digit: _Digit, number: Affine, weight: int) -> bool:
     It depends on its number modulo ``weight`` alone, so another number will do that differs by a
     multiple of it (simplification leaves such).
     """
-    if digit.modulus == 0 or digit.divisor * digit.modulus != weight:
+    if digit.modulus < 2 or digit.divisor * digit.modulus != weight:
         return False
     rest = digit.number - number
     return all(c % weight == 0 for c in (*rest.terms.values(), rest.constant))

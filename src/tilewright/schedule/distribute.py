@@ -40,10 +40,12 @@ def distribute(
     one (`linearize`) write apart can be seen before divisions are simplified, not afterwards.
     """
     for kind, sizes in levels:
+        before = serial_loops(kernel, root)
         inner = [name for name in order if name in sizes]
         kernel = fuse_tiles(kernel, root, sizes, inner, producers, Space.PRIVATE, storage)
         for loop in serial_loops(kernel, root):
-            kernel = with_kind(kernel, loop, kind, "distribute")
+            if loop not in before:
+                kernel = with_kind(kernel, loop, kind, "distribute")
     return kernel
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -11,7 +11,7 @@ from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import variables
-from tilewright.schedule.access import readdress
+from tilewright.schedule.access import Access, accesses, readdress
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, computes_named, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
@@ -48,7 +48,7 @@ def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
     }
     if not longer:
         return kernel
-    local = _local_buffers(kernel, found)
+    local = _local_buffers(kernel, found, longer)
     names = {
         s.name
         for s, _ in walk_placed(kernel.body, Place())
@@ -74,13 +74,40 @@ def _refusal(compute: Compute, what: str) -> ScheduleError:
     )
 
 
-def _local_buffers(kernel: Kernel, root: Compute) -> list[Buffer]:
-    """The buffers through which the root's producers hand their results on to it."""
-    for stmt, _ in walk_placed(kernel.body, Place()):
+def _local_buffers(kernel: Kernel, root: Compute, names: Collection[str]) -> list[Buffer]:
+    """The buffers through which the root's producers hand their results on to it, and which can
+    grow: all that touches them are computes that index them by the dims in the same places."""
+    for stmt, place in walk_placed(kernel.body, Place()):
         if isinstance(stmt, Block) and any(part is root for part in stmt.body):
             allocated = {s.buffer for s in stmt.body if isinstance(s, Allocate)}
-            return [o.view.buffer for o in root.operands if o.view.buffer in allocated]
+            read = dict.fromkeys(o.view.buffer for o in root.operands)
+            found = list(accesses(stmt, place))
+            return [b for b in read if b in allocated and _grows(b, found, names)]
     return []
+
+
+def _grows(buffer: Buffer, found: list[Access], names: Collection[str]) -> bool:
+    places = {_places(access, names) for access in found if access.view.buffer is buffer}
+    return len(places) == 1 and None not in places
+
+
+def _places(access: Access, names: Collection[str]) -> tuple[int, ...] | None:
+    """Which dim of the buffer each of the dims called ``names`` indexes, alone (-1: none); None
+    where some index is of another form."""
+    if not isinstance(access.stmt, Compute):
+        return None
+    places: list[int] = []
+    for name in names:
+        own = next((d.var for d in access.stmt.dims if d.var.name == name), None)
+        using = [i for i, e in enumerate(access.view.index) if name in _names(e)]
+        if using and (len(using) > 1 or own is None or access.view.index[using[0]] is not own):
+            return None
+        places.append(using[0] if using else -1)
+    return tuple(places)
+
+
+def _names(index: Expr) -> set[str]:
+    return {v.name for v in variables(index)}
 
 
 def _extended(
@@ -90,6 +117,8 @@ def _extended(
     old: Mapping[str, Dim],
     local: list[Buffer],
 ) -> Compute:
+    if compute.instruction is not None:
+        raise _refusal(compute, "an instruction has its dims")
     dims: list[Dim] = []
     inside: dict[Var, Expr] = {}
     for dim in compute.dims:
@@ -99,6 +128,8 @@ def _extended(
             continue
         if dim.extent is not old[dim.var.name].extent:
             raise _refusal(compute, f"its '{dim.var.name}' is not as long as the result's")
+        if not any(dim.var in variables(index) for index in compute.out.index):
+            raise _refusal(compute, f"'{dim.var.name}' is reduced: the surplus would count")
         dims.append(Dim(dim.var, const(extent)))
         inside[dim.var] = dim.var < dim.extent
     facts = place.facts_with(dims)

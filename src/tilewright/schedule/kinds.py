@@ -10,7 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
-from tilewright.ir.verify import may_nest
+from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.schedule.dependence import conflict, conflict_text
 from tilewright.schedule.place import Place, loops_named, rewrite_placed
@@ -18,6 +18,9 @@ from tilewright.schedule.transform import transform
 
 # Loops whose iterations run one after the other.
 _IN_ORDER = (LoopKind.SERIAL, LoopKind.UNROLLED)
+
+# Loops whose extent has to be known.
+_CONSTANT = (LoopKind.UNROLLED, LoopKind.VECTOR, *THREADS)
 
 
 @transform
@@ -29,7 +32,7 @@ def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
         parallel for oh in 56: ...
 
     Where iterations no longer run in order, no two of them may touch the same element if one writes
-    it. Unrolled and vector loops need a constant extent.
+    it. Unrolled loops, vector loops and those over work-items need a constant extent.
     """
     loops_named(kernel, loop, "set_kind")
     return with_kind(kernel, loop, kind, "set_kind")
@@ -114,11 +117,12 @@ def _check_nesting(loop: For, place: Place, kind: LoopKind, transform: str) -> N
 
 
 def _check(loop: For, place: Place, kind: LoopKind, transform: str) -> None:
-    if kind in (LoopKind.UNROLLED, LoopKind.VECTOR) and not isinstance(loop.extent, Const):
+    if kind in _CONSTANT and not isinstance(loop.extent, Const):
         raise ScheduleError(
             f"{transform}: the extent of '{loop.var.name}' is not constant",
             where=headline(loop),
-            why="how often it is repeated, or how long the vector is, has to be known",
+            why="how often it is repeated, or how many lanes or work-items there are, has to be "
+            "known",
             cure="partition the loop that it depends on first",
         )
     _check_nesting(loop, place, kind, transform)

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, Space, row_major
+from tilewright.ir.buffer import Buffer, row_major
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Stmt, View
@@ -33,10 +33,14 @@ def linearize(kernel: Kernel, dims: Sequence[str], name: str) -> Kernel:
     whatever the views do with them. Buffers that the kernel allocates, and that the dims index
     directly, become one dim there too.
     """
-    if len(dims) < 2:
-        raise _refusal("one dim is none to combine", kernel.name, "name two or more")
+    if len(dims) < 2 or len(set(dims)) < len(dims):
+        raise _refusal(
+            "one dim is none to combine", f"kernel {kernel.name}", "name two or more, each once"
+        )
     if name in bound_names(kernel.body) - set(dims):
-        raise _refusal(f"the name '{name}' is taken", kernel.name, "choose another name")
+        raise _refusal(
+            f"the name '{name}' is taken", f"kernel {kernel.name}", "choose another name"
+        )
     chosen = [
         stmt
         for stmt in walk_stmts(kernel.body)
@@ -44,7 +48,9 @@ def linearize(kernel: Kernel, dims: Sequence[str], name: str) -> Kernel:
     ]
     if not chosen:
         raise _refusal(
-            "no compute has the dims " + ", ".join(dims), kernel.name, "combine before tiling"
+            "no compute has the dims " + ", ".join(dims),
+            f"kernel {kernel.name}",
+            "combine before tiling",
         )
     sizes = _sizes(chosen, dims)
     for buffer in [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]:
@@ -66,6 +72,10 @@ def _sizes(computes: Sequence[Compute], dims: Sequence[str]) -> tuple[int, ...]:
     """The extents of the dims, constants that all computes share."""
     found: set[tuple[int, ...]] = set()
     for compute in computes:
+        if compute.instruction is not None:
+            raise _refusal(
+                "an instruction has the dims", headline(compute), "combine before tensorizing"
+            )
         extents = [dim_of(compute, name, "linearize").extent for name in dims]
         if not all(isinstance(extent, Const) for extent in extents):
             raise _refusal("an extent is not constant", headline(compute), "combine before tiling")
@@ -125,8 +135,7 @@ def _with_one_dim(
     kernel: Kernel, old: Buffer, where: tuple[int, ...], sizes: tuple[int, ...]
 ) -> Kernel:
     shape = _shortened(old.shape, where, prod(sizes))
-    space = old.space if old.space is not Space.CONSTANT else Space.GLOBAL
-    new = Buffer(old.name, old.dtype, shape, row_major(shape), space)
+    new = Buffer(old.name, old.dtype, shape, row_major(shape), old.space)
 
     def view(access: View) -> View:
         whole: Expr = const(0)

@@ -25,6 +25,12 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
 
     The order of the iterations stays. Only the outermost extent may vary.
     """
+    if not loops:
+        raise ScheduleError(
+            "merge_loops: no loop is named",
+            where=f"kernel {kernel.name}",
+            cure="name loops that are nested directly in one another, the outermost first",
+        )
     loops_named(kernel, loops[0], "merge_loops")
     if name in bound_names(kernel.body) - set(loops):
         raise ScheduleError(

@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmts
-from tilewright.schedule.access import readdress
+from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.place import (
     Place,
     bound_names,
@@ -87,7 +87,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
         made = _Pipeline(stmt, stages, fill, _fresh_names(kernel, place))
-        made.check()
+        made.check(kernel)
         renamed.update(made.buffers)
         return made.stmt()
 
@@ -119,6 +119,8 @@ class _Pipeline:
     taken: frozenset[str]
 
     def __post_init__(self) -> None:
+        if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+            raise self._refusal("its iterations do not run in order", "choose a serial loop")
         body = sequence(self.loop.body)
         barriers = [i for i, s in enumerate(body) if _is_barrier(s)]
         last = len(body) - 1
@@ -137,13 +139,29 @@ class _Pipeline:
     def _refusal(self, what: str, cure: str) -> ScheduleError:
         return ScheduleError(f"pipeline: {what}", where=headline(self.loop), cure=cure)
 
-    def check(self) -> None:
-        """Refuses copies that the way of filling cannot do."""
+    def check(self, kernel: Kernel) -> None:
+        """Refuses copies that others read, or that the way of filling cannot do."""
+        own = {id(stmt) for stmt in walk_stmts(self.loop)}
+        for access in accesses(kernel.body, Place()):
+            if access.view.buffer in self.buffers and id(access.stmt) not in own:
+                raise self._refusal(
+                    f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                    "pipeline copies that only this loop uses",
+                )
         for copy in self.copies:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
                 raise self._refusal(f"'{copy.name}' is no copy to shared memory", "share first")
-            if self.fill is not Fill.COPY and len(copy.operands) != 1:
-                raise self._refusal(f"'{copy.name}' has not one operand", "choose Fill.COPY")
+            if {o.view.buffer for o in copy.operands} & buffers_written(self.loop):
+                raise self._refusal(
+                    f"the loop writes what '{copy.name}' copies", "copy only what does not change"
+                )
+            if self.fill is Fill.COPY:
+                continue
+            if len(copy.operands) != 1 or not all(isinstance(d.extent, Const) for d in copy.dims):
+                raise self._refusal(
+                    f"'{copy.name}' has not one operand, or an extent is not constant",
+                    "choose Fill.COPY",
+                )
             if self.fill is Fill.ASYNC and copy.body is not copy.operands[0].var:
                 raise self._refusal(
                     f"'{copy.name}' computes on the way, which asynchronous copies do not",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
-from tilewright.ir.printer import headline
+from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
     Allocate,
     Call,
@@ -20,14 +20,23 @@ from tilewright.ir.stmt import (
     Dim,
     For,
     Kernel,
+    Let,
     LoopKind,
     Operand,
     Stmt,
     View,
 )
 from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
+from tilewright.schedule.access import buffers_allocated, buffers_written
 from tilewright.schedule.fuse import rename_dims
-from tilewright.schedule.place import Place, fresh, loops_named, rewrite_placed, sequence
+from tilewright.schedule.place import (
+    Place,
+    computes_named,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    sequence,
+)
 from tilewright.schedule.promote import Promotion
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.transform import transform
@@ -74,6 +83,13 @@ def share(
     ``layout``, ``row_padding`` and ``cast`` are those of `promote`, the latter three by operand.
     """
     loops_named(kernel, at, "share")
+    computes_named(kernel, compute, "share")
+    if vector < 1 or not operands:
+        raise ScheduleError(
+            f"share: {len(operands)} operands, {vector} elements at a time",
+            where=f"kernel {kernel.name}",
+            cure="name the operands to copy, and 1 element or more",
+        )
     made = [
         Promotion(
             kernel,
@@ -93,7 +109,7 @@ def share(
     body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
     if body is kernel.body:
         raise ScheduleError(
-            f"share: no work-items are around the loop '{at}'",
+            f"share: no work-items are around the loop '{at}' with '{compute}'",
             where=f"kernel {kernel.name}",
             cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
         )
@@ -116,6 +132,13 @@ class _Sharing:
         items, inside = _items(stmt, place)
         if not _holds(stmt, self.at, self.compute):
             return None
+        if any(loop.var.name == self.at for loop in items[:-1]):
+            raise ScheduleError(
+                f"share: there are work-items inside the loop '{self.at}'",
+                where=headline(items[-1]),
+                why="all work-items make the copies together",
+                cure=f"share at '{items[-1].var.name}', or at a loop inside",
+            )
         buffers: list[Buffer] = []
 
         def on_loop(node: Stmt, here: Place) -> Stmt | None:
@@ -137,9 +160,13 @@ class _Sharing:
         """Copies, a barrier, ``body``, a barrier; and the copies' buffers."""
         copies: list[Stmt] = []
         buffers: list[Buffer] = []
+        own = _own_values(here, items)
         for promotion in self.promotions:
+            _check_source(body, promotion, own, items)
             buffer, pack, body = promotion.split(body, here, items)
             buffers.append(buffer)
+            for each in self.promotions:
+                each.buffers.add(buffer.name)
             copies.append(_together(rename_dims(pack, here.names), items, here, self.vector))
         barrier = Call("barrier", ())
         return block(*copies, barrier, *sequence(body), barrier), buffers
@@ -168,6 +195,60 @@ def _items(outermost: For, place: Place) -> tuple[list[For], Place]:
                 cure="pad the computes to whole tiles before they are divided among work-items",
             )
     return loops, place
+
+
+def _own_values(here: Place, items: list[For]) -> set[Var]:
+    """The lets around here that differ between work-items; refuses where these do not all come
+    here, and equally often."""
+    varying: set[Var] = {loop.var for loop in items}
+    own: set[Var] = set()
+    steps = here.steps
+    inside = next(i for i, step in enumerate(steps) if step is items[-1]) + 1
+    for step in steps[inside:]:
+        match step:
+            case Let():
+                if variables(step.value) & (varying | own):
+                    own.add(step.var)
+            case For() | Expr():
+                decides = step.extent if isinstance(step, For) else step
+                if variables(decides) & (varying | own):
+                    raise ScheduleError(
+                        "share: some work-items may not get to the barrier",
+                        where=headline(step) if isinstance(step, For) else to_text(step),
+                        why="it depends on the work-item",
+                        cure="share at a loop outside of this, or pad to whole tiles first",
+                    )
+            case _:
+                pass
+    return own
+
+
+def _check_source(body: Stmt, promotion: Promotion, own: set[Var], items: list[For]) -> None:
+    """Refuses to copy what work-items have or make themselves."""
+    made = buffers_written(items[0]) | buffers_allocated(items[0])
+    for view in _sources(body, promotion):
+        used = frozenset[Var]().union(*map(variables, (*view.index, *conjuncts(view.mask))))
+        if view.buffer in made:
+            raise ScheduleError(
+                f"share: '{view.buffer.name}' is written by work-items",
+                where=to_text(view),
+                why="others would copy it before",
+                cure="share what is only read",
+            )
+        if used & own:
+            raise ScheduleError(
+                f"share: the view of '{promotion.operand}' depends on a let of the work-item",
+                where=to_text(view),
+                why="others that copy for it have another value",
+                cure="share before the let is made",
+            )
+
+
+def _sources(body: Stmt, promotion: Promotion) -> Iterator[View]:
+    """The views to copy from."""
+    for stmt in walk_stmts(body):
+        if isinstance(stmt, Compute) and stmt.name == promotion.compute:
+            yield from (o.view for o in stmt.operands if o.var.name == promotion.operand)
 
 
 def _nest(loops: list[For], body: Stmt) -> Stmt:

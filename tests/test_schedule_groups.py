@@ -1,0 +1,486 @@
+"""linearize, merge_loops, extend, distribute: golden texts, results, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from schedule_cases import becomes, convolution, equal, matmul, softmax
+from tilewright.errors import ScheduleError
+from tilewright.ir import Compute, Kernel, LoopKind, Stmt, parse_kernel, to_text, verify
+from tilewright.ir.visit import rewrite_stmts
+from tilewright.schedule import (
+    distribute,
+    extend,
+    linearize,
+    merge_loops,
+    set_kind,
+    tile,
+)
+
+GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
+
+
+def _tensorized(kernel: Kernel) -> Kernel:
+    """All computes as if an instruction did them."""
+
+    def change(stmt: Stmt) -> Stmt:
+        return replace(stmt, instruction="fma_f32x16") if isinstance(stmt, Compute) else stmt
+
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))
+
+
+# linearize
+
+
+def test_linearize_dims_that_are_apart() -> None:
+    becomes(
+        """
+        kernel f(in src: f32[2, 15, 15], in w: f32[3], out dst: f32[2, 3, 7, 7]):
+          alloc acc: f32[2, 3, 7, 7]
+          compute first(mb in 2, oc in 3, oh in 7, ow in 7):
+            s = src[mb, oh * 2, ow * 2]
+            v = w[oc]
+            acc[mb, oc, oh, ow] = s * v
+          compute last(mb in 2, oc in 3, oh in 7, ow in 7):
+            a = acc[mb, oc, oh, ow]
+            dst[mb, oc, oh, ow] = a
+        """,
+        lambda k: linearize(k, ["mb", "oh", "ow"], "m"),
+        """
+        kernel f(in src: f32[2, 15, 15], in w: f32[3], out dst: f32[2, 3, 7, 7]):
+          alloc acc: f32[98, 3]
+          compute first(m in 98, oc in 3):
+            s = src[m // 49, m // 7 % 7 * 2, m % 7 * 2]
+            v = w[oc]
+            acc[m, oc] = s * v
+          compute last(m in 98, oc in 3):
+            a = acc[m, oc]
+            dst[m // 49, oc, m // 7 % 7, m % 7] = a
+        """,
+    )
+
+
+def test_linearize_in_another_order_under_an_old_name() -> None:
+    naive = convolution(mb=2, oc=3)
+    kernel = linearize(naive, ["ow", "mb"], "ow")
+    equal(naive, kernel)
+    text = to_text(kernel)
+    assert "alloc acc: f32[14, 3, 6]" in text
+    assert "dst[ow % 2, oc, oh, ow // 2] = max(a + b, 0.0)" in text
+
+
+def test_linearize_keeps_buffers_that_are_reached_otherwise() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[4, 6], out y: f32[4, 6], out z: f32[4]):
+          alloc t: f32[4, 6] {1:6:4 0:4:1} private
+          alloc u: f32[4, 6]
+          compute first(i in 4, j in 6):
+            v = x[i, j]
+            t[i, j] = v
+          compute second(i in 4, j in 6):
+            v = t[i, j]
+            u[i, 5 - j] = v
+          compute third(i in 4, j in 6):
+            v = u[i, j]
+            y[i, j] = v
+          compute fourth(i in 4):
+            v = t[i, 2]
+            z[i] = v
+        """,
+        lambda k: linearize(k, ["i", "j"], "n"),
+        """
+        kernel f(in x: f32[4, 6], out y: f32[4, 6], out z: f32[4]):
+          alloc t: f32[4, 6] {1:6:4 0:4:1} private
+          alloc u: f32[4, 6]
+          compute first(n in 24):
+            v = x[n // 6, n % 6]
+            t[n // 6, n % 6] = v
+          compute second(n in 24):
+            v = t[n // 6, n % 6]
+            u[n // 6, 5 - n % 6] = v
+          compute third(n in 24):
+            v = u[n // 6, n % 6]
+            y[n // 6, n % 6] = v
+          compute fourth(i in 4):
+            v = t[i, 2]
+            z[i] = v
+        """,
+    )
+
+
+def test_linearize_keeps_buffers_with_other_places_or_room() -> None:
+    naive = parse_kernel(
+        """
+        kernel f(in x: f32[4, 4], out y: f32[4, 4]):
+          alloc t: f32[4, 4]
+          alloc u: f32[5, 4]
+          compute first(i in 4, j in 4):
+            v = x[i, j]
+            t[j, i] = v
+          compute second(i in 4, j in 4):
+            v = t[i, j]
+            u[i, j] = v
+          compute third(i in 4, j in 4):
+            v = u[i, j]
+            y[i, j] = v
+        """
+    )
+    kernel = linearize(naive, ["i", "j"], "n")
+    equal(naive, kernel)
+    assert "alloc t: f32[4, 4]\n  alloc u: f32[5, 4]\n" in to_text(kernel)
+
+
+def test_linearize_with_masks_and_extents_of_one() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[4, 1, 3], out y: f32[4, 1, 3]):
+          compute f(i in 4, j in 1, k in 3):
+            v = x[i, j, k | 1 <= i and k < 2]
+            y[i, j, k] = v
+        """,
+        lambda k: linearize(k, ["i", "j", "k"], "n"),
+        """
+        kernel f(in x: f32[4, 1, 3], out y: f32[4, 1, 3]):
+          compute f(n in 12):
+            v = x[n // 3, 0, n % 3 | 3 <= n and n % 3 < 2]
+            y[n // 3, 0, n % 3] = v
+        """,
+    )
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("dims", [("mb", "oh", "ow"), ("oc", "mb"), ("kh", "ic", "kw")])
+def test_linearize_convolutions(channels_last: bool, dims: tuple[str, ...]) -> None:
+    naive = convolution(
+        mb=2, ih=5, iw=6, stride=(2, 1), dilation=(1, 2), pad=(2, 1), channels_last=channels_last
+    )
+    equal(naive, linearize(naive, dims, "m"))
+    equal(naive, linearize(naive, dims[::-1], "m"))
+
+
+def test_linearize_reduced_dims_only_where_they_are() -> None:
+    naive = matmul()
+    kernel = linearize(naive, ["k", "m"], "q")
+    equal(naive, kernel)
+    assert "zero(m in 7, n in 9)" in to_text(kernel)
+
+
+def test_linearize_refuses() -> None:
+    naive = matmul(4, 16, 2)
+    for dims in (["m"], [], ["m", "m"]):
+        with pytest.raises(ScheduleError, match=r"one dim is none[^$]*where: kernel matmul"):
+            linearize(naive, dims, "q")
+    for name in ("n", "x"):
+        with pytest.raises(ScheduleError, match=f"the name '{name}' is taken"):
+            linearize(naive, ["m", "k"], name)
+    with pytest.raises(ScheduleError, match=r"no compute has the dims m, q[^$]*before tiling"):
+        linearize(naive, ["m", "q"], "p")
+    with pytest.raises(ScheduleError, match="an extent is not constant"):
+        linearize(tile(naive, "mul", {"n": 5}), ["m", "n"], "p")
+    with pytest.raises(ScheduleError, match=r"the extents differ[^$]*rename the dims of one"):
+        linearize(tile(naive, "mul", {"m": 2}), ["m", "n"], "p")
+    with pytest.raises(ScheduleError, match=r"an instruction has the dims[^$]*before tensorizing"):
+        linearize(_tensorized(naive), ["m", "n"], "p")
+
+
+# merge_loops
+
+
+def _nested(kernel: Kernel | None = None) -> Kernel:
+    return tile(kernel or matmul(8, 9, 6), "mul", {"m": 3, "n": 3, "k": 2}, ["m", "n", "k"])
+
+
+def test_merge_loops() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[3, 8], out y: f32[3, 8]):
+          for kh in 3:
+            for ic_o in 4:
+              compute f(ic in 2):
+                v = x[kh, ic_o * 2 + ic]
+                y[kh, ic_o * 2 + ic] = v
+        """,
+        lambda k: merge_loops(k, ["kh", "ic_o"], "k"),
+        """
+        kernel f(in x: f32[3, 8], out y: f32[3, 8]):
+          for k in 12:
+            compute f(ic in 2):
+              v = x[k // 4, ic + k % 4 * 2]
+              y[k // 4, ic + k % 4 * 2] = v
+        """,
+    )
+
+
+@pytest.mark.parametrize("loops", [["m_o", "n_o", "k_o"], ["m_o", "n_o"], ["n_o", "k_o"], ["k_o"]])
+def test_merge_some_loops(loops: list[str]) -> None:
+    naive = matmul(8, 9, 6)
+    kernel = merge_loops(_nested(naive), loops, "q")
+    equal(naive, kernel)
+    assert to_text(kernel).count("for ") == 4 - len(loops)
+
+
+def test_merge_loops_whose_outer_extent_varies() -> None:
+    becomes(
+        """
+        kernel f(inout y: f32[4, 4, 2]):
+          for a in 4:
+            for b in a:
+              for c in 2:
+                y[a, b, c] = 2.0
+        """,
+        lambda k: merge_loops(k, ["b", "c"], "d"),
+        """
+        kernel f(inout y: f32[4, 4, 2]):
+          for a in 4:
+            for d in a * 2:
+              y[a, d // 2, d % 2] = 2.0
+        """,
+    )
+
+
+def test_merge_loops_refuses() -> None:
+    kernel = _nested()
+    with pytest.raises(ScheduleError, match=r"no loop is named[^$]*the outermost first"):
+        merge_loops(kernel, [], "q")
+    with pytest.raises(ScheduleError, match="there is no loop 'q'"):
+        merge_loops(kernel, ["q", "m_o"], "p")
+    with pytest.raises(ScheduleError, match="'m_o' is not directly inside 'n_o'"):
+        merge_loops(kernel, ["n_o", "m_o"], "q")
+    with pytest.raises(ScheduleError, match="the name 'x' is taken"):
+        merge_loops(kernel, ["m_o", "n_o"], "x")
+    other = set_kind(kernel, "n_o", LoopKind.PARALLEL)
+    with pytest.raises(ScheduleError, match=r"'n_o' is of another kind, or its extent is not"):
+        merge_loops(other, ["m_o", "n_o"], "q")
+    ragged = parse_kernel(
+        """
+        kernel f(out y: f32[4, 4]):
+          for i in 4:
+            for j in i:
+              y[i, j] = 1.0
+        """
+    )
+    with pytest.raises(ScheduleError, match="'j' is of another kind, or its extent is not const"):
+        merge_loops(ragged, ["i", "j"], "q")
+
+
+# extend
+
+SUM = """
+    kernel f(in x: f32[10, 5], out dst: f32[10]):
+      alloc acc: f32[10]
+      compute zero(i in 10):
+        acc[i] = 0.0
+      compute sum(i in 10, k in 5):
+        v = x[i, k]
+        acc[i] add= v
+      compute store(i in 10):
+        a = acc[i]
+        dst[i] = a
+"""
+
+
+def test_extend() -> None:
+    becomes(
+        SUM,
+        lambda k: extend(k, "store", {"i": 12}),
+        """
+        kernel f(in x: f32[10, 5], out dst: f32[10]):
+          alloc acc: f32[12]
+          compute zero(i in 12):
+            acc[i] = 0.0
+          compute sum(i in 12, k in 5):
+            v = x[i, k | i < 10]
+            acc[i] add= v
+          compute store(i in 12):
+            a = acc[i]
+            dst[i | i < 10] = a
+        """,
+    )
+
+
+def test_extend_leaves_buffers_that_are_reached_otherwise() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[10, 3], out dst: f32[10, 3]):
+          alloc acc: f32[3, 10]
+          alloc other: f32[10]
+          compute one(j in 10):
+            other[j] = 2.0
+          compute make(i in 10, j in 3):
+            v = x[i, j]
+            acc[j, i] = v
+          compute store(i in 10, j in 3):
+            a = acc[j, i]
+            b = other[9 - i]
+            c = acc[j, i]
+            dst[i, j] = a * b + c
+        """,
+        lambda k: extend(k, "store", {"i": 12, "j": 4}),
+        """
+        kernel f(in x: f32[10, 3], out dst: f32[10, 3]):
+          alloc acc: f32[4, 12]
+          alloc other: f32[10]
+          compute one(j in 10):
+            other[j] = 2.0
+          compute make(i in 12, j in 4):
+            v = x[i, j | i < 10 and j < 3]
+            acc[j, i] = v
+          compute store(i in 12, j in 4):
+            a = acc[j, i]
+            b = other[9 - i | i < 10]
+            c = acc[j, i]
+            dst[i, j | i < 10 and j < 3] = a * b + c
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "making",
+    [
+        "compute make(j in 4):\n    t[j] = 2.0",  # by another name
+        "for i in 4:\n    t[i] = 2.0",  # by stores
+        "compute make(i in 4):\n    t[3 - i] = 2.0",  # in another order
+    ],
+)
+def test_extend_reads_what_does_not_grow_under_a_mask(making: str) -> None:
+    naive = parse_kernel(
+        f"""
+kernel f(in x: f32[4], out y: f32[4]):
+  alloc t: f32[4]
+  {making}
+  compute store(i in 4):
+    a = t[i]
+    b = x[i]
+    y[i] = a + b
+"""
+    )
+    kernel = extend(naive, "store", {"i": 6})
+    equal(naive, kernel)
+    assert "a = t[i | i < 4]" in to_text(kernel)
+
+
+def test_extend_a_chain_masks_its_middle() -> None:
+    naive = softmax()
+    kernel = extend(naive, "scale", {"r": 8, "c": 6})
+    equal(naive, kernel)
+    assert "y[r, c | r < 5] = " in to_text(kernel)
+
+
+def test_extend_convolutions_to_whole_tiles() -> None:
+    naive = convolution(mb=2, ih=7, iw=5, oc=5, stride=(2, 1))
+    kernel = extend(naive, "epilogue", {"mb": 2, "oc": 8, "oh": 4, "ow": 6})
+    equal(naive, kernel)
+    assert "alloc acc: f32[2, 8, 4, 6]" in to_text(kernel)
+    assert extend(kernel, "epilogue", {"oc": 8}) is kernel
+
+
+def test_extend_refuses() -> None:
+    naive = parse_kernel("\n".join(line[4:] for line in SUM.splitlines()))
+    with pytest.raises(ScheduleError, match=r"no dim 'q' of constant extent[^$]*before it is til"):
+        extend(naive, "store", {"q": 12})
+    with pytest.raises(ScheduleError, match="'i' is longer than 9 already"):
+        extend(naive, "store", {"i": 9})
+    with pytest.raises(ScheduleError, match="no dim 'i' of constant extent"):
+        extend(tile(naive, "store", {"i": 4}), "store", {"i": 12})
+    with pytest.raises(ScheduleError, match="there is no compute 'q'"):
+        extend(naive, "q", {"i": 9})
+    with pytest.raises(ScheduleError, match="'k' is reduced: the surplus would count"):
+        extend(naive, "sum", {"k": 8})
+    longer = parse_kernel(to_text(naive).replace("zero(i in 10)", "zero(i in 8)"))
+    with pytest.raises(ScheduleError, match="its 'i' is not as long as the result's"):
+        extend(longer, "store", {"i": 12})
+    with pytest.raises(ScheduleError, match="an instruction has its dims"):
+        extend(_tensorized(naive), "store", {"i": 12})
+
+
+# distribute
+
+STORE = """
+    kernel f(in x: f32[128], out dst: f32[128]):
+      alloc acc: f32[128]
+      compute init(m in 128):
+        v = x[m]
+        acc[m] = v
+      compute store(m in 128):
+        a = acc[m]
+        dst[m] = a
+"""
+
+
+def _store() -> Kernel:
+    return parse_kernel("\n".join(line[4:] for line in STORE.splitlines()))
+
+
+def test_distribute() -> None:
+    becomes(
+        STORE,
+        lambda k: distribute(k, "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 4})]),
+        """
+        kernel f(in x: f32[128], out dst: f32[128]):
+          grid for m_o in 2:
+            workgroup for m_o2 in 16:
+              alloc acc: f32[4] private
+              compute init(m in 4):
+                v = x[m + m_o * 64 + m_o2 * 4]
+                acc[m] = v
+              compute store(m in 4):
+                a = acc[m]
+                dst[m + m_o * 64 + m_o2 * 4] = a
+        """,
+    )
+
+
+def test_distribute_a_level_that_holds_all_and_one_in_order() -> None:
+    kernel = distribute(
+        _store(), "store", [(GRID, {"m": 128}), (LoopKind.SERIAL, {"m": 32}), (WORKGROUP, {"m": 4})]
+    )
+    assert "\n  for m_o in 4:\n    workgroup for m_o2 in 8:\n" in to_text(kernel)
+    verify(kernel)
+    equal(_store(), kernel)
+
+
+def test_distribute_leaves_loops_that_are_there() -> None:
+    kernel = tile(matmul(8, 12, 5), "mul", {"m": 4})
+    kernel = distribute(kernel, "mul", [(GRID, {"n": 6}), (WORKGROUP, {"n": 2})], producers=[])
+    text = to_text(kernel)
+    assert "\n  for m_o in 2:\n    grid for n_o in 2:\n      workgroup for n_o2 in 3:\n" in text
+    equal(matmul(8, 12, 5), kernel)
+
+
+@pytest.mark.parametrize("order", [("m", "oc"), ("oc", "m")])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_distribute_dims_made_one(channels_last: bool, order: tuple[str, str]) -> None:
+    naive = convolution(mb=2, ih=5, iw=6, oc=5, channels_last=channels_last)
+    kernel = linearize(naive, ["mb", "oh", "ow"], "m")
+    kernel = extend(kernel, "epilogue", {"m": 64, "oc": 8})
+    levels = [(GRID, {"m": 16, "oc": 4}), (WORKGROUP, {"m": 4, "oc": 2})]
+    kernel = distribute(kernel, "epilogue", levels, order, storage=("m", "oc"))
+    equal(naive, kernel)
+    outer, inner = order
+    loops = [
+        line.split(" in ")[0].strip() for line in to_text(kernel).splitlines() if "for " in line
+    ]
+    assert loops == [
+        f"grid for {outer}_o",
+        f"grid for {inner}_o",
+        f"workgroup for {outer}_o2",
+        f"workgroup for {inner}_o2",
+    ]
+    assert "alloc acc: f32[4, 2] private" in to_text(kernel)
+
+
+def test_distribute_refuses() -> None:
+    with pytest.raises(ScheduleError, match="there is no compute 'q'"):
+        distribute(_store(), "q", [(GRID, {"m": 4})])
+    with pytest.raises(ScheduleError, match="no dim 'q'"):
+        distribute(_store(), "store", [(GRID, {"q": 4})])
+    with pytest.raises(ScheduleError, match=r"distribute: the iterations of 'k_o' may write the s"):
+        distribute(matmul(), "mul", [(GRID, {"k": 2})], producers=[])
+    levels = [(WORKGROUP, {"m": 16}), (GRID, {"m": 4})]
+    with pytest.raises(ScheduleError, match="distribute: 'm_o2' cannot be grid here"):
+        distribute(_store(), "store", levels)
+    with pytest.raises(ScheduleError, match="the extent of 'm_o2' is not constant"):
+        distribute(_store(), "store", [(GRID, {"m": 48}), (WORKGROUP, {"m": 4})])
