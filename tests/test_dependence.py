@@ -94,7 +94,7 @@ def test_digits_in_one_index_keep_iterations_apart() -> None:
     assert _free(kernel, "j")
     assert not _free(kernel, "o")
     assert not _free(_kernel("j * 8 + i * 3 + d"), "i")
-    assert not _free(_kernel("j * 8 + i * 3 + d", "i * 3 + d < 9"), "i")
+    assert not _free(_kernel("j * 8 + i * 3 + d", "i * 3 + d < 10"), "i")
 
 
 def test_digits_of_dims_made_one() -> None:

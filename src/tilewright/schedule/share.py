@@ -274,7 +274,8 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
     order = _copy_order(pack)
     sizes = {dim.var: _size(dim) for dim in pack.dims}
     inner = order[-1]
-    wide = vector if _contiguous(pack, inner.var) and sizes[inner.var] % vector == 0 else 1
+    whole = sizes[inner.var] % vector == 0
+    wide = vector if whole and _contiguous(pack, inner.var, here) else 1
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in pack.operands}
     part = var(fresh("part", taken))
@@ -292,7 +293,8 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
     moved = replace(moved, dims=(Dim(part, const(rounds)), Dim(lane, const(wide))))
     if rounds * count * wide == total:
         return moved
-    return _bounded(moved, position < total)
+    # The run, not the element: all of a vector is copied, or nothing.
+    return _bounded(moved, part * count + number < total // wide)
 
 
 def _bounded(compute: Compute, inside: Expr) -> Compute:
@@ -343,10 +345,12 @@ def _steps(pack: Compute, view: View) -> dict[Var, int]:
     return steps
 
 
-def _contiguous(pack: Compute, dim: Var) -> bool:
+def _contiguous(pack: Compute, dim: Var, here: Place) -> bool:
     """Whether neighbours along ``dim`` are neighbours in the source, everywhere."""
     view = pack.operands[0].view
     form = affine(view.buffer.layout.offset_of(view.index))
     hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
-    masked = any(dim in variables(condition) for condition in conjuncts(view.mask))
+    facts = here.facts_with(pack.dims)
+    conditions = [c for c in conjuncts(view.mask) if dim in variables(c)]
+    masked = any(facts.prove(condition) is not True for condition in conditions)
     return form.terms.get(dim, 0) == 1 and not hidden and not masked
