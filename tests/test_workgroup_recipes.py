@@ -1,0 +1,275 @@
+"""Contractions in workgroups: every stage computes what the naive kernel does, with the default
+config and with others; illegal configs are refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from staged import check_text
+from tilewright.errors import ScheduleError
+from tilewright.ir import Kernel, Space
+from tilewright.machines import spirv, x86
+from tilewright.machines.machine import Machine
+from tilewright.ops.op import Op
+from tilewright.recipes import choose, workgroup_model, workgroups
+from tilewright.recipes.config import WorkgroupConfig, parse_config
+from tilewright.recipes.roles import MAIN, find_compute, roles
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.schedule.unit import drop_unit_dims
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
+
+GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
+
+
+def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> ScheduledKernel:
+    """The schedule, each stage of which parses back from its text and computes the same."""
+    kernel = op.kernel()
+    config = config or workgroup_model.default_config(kernel, machine)
+    assert config is not None
+    again = parse_config(repr(config))
+    assert again == config
+    assert hash(again) == hash(config)
+    schedule = workgroups.schedule(kernel, machine, config)
+    stages = {name: check_text(stage) for name, stage in schedule.stages.items()}
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages(stages, schedule.packs, machine, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    return schedule
+
+
+def _small(**options: Any) -> Op:
+    return tw.convolution("mb1ic6ih7oc10kh3ph1", src="nhwc", dst="nhwc", **options).resolved()
+
+
+# Random problems and configs.
+
+
+def _convolution(r: Random) -> Op:
+    g = r.choice([1, 1, 1, 2, 3, 4])
+    sizes = {"g": g, "mb": r.choice([1, 1, 2, 3]), "ic": g * r.choice([1, 2, 3, 5, 8])}
+    sizes["oc"] = g * r.choice([1, 2, 4, 7, 16])
+    axes = r.choice(["hw", "hw", "w"])
+    for axis in axes:
+        kernel, dilation, padding = r.choice([1, 2, 3, 3]), r.choice([0, 0, 1]), r.choice([0, 1, 2])
+        least = max(1, (kernel - 1) * (dilation + 1) + 1 - 2 * padding)
+        sizes |= {f"k{axis}": kernel, f"d{axis}": dilation, f"p{axis}": padding}
+        sizes |= {f"s{axis}": r.choice([1, 1, 2, 3]), f"i{axis}": r.randint(least, least + 6)}
+    layout = r.choice({"hw": ["nhwc", "nchw", "nChw8c"], "w": ["nwc", "ncw"]}[axes])
+    direction = r.choice(["fwd", "fwd", "bwd_data", "bwd_weights"])
+    epilogue = [tw.bias(), tw.relu()] if direction == "fwd" and r.random() < 0.5 else []
+    return tw.convolution(
+        "".join(f"{name}{size}" for name, size in sizes.items()),
+        direction=direction,
+        dtype=r.choice(["f32", "f32", "bf16", "f16"]),
+        src=layout,
+        dst=layout,
+        epilogue=epilogue,
+    )
+
+
+def _matmul(r: Random) -> Op:
+    m, n, k = (r.choice([1, 2, 3, 5, 8, 16, 17, 20, 33]) for _ in range(3))
+    batch = r.choice(["", "", "2x", "3x"])
+    plain = ["abc", "acb"] if batch else ["ab", "ba"]
+    return tw.matmul(
+        f"{batch}{m}x{k}:{batch}{k}x{n}",
+        dtype=r.choice(["f32", "f32", "bf16", "u8:s8:s32"]),
+        src=r.choice(plain),
+        weights=r.choice(plain),
+    )
+
+
+def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
+    main = find_compute(workgroups.combined(drop_unit_dims(kernel)), MAIN)
+    parts = roles(main)
+    item = {d: r.choice([1, 1, 2, 3, 4]) for d in parts.kept}
+    fill = r.choice(["copy", "registers", "async"])
+    return WorkgroupConfig(
+        instruction="",
+        lanes=r.choice(parts.kept or ("",)),
+        group={d: item[d] * r.choice([1, 2, 3, 4]) for d in parts.kept},
+        item=item,
+        order=tuple(r.sample(parts.kept, len(parts.kept))),
+        step={d: r.choice([1, 2, 3, 4, 8]) for d in parts.k if r.random() < 0.7},
+        reduce_order=tuple(r.sample(parts.k, r.randint(0, len(parts.k)))),
+        vector=r.choice([1, 2, 4]),
+        stages=r.choice([1, 2, 3]) if fill == "async" else r.choice([1, 2]),
+        fill=fill,
+        padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.4},
+    )
+
+
+# What a config that is drawn at random may be refused for.
+_REFUSALS = (
+    "a workgroup of one work-item",
+    "is no dim that this may name",  # all dims of the result have one element
+    "computes on the way, which asynchronous copies do not",
+    "bytes",
+    "is not proven to be another element",
+)
+
+
+@pytest.mark.parametrize("seed", range(45))
+def test_random_workgroups(seed: int) -> None:
+    r = Random(seed)
+    op = r.choice([_convolution, _convolution, _matmul])(r).resolved()
+    machine = r.choice([GPU, CPU])
+    default = workgroup_model.default_config(op.kernel(), machine)
+    if default is not None:
+        _check(op, machine, default)
+    try:
+        _check(op, machine, _random_config(op.kernel(), r))
+    except ScheduleError as error:
+        assert any(text in str(error) for text in _REFUSALS)
+
+
+@pytest.mark.parametrize("machine", [GPU, CPU], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda: _small(epilogue=[tw.bias(), tw.relu()]),
+        lambda: _small(direction="bwd_data"),
+        lambda: _small(direction="bwd_weights"),
+        lambda: tw.convolution("g3ic3ih7oc3kh3sh2ph1", src="nchw", dst="nchw"),
+        lambda: tw.convolution("g4mb2ic8ih5oc12kh3", src="nChw8c", dst="nChw8c"),
+        lambda: tw.matmul("33x20:20x17"),
+    ],
+)
+def test_defaults_are_legal_and_right(op: Any, machine: Machine) -> None:
+    schedule = _check(op().resolved(), machine)
+    assert {"mapped", "stepped", "shared", "lowered"} <= schedule.stages.keys()
+
+
+@pytest.mark.parametrize(
+    ("stages", "fill"), [(1, "copy"), (2, "copy"), (2, "registers"), (2, "async"), (4, "async")]
+)
+def test_ways_to_fill(stages: int, fill: str) -> None:
+    default = workgroup_model.default_config(_small().kernel(), GPU)
+    assert default is not None
+    config = replace(default, stages=stages, fill=fill, padding={"a": 4, "b": 4})
+    schedule = _check(_small(), GPU, config)
+    assert ("pipelined" in schedule.stages) == (stages > 1)
+
+
+def test_one_step_needs_no_pipeline() -> None:
+    config = WorkgroupConfig("", "n", {"m": 4, "n": 8}, {"m": 2, "n": 4}, ("m", "n"), {"k": 8})
+    schedule = _check(tw.matmul("6x8:8x9").resolved(), GPU, replace(config, stages=2))
+    assert "pipelined" not in schedule.stages
+
+
+def test_no_default_where_there_is_nobody_to_share_with() -> None:
+    for shape in ("1x8:8x1", "2x8:8x2"):
+        op = tw.matmul(shape).resolved()
+        config = workgroup_model.default_config(op.kernel(), CPU)
+        assert config is None or workgroups.work_items(config) >= 2
+
+
+@pytest.mark.parametrize("groups", [1, 8, 64])
+def test_defaults_fit_into_shared_memory(groups: int) -> None:
+    op = tw.convolution(f"g{groups}mb4ic128ih14oc128kh3ph1").resolved()
+    for kind in ("gpu", "cpu"):
+        for shared in (4 << 10, 32 << 10):
+            machine = spirv.reported(kind, cores=8, workgroup=256, shared=shared)
+            config = workgroup_model.default_config(op.kernel(), machine)
+            if config is not None:
+                workgroups.schedule(op.kernel(), machine, config)
+
+
+# Illegal configs.
+
+LEGAL = WorkgroupConfig(
+    instruction="fma_f32x4",
+    lanes="oc",
+    group={"oh_ow": 8, "oc": 8},
+    item={"oh_ow": 2, "oc": 4},
+    order=("oh_ow", "oc"),
+    step={"ic": 2},
+    reduce_order=("kh", "kw", "ic"),
+    vector=2,
+)
+
+ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
+    "lanes": ({"lanes": "x"}, "lanes='x' is no dim that this may name[^$]*choose one of oh_ow, oc"),
+    "reduced lanes": ({"lanes": "ic"}, "lanes='ic' is no dim that this may name"),
+    "a dim that was combined": ({"group": {"oh": 2}}, "group='oh' is no dim that this may name"),
+    "group": ({"group": {"ic": 4}}, r"group='ic' is no dim[^$]*\['ic', 'kh', 'kw'\] are reduced"),
+    "item": ({"item": {"x": 4}}, "item='x' is no dim that this may name"),
+    "order": ({"order": ("kh",)}, "order='kh' is no dim that this may name"),
+    "order twice": ({"order": ("oc", "oc")}, "is not a tuple of dims, each once"),
+    "step": ({"step": {"oc": 4}}, "step='oc' is no dim[^$]*choose one of ic, kh, kw"),
+    "reduce_order": ({"reduce_order": ("oc",)}, "reduce_order='oc' is no dim that this may name"),
+    "padding": ({"padding": {"c": 1}}, "padding='c' is no operand that this may name[^$]*a, b"),
+    "fill": ({"fill": "tma"}, "fill='tma' is no way to fill a tile[^$]*copy, registers, async"),
+    "group not of items": (
+        {"group": {"oh_ow": 9, "oc": 8}},
+        "a tile of 9 along 'oh_ow' is no whole number of work-items' tiles[^$]*takes 2",
+    ),
+    "items without a group": (
+        {"group": {"oc": 8}},
+        "a tile of 1 along 'oh_ow' is no whole number of work-items' tiles",
+    ),
+    "too many work-items": (
+        {"group": {"oh_ow": 64, "oc": 64}, "item": {"oh_ow": 1, "oc": 4}},
+        "a workgroup of 1024 work-items[^$]*spirv-gpu has at most 256[^$]*or the items' larger",
+    ),
+    "one work-item": (
+        {"group": {"oh_ow": 2, "oc": 4}},
+        "a workgroup of one work-item[^$]*nobody to share memory with",
+    ),
+    "shared memory": (
+        {"group": {"oh_ow": 48, "oc": 8}, "step": {"ic": 6, "kh": 3, "kw": 3}},
+        "a workgroup shares 12096 bytes[^$]*has 8192, and src_packed takes 10368, weights_packed "
+        "takes 1728[^$]*the steps or the number of stages smaller",
+    ),
+    "shared memory of stages": (
+        {"group": {"oh_ow": 48, "oc": 8}, "step": {"ic": 6}, "stages": 9, "fill": "async"},
+        "a workgroup shares [^$]*has 8192",
+    ),
+    "stages": ({"stages": 3}, "pipeline: 3 stages[^$]*one iteration is prepared ahead"),
+    "stages of none": ({"stages": 0}, "stages=0 is not a whole number, 1 or more"),
+    "vector of none": ({"vector": 0}, "vector=0 is not a whole number, 1 or more"),
+    "sizes of none": ({"group": {"oc": 0}}, "is not a dict of dims with sizes"),
+    "fill of no name": ({"fill": 2}, "fill=2 is not a name in quotes"),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_illegal_configs(name: str) -> None:
+    changes, text = ILLEGAL[name]
+    machine = spirv.reported("gpu", cores=8, workgroup=256, shared=8 << 10)
+    with pytest.raises(ScheduleError, match=text):
+        workgroups.schedule(_small().kernel(), machine, replace(LEGAL, **changes))
+
+
+def test_a_legal_config() -> None:
+    schedule = _check(_small(), GPU, LEGAL)
+    assert all(p.buffer.space is Space.GLOBAL for p in schedule.kernel.params)
+
+
+def test_machines_without_a_hierarchy() -> None:
+    with pytest.raises(ScheduleError, match=r"has no workgroups[^$]*use a ContractionConfig"):
+        workgroups.schedule(_small().kernel(), x86.machine("avx512"), LEGAL)
+
+
+def test_configs_of_other_ops() -> None:
+    target = tw.pool("ic20ih9kh3").resolved()
+    with pytest.raises(ScheduleError, match=r"pool is no contraction[^$]*use a StreamingConfig"):
+        choose.schedule(target, target.kernel(), GPU, LEGAL)
+
+
+def test_a_config_prints_as_what_makes_it() -> None:
+    config = replace(LEGAL, stages=3, fill="async", padding={"a": 1})
+    assert parse_config(repr(config)) == config
+    assert hash(parse_config(repr(config))) == hash(config)
+    short = "WorkgroupConfig(instruction='', lanes='n', group={'n': 8}, item={'n': 4}, order=())"
+    assert parse_config(short) == WorkgroupConfig("", "n", {"n": 8}, {"n": 4}, ())
+    for each in fields(config):
+        assert f"{each.name}=" in repr(config)
+    with pytest.raises(ScheduleError, match=r"is not a config[^$]*WorkgroupConfig\(instruction="):
+        parse_config("WorkgroupConfig(lanes='n')")
