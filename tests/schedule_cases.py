@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.interpret import run
-from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
+from tilewright.ir.visit import rewrite_stmts
 
 
 def convolution(
@@ -106,6 +108,15 @@ kernel softmax(in x: f32[{rows}, {columns}], out y: f32[{rows}, {columns}]):
     y[r, c] = exp(v - t) / d
 """
     )
+
+
+def tensorized(kernel: Kernel) -> Kernel:
+    """All computes as if an instruction did them."""
+
+    def change(stmt: Stmt) -> Stmt:
+        return replace(stmt, instruction="fma_f32x16") if isinstance(stmt, Compute) else stmt
+
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))
 
 
 def memory(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
