@@ -273,3 +273,13 @@ def test_a_config_prints_as_what_makes_it() -> None:
         assert f"{each.name}=" in repr(config)
     with pytest.raises(ScheduleError, match=r"is not a config[^$]*WorkgroupConfig\(instruction="):
         parse_config("WorkgroupConfig(lanes='n')")
+
+
+@pytest.mark.parametrize(
+    ("layout", "lanes"), [("nhwc", "oc"), ("nchw", "oh_ow"), ("nChw16c", "oc")]
+)
+def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: str) -> None:
+    op = tw.convolution("mb1ic16ih14oc32kh3ph1", src="nhwc", dst=layout).resolved()
+    config = workgroup_model.default_config(op.kernel(), GPU)
+    assert config is not None
+    assert config.lanes == lanes

@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import paddings
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroups import combined, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
@@ -33,13 +34,14 @@ def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
     two work-items would not find enough to share."""
     assert machine.hierarchy is not None
-    naive = kernel
-    kernel = combined(drop_unit_dims(kernel))
-    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    naive, kernel = kernel, drop_unit_dims(kernel)
+    near = _contiguous(kernel)
+    kernel = combined(kernel)
+    main = find_compute(kernel, MAIN)
     sizes, parts = extents(main), roles(main)
     if not parts.kept:
         return None
-    lanes = _lanes(parts, sizes, strides(out, out.out))
+    lanes = _lanes(parts, sizes, near)
     vector = machine.lanes(main.out.buffer.dtype)
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     item = _item(sizes, lanes, rows, vector, machine)
@@ -85,10 +87,19 @@ def _slices(
     return ((dim, min(wanted, -(-sizes[dim] // step.get(dim, 1)))),)
 
 
-def _lanes(parts: Roles, sizes: dict[str, int], steps: dict[str, int | None]) -> str:
+def _contiguous(kernel: Kernel) -> str:
+    """The role of the dim along which the result is contiguous: a field of `Roles`, or nothing."""
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    run = run_of(out, out.out)
+    parts = roles(main)
+    found = [p for p in ("m", "n", "batch") if run is not None and run.dim in getattr(parts, p)]
+    return found[0] if found else ""
+
+
+def _lanes(parts: Roles, sizes: dict[str, int], near: str) -> str:
     """The dim across vectors: the one along which the result is contiguous, or the longest."""
-    near = [d for d in parts.kept if steps.get(d) == 1 and sizes[d] > 1]
-    return near[0] if near else max(parts.kept, key=lambda d: (d in parts.n, sizes[d]))
+    best: tuple[str, ...] = getattr(parts, near) if near else ()
+    return best[0] if best else max(parts.kept, key=lambda d: (d in parts.n, sizes[d]))
 
 
 def _item(
