@@ -35,7 +35,7 @@ def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> S
     again = parse_config(repr(config))
     assert again == config
     assert hash(again) == hash(config)
-    schedule = workgroups.schedule(kernel, machine, config)
+    schedule = workgroups.schedule(kernel, machine, config, None)
     stages = {name: check_text(stage) for name, stage in schedule.stages.items()}
     inputs = make_inputs(op, exact=True, seed=0)
     reports = check_stages(stages, schedule.packs, machine, inputs, "all")
@@ -98,6 +98,7 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         order=tuple(r.sample(parts.kept, len(parts.kept))),
         step={d: r.choice([1, 2, 3, 4, 8]) for d in parts.k if r.random() < 0.7},
         reduce_order=tuple(r.sample(parts.k, r.randint(0, len(parts.k)))),
+        slices=((r.choice(parts.k), r.choice([2, 3])),) if parts.k and r.random() < 0.2 else (),
         vector=r.choice([1, 2, 4]),
         stages=r.choice([1, 2, 3]) if fill == "async" else r.choice([1, 2]),
         fill=fill,
@@ -178,7 +179,7 @@ def test_defaults_fit_into_shared_memory(groups: int) -> None:
             machine = spirv.reported(kind, cores=8, workgroup=256, shared=shared)
             config = workgroup_model.default_config(op.kernel(), machine)
             if config is not None:
-                workgroups.schedule(op.kernel(), machine, config)
+                workgroups.schedule(op.kernel(), machine, config, None)
 
 
 # Illegal configs.
@@ -244,7 +245,7 @@ def test_illegal_configs(name: str) -> None:
     changes, text = ILLEGAL[name]
     machine = spirv.reported("gpu", cores=8, workgroup=256, shared=8 << 10)
     with pytest.raises(ScheduleError, match=text):
-        workgroups.schedule(_small().kernel(), machine, replace(LEGAL, **changes))
+        workgroups.schedule(_small().kernel(), machine, replace(LEGAL, **changes), None)
 
 
 def test_a_legal_config() -> None:
@@ -254,7 +255,7 @@ def test_a_legal_config() -> None:
 
 def test_machines_without_a_hierarchy() -> None:
     with pytest.raises(ScheduleError, match=r"has no workgroups[^$]*use a ContractionConfig"):
-        workgroups.schedule(_small().kernel(), x86.machine("avx512"), LEGAL)
+        workgroups.schedule(_small().kernel(), x86.machine("avx512"), LEGAL, None)
 
 
 def test_configs_of_other_ops() -> None:

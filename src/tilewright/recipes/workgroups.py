@@ -314,7 +314,8 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
         rows = [v.name for v in reduced if v in used]
         order: list[tuple[str, int | None]] = []
         order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
-        if config.lanes in {v.name for v in used}:
+        # A dim that each work-item has once is a loop around: it has no vectors.
+        if config.lanes in {v.name for v in inner if v in used}:
             order.append((config.lanes, vector))
         layout[name] = order
         if rows and config.padding.get(name):
