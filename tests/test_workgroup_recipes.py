@@ -102,6 +102,8 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         vector=r.choice([1, 2, 4]),
         stages=r.choice([1, 2, 3]) if fill == "async" else r.choice([1, 2]),
         fill=fill,
+        raster=r.choice([1, 1, 2, 3]),
+        persistent=r.choice([0, 0, 1, 3]),
         padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.4},
     )
 
