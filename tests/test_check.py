@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import tilewright as tw
 from commands import Command
 from tilewright.errors import ProblemError
 from tilewright.ir import parse_kernel, verify
@@ -274,3 +275,14 @@ def test_table_is_aligned() -> None:
         "4     store s  32.00      32     100%        s[t * 32] = 1.0",
         "12    store y  1.00       1      25%         y[t] = 1.0",
     ]
+
+
+def test_steps_that_rounding_errors_reach_are_no_finding() -> None:
+    """Sums of quotients round; in another order, ``round`` may take them to the next integer."""
+    op = tw.pool(
+        "mb3ic5ih5iw5kh2kw3ph1pw1",
+        algorithm="avg_p",
+        direction="bwd_data",
+        epilogue=[tw.unary("round")],
+    )
+    assert [issue for report in check_op(op, spirv.machine("gpu")) for issue in report.issues] == []
