@@ -59,7 +59,7 @@ def test_share() -> None:
           workgroup for t in 4:
             for k_o in 2:
               compute x_pack(part in 16):
-                x = src[part // 2 % 2 + part // 4 * 2, k_o * 8 + part % 2 * 4 + t]
+                x = src[part // 2, k_o * 8 + part % 2 * 4 + t]
                 src_packed[part // 4, part // 2 % 2, part % 2 * 4 + t] = x
               barrier()
               compute f(i in 2, k in 8):

@@ -71,8 +71,8 @@ def share(
         workgroup for t in 4:
           for k_o in 2:
             compute x_pack(part in 16):
-              x = src[part // 4 ..., k_o*8 + ...]
-              src_packed[...] = x
+              x = src[part // 2, k_o*8 + part % 2 * 4 + t]
+              src_packed[part // 4, part // 2 % 2, part % 2 * 4 + t] = x
             barrier()
             compute f(i in 2, k in 8): x = src_packed[t, i, k] ...
             barrier()
@@ -320,11 +320,12 @@ def _copy_order(pack: Compute) -> list[Dim]:
     it is stored by work-items that are neighbours.
     """
     source, target = (_steps(pack, view) for view in (pack.operands[0].view, pack.out))
-    left = sorted(pack.dims, key=lambda dim: source[dim.var])
+    # A dim that moves no address at first (a mask's, a quotient's) has no neighbours to copy.
+    left = sorted(pack.dims, key=lambda dim: (source[dim.var] == 0, source[dim.var]))
     wanted = _SEGMENT // pack.operands[0].view.buffer.dtype.bytes
     inner: list[Dim] = [left.pop(0)]
     run = _size(inner[0])
-    while left and run < wanted and source[left[0].var] <= run:
+    while left and run < wanted and 0 < source[left[0].var] <= run:
         inner.append(left.pop(0))
         run *= _size(inner[-1])
     left.sort(key=lambda dim: target[dim.var])

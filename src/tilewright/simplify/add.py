@@ -85,6 +85,21 @@ def _digits(expr: Expr, facts: Facts) -> Expr | None:
     return None
 
 
+def _leading_digits(expr: Expr, facts: Facts) -> Expr | None:
+    form = affine(expr)
+    for low, count, factor in _divisions(form, "mod"):
+        shifted = low.a
+        if not isinstance(shifted, Binary) or shifted.op != "floordiv":
+            continue
+        for high, by, coefficient in _divisions(form, "floordiv"):
+            if high.a is not shifted.a or coefficient != factor * count:
+                continue
+            if isinstance(shifted.b, Const) and shifted.b.value * count == by:
+                rest = form + Affine({low: -factor, high: -coefficient})
+                return rest.plus(Affine({shifted: 1}), factor).to_expr()
+    return None
+
+
 SUM_RULES = (
     Rule(
         "quotient-and-remainder",
@@ -99,6 +114,13 @@ SUM_RULES = (
         x % (c0 * c1),
         (const(0) < c0) & (const(0) < c1),
         procedure=_digits,
+    ),
+    Rule(
+        "quotient-by-digits",
+        (x // (c0 * c1)) * c1 + (x // c0) % c1,
+        x // c0,
+        (const(0) < c0) & (const(0) < c1),
+        procedure=_leading_digits,
     ),
     Rule("less-quotient", x - (x // c0) * c0, x % c0, const(0) < c0, procedure=_less_quotient),
     Rule("less-remainder", x - x % c0, (x // c0) * c0, const(0) < c0, procedure=_less_remainder),
