@@ -124,6 +124,26 @@ def test_unrolled_iterations_share_workgroup_memory() -> None:
     assert module.text.count("addrspace(3) global") == 1
 
 
+def test_masks_that_are_the_same_in_all_lanes_are_one_branch() -> None:
+    """Without masked stores, each lane that may be off is a branch of its own."""
+    loops = ("for g in 8:", "  vector for i in 4:")
+    for condition, branches in (
+        ("g < 5", 1),
+        ("g < 5 and i < 3", 1),
+        ("i < 3", 0),
+        ("g < 5 and i < g", 5),
+    ):
+        lines = (*loops, f"    if {condition}:", "      x[g * 8 + i] = 1.0")
+        text = lowered(body(*lines)).text
+        # The loop has a branch, too.
+        assert text.count("br i1") == branches + 1, condition
+
+
+def test_the_only_lane_that_is_left_stores() -> None:
+    lines = ("for g in 8:", "  vector for i in 4:", "    if g < 5 and i < 1:", "      x[g] = 1.0")
+    assert lowered(body(*lines)).text.count("store float") == 1
+
+
 @pytest.mark.parametrize("text", [TURN, HISTOGRAM, MASKS])
 def test_nothing_of_x86_is_in_the_text(text: str) -> None:
     module = lowered(text).text

@@ -242,7 +242,7 @@ class Memory:
         if self.lanes is None:
             self._store_scalar(address, self.exprs.value(result, dtype), loads)
             return
-        if stride == 0:
+        if stride == 0 and self.lanes.active > 1 and self.predicate is None:
             raise CompilationError(
                 f"all lanes of {self.lanes.var.name!r} store to one element of "
                 f"{address.buffer.name!r}",

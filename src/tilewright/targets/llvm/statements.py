@@ -271,61 +271,89 @@ class Statements:
     # Branches.
 
     def _if(self, plan: IfPlan) -> None:
-        active = self._tail(plan)
-        if active is not None:
-            outer = self.memory.lanes
-            assert outer is not None
-            self.memory.lanes = Lanes(outer.var, active, outer.count)
-            if active:
-                self.emit(plan.then)
-            self.memory.lanes = outer
-            return
-        condition = self._condition(plan.stmt.condition, plan.loads)
-        if not isinstance(condition, Value):
-            self.exprs.push()
-            self.emit(plan.then if condition else plan.orelse)
-            self.exprs.pop()
-        elif condition.lanes > 1:
-            self._predicated(plan, condition)
-        else:
-            self._branch(plan, condition)
+        outer = self.memory.lanes
+        self.memory.lanes, parts = self._tail(plan)
+        if self.memory.lanes is None or self.memory.lanes.active:
+            self._where(plan, parts)
+        self.memory.lanes = outer
 
-    def _tail(self, plan: IfPlan) -> int | None:
-        """How many lanes run, where the condition is known for each and holds for the first."""
-        lanes, variables = self.memory.lanes, self.exprs.variables
+    def _tail(self, plan: IfPlan) -> tuple[Lanes | None, list[Expr]]:
+        """The lanes that can run, and the conjuncts that still have to hold in them: without those
+        that are known for each lane and hold for the first ones."""
+        lanes, parts = self.memory.lanes, list(conjuncts(plan.stmt.condition))
         if lanes is None or plan.orelse or plan.loads or self.memory.predicate is not None:
-            return None
+            return lanes, parts
+        open_parts: list[Expr] = []
+        active = lanes.active
+        for part in parts:
+            first = self._first_lanes(lanes, part)
+            if first is None:
+                open_parts.append(part)
+            else:
+                active = min(active, first)
+        return Lanes(lanes.var, active, lanes.count), open_parts
+
+    def _first_lanes(self, lanes: Lanes, condition: Expr) -> int | None:
+        """How many lanes ``condition`` holds for, where it is known for each and holds for the
+        first."""
+        variables = self.exprs.variables
         every = variables[lanes.var]
         holds: list[bool] = []
         for lane in range(lanes.active):
             self.exprs.push()
             variables[lanes.var] = lane
-            value = self.exprs.evaluate(plan.stmt.condition, plan.loads)
+            value = self.exprs.evaluate(condition, {})
             self.exprs.pop()
             if isinstance(value, Value):
                 break
             holds.append(bool(value))
         variables[lanes.var] = every
         count = sum(holds)
-        if len(holds) < lanes.active or not all(holds[:count]):
-            return None
-        return count
+        return count if len(holds) == lanes.active and all(holds[:count]) else None
 
-    def _condition(self, condition: Expr, loads: Loads) -> Value | bool:
-        """All conjuncts; one that is known false decides, whatever the others cost."""
-        result: Value | bool = True
-        for part in conjuncts(condition):
+    def _where(self, plan: IfPlan, parts: list[Expr]) -> None:
+        """What runs where all of ``parts`` hold, and what runs elsewhere."""
+        condition, flags = self._condition(parts, plan.loads)
+        if flags is not None and isinstance(condition, Value):
+            if self.w.dialect.masked_memory or plan.orelse:
+                both = self.w.assign(
+                    f"and {flags.typed}, {self.exprs.value(condition, boolean, flags.lanes).text}"
+                )
+                condition, flags = True, Value(both, boolean, flags.lanes)
+            else:
+                # Without masked instructions, each lane is a branch: fewer of them run behind one.
+                self._branch(plan, condition, flags)
+                return
+        if flags is not None and condition:
+            self._predicated(plan, flags)
+        elif isinstance(condition, Value):
+            self._branch(plan, condition)
+        else:
+            self.exprs.push()
+            self.emit(plan.then if condition else plan.orelse)
+            self.exprs.pop()
+
+    def _condition(self, parts: list[Expr], loads: Loads) -> tuple[Value | bool, Value | None]:
+        """All of ``parts``: what is the same in all lanes, and a flag for each lane (None: all).
+
+        One that is known false decides, whatever the others cost.
+        """
+        same: Value | bool = True
+        flags: Value | None = None
+        for part in parts:
             value = self.exprs.evaluate(part, loads)
             if not isinstance(value, Value):
                 if not value:
-                    return False
-            elif isinstance(result, Value):
-                lanes = max(result.lanes, value.lanes)
-                a, b = (self.exprs.value(x, boolean, lanes) for x in (result, value))
-                result = Value(self.w.assign(f"and {a.typed}, {b.text}"), boolean, lanes)
+                    return False, None
+            elif value.lanes > 1:
+                flags = value if flags is None else self._both(flags, value)
             else:
-                result = value
-        return result
+                same = self._both(same, value) if isinstance(same, Value) else value
+        return same, flags
+
+    def _both(self, a: Value, b: Value) -> Value:
+        text = self.w.assign(f"and {a.typed}, {b.text}")
+        return Value(text, boolean, a.lanes)
 
     def _predicated(self, plan: IfPlan, condition: Value) -> None:
         outer = self.memory.predicate
@@ -345,7 +373,8 @@ class Statements:
         self.memory.predicate = outer
         self.exprs.pop()
 
-    def _branch(self, plan: IfPlan, condition: Value) -> None:
+    def _branch(self, plan: IfPlan, condition: Value, flags: Value | None = None) -> None:
+        """Jumps by ``condition``; ``flags`` are the lanes that take it (None: all)."""
         w, slots = self.w, self.memory.slots
         then, orelse, join = w.label("then"), w.label("else"), w.label("join")
         entry = dict(slots)
@@ -355,9 +384,12 @@ class Statements:
             slots.clear()
             slots.update(entry)
             w.start(label)
-            self.exprs.push()
-            self.emit(plans)
-            self.exprs.pop()
+            if label == then and flags is not None:
+                self._predicated(plan, flags)
+            else:
+                self.exprs.push()
+                self.emit(plans)
+                self.exprs.pop()
             ends.append((dict(slots), w.block))
             w.jump(join)
         w.start(join)
