@@ -120,6 +120,12 @@ def test_all_accesses_count() -> None:
     assert not _free(_kernel(digits, second="(i * 2 + d) % 3, (i * 2 + d) // 3"), "i")
 
 
+def test_digits_that_all_accesses_share() -> None:
+    digits = "i // 3, i % 3"
+    assert _free(_kernel(f"{digits}, d", second=f"{digits}, 7"), "i")
+    assert not _free(_kernel(f"{digits}, d", second="i // 3, 1, 7"), "i")
+
+
 def test_tables_that_do_not_change() -> None:
     assert _free(_kernel("i * 2 + d + table[o]"), "i")
     kernel = parse_kernel(

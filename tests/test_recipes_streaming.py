@@ -167,3 +167,8 @@ def test_rows_are_reduced_in_lanes() -> None:
 def test_elementwise_on_blocks_runs_in_lanes() -> None:
     op = tw.elementwise("2x18x3x5", "relu", src="nChw16c", dst="nChw16c")
     assert "vector for d1 in 16" in to_text(scheduled(op).kernel)
+
+
+def test_a_border_of_one_element_does_not_cost_the_lanes() -> None:
+    text = to_text(scheduled(tw.elementwise("65", "relu")).kernel)
+    assert "vector for" in text and "dst[64]" in text

@@ -17,6 +17,7 @@ from tilewright.schedule import (
     tile,
     tile_and_fuse,
     trim,
+    trim_dims,
     unroll,
 )
 
@@ -159,6 +160,35 @@ def test_trim_keeps_what_counts() -> None:
     assert trim(naive, "k") is naive
     with pytest.raises(ScheduleError, match="the loop 'oc' does not reduce"):
         trim(tile(convolution(), "zero", {"oc": 1}), "oc")
+
+
+LONGER = """
+    kernel f(in x: f32[12, 5], out y: f32[10]):
+      alloc acc: f32[12] private
+      compute init(i in 12):
+        acc[i] = 0.0
+      compute sum(i in 12, k in 5):
+        s = x[i, k]
+        acc[i] add= s
+      compute store(i in 12):
+        a = acc[i]
+        y[i | i < 10] = a
+    """
+
+
+def test_trim_dims() -> None:
+    shorter = LONGER.replace("(i in 12", "(i in 10").replace(" | i < 10", "")
+    becomes(LONGER, lambda k: trim_dims(k, "store", ["init", "sum"]), shorter)
+    naive = parse_kernel(shorter)
+    assert trim_dims(naive, "store", ["init", "sum"]) is naive
+
+
+def test_trim_dims_keeps_what_is_read() -> None:
+    alone = trim_dims(parse_kernel(LONGER), "store")
+    assert "sum(i in 12" in to_text(alone)
+    kernel = parse_kernel(LONGER.replace("a = acc[i]", "a = acc[11 - i]"))
+    with pytest.raises(ScheduleError, match="is read beyond its mask"):
+        trim_dims(kernel, "store", ["init", "sum"])
 
 
 def test_kinds() -> None:

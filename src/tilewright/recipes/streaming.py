@@ -156,7 +156,14 @@ _COPIES = 128
 
 def lower_rest(kernel: Kernel, vector: int = 16) -> Kernel:
     """Every compute that is left becomes loops, with lanes along what is contiguous."""
-    names = {c.name: c for c in _computes(kernel) if c.instruction is None}
+    names: dict[str, Compute] = {}
+    for compute in _computes(kernel):
+        if compute.instruction is not None:
+            continue
+        known = names.setdefault(compute.name, compute)
+        # Of several by one name, a border of one element has lost its dim.
+        if contiguous_dim(known) is None:
+            names[compute.name] = compute
     for name, compute in names.items():
         lanes = contiguous_dim(compute)
         kernel = lower_computes(

@@ -52,6 +52,7 @@ from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
+from tilewright.schedule.trim import trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 
 PRODUCERS = ("init", MAIN)
@@ -360,6 +361,8 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kerne
         unroll=(*config.item, *config.step, config.lanes),
     )
     if root != RESULT:
+        # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
+        kernel = trim_dims(kernel, RESULT, [f"{MAIN}_init", f"{MAIN}_sum"])
         kernel = tiled_root(kernel, RESULT, StreamingConfig(vector=vector))
     return lower_rest(kernel)
 

@@ -37,7 +37,7 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trace import Schedule, Stage, Step
 from tilewright.schedule.transform import TRANSFORMS
-from tilewright.schedule.trim import trim
+from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.widen import widen_reduction
 
@@ -74,6 +74,7 @@ __all__ = [
     "tile",
     "tile_and_fuse",
     "trim",
+    "trim_dims",
     "unroll",
     "widen_reduction",
 ]

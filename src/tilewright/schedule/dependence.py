@@ -51,9 +51,8 @@ def _apart(loop: For, place: Place, found: list[Access]) -> bool:
         return True
     # Digits tell the number only if all accesses have the same ones in the same dims.
     index = found[0].view.index
-    if any(access.view.index != index for access in found):
-        return False
-    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(index))
+    same = [index[d] for d in dims if all(a.view.index[d] is index[d] for a in found)]
+    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(same))
 
 
 def accumulates_only(loop: For, place: Place) -> bool:
