@@ -19,6 +19,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import Evaluator
+from tilewright.ir.functions import atomic_operator
 from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import variables
 
@@ -62,7 +63,8 @@ class Computes:
         """``frame`` with an axis per dim; None for an empty domain."""
         domain = frame
         # An instruction's points are accessed together.
-        kind = LoopKind.SERIAL if stmt.instruction is None else LoopKind.VECTOR
+        together = stmt.instruction is not None and not _atomic(stmt)
+        kind = LoopKind.VECTOR if together else LoopKind.SERIAL
         for dim in stmt.dims:
             extent = self._evaluator.evaluate(dim.extent, domain, stmt)
             most = int(np.max(extent))
@@ -136,13 +138,39 @@ class Computes:
             active = np.broadcast_to(active, shape)
         if _repeat(offsets, active):
             # They may be points of several work-items: this is seen before they become one.
-            self._memory.note("write", buffer, (offsets, active, site))
+            self._memory.note(_verb(stmt), buffer, (offsets, active, site))
             values, active = _merge(stmt, offsets, values, active)
+        if _atomic(stmt):
+            self._update_atomically(stmt, offsets, values, active, site)
+            return
         if stmt.combiner is not None:
             before = self._memory.read(buffer, offsets, active, site)
             combined = _accumulator(stmt)(_widened(before, buffer.dtype), values)
             values = _rounded(combined, buffer.dtype)
         self._memory.write(buffer, offsets, values, active, site)
+
+    def _update_atomically(
+        self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site
+    ) -> None:
+        """The old values are read in the same access that writes the new ones."""
+        buffer = stmt.out.buffer
+        storage = self._memory.writable(buffer, site)
+        if storage is None:
+            return
+        self._memory.check_defined(storage, offsets, active, site)
+        self._memory.note("atomic", buffer, (offsets, active, site))
+        self._memory.observe("update", buffer, offsets, active, site)
+        combined = _accumulator(stmt)(_widened(storage.data[offsets], buffer.dtype), values)
+        self._memory.put(storage, offsets, _rounded(combined, buffer.dtype), active)
+
+
+def _atomic(stmt: Compute) -> bool:
+    return atomic_operator(stmt.instruction) is not None
+
+
+def _verb(stmt: Compute) -> str:
+    """What its output's elements undergo, for the finder of races."""
+    return "atomic" if _atomic(stmt) else "write"
 
 
 def _accumulator(stmt: Compute) -> np.ufunc:

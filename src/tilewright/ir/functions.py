@@ -169,3 +169,14 @@ _ALL = (
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
+
+
+def atomic_operator(name: str | None) -> str | None:
+    """The operator by which the function ``name`` updates an element, if an atomic update of it is
+    all that it does."""
+    function = FUNCTIONS.get(name or "")
+    match function.effects if function is not None else ():
+        case (Update(atomic=True) as update,):
+            return update.operator
+        case _:
+            return None

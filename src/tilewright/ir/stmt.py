@@ -138,7 +138,9 @@ class Compute(Stmt):
     variables; its type is the output's. ``combiner`` names a binary operator (``add``, ``max``,
     ...), or is None for plain assignment. Dims that the output's index does not mention are
     reduced; their order is free. ``instruction`` names the machine instruction that carries the op
-    out, once one was matched; it does not change what is computed.
+    out, once one was matched; it does not change what is computed. Where it names a function that
+    updates memory atomically (`functions.atomic_operator`), each point is one such update: several
+    work-items may accumulate in one element.
     """
 
     name: str

@@ -14,7 +14,7 @@ from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Load, Var
-from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.functions import FUNCTIONS, atomic_operator
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import (
@@ -292,6 +292,10 @@ class _Verifier:
         elif stmt.combiner in ("and", "or") and dtype is not boolean:
             cure = "combine bool values, or use min or max"
             raise self.refuse(f"{stmt.combiner} cannot combine values of type {dtype}", cure)
+        operator = atomic_operator(stmt.instruction)
+        if operator is not None and operator != stmt.combiner:
+            what = f"{stmt.instruction} does not combine by {stmt.combiner or 'assignment'}"
+            raise self.refuse(what, f"combine by {operator}, or name no function")
 
     def single_assignment(self, stmt: Compute) -> None:
         """Without a combiner, each point of the domain has an element of the output to itself."""

@@ -63,6 +63,12 @@ class WorkgroupConfig:
     - ``reduce_order``: loops over reduced dims, outermost first
     - ``slices``: parts of a reduced dim that workgroups of their own reduce, and that are added up
       afterwards (split-K), as (dim, parts)
+    - ``item_slices``: parts of a reduced dim (one, as (dim, parts)) that work-items of their own
+      reduce, beside those for the tile of the result; the workgroup adds the parts up in order, in
+      memory that it shares
+    - ``atomic``: whether the parts of ``slices`` are added to one zeroed result as they come, which
+      saves the memory and the second pass of parts for f32 and s32. The order is another in each
+      run, and so is what rounding makes of a sum of floats
     - ``vector``: elements that a work-item copies at a time
     - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
@@ -80,6 +86,8 @@ class WorkgroupConfig:
     step: Mapping[str, int] = field(default_factory=dict)
     reduce_order: tuple[str, ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
+    item_slices: tuple[tuple[str, int], ...] = ()
+    atomic: bool = False
     vector: int = 1
     stages: int = 1
     fill: str = "copy"

@@ -6,6 +6,7 @@ naive
 -> packed, sliced (B in the order it is read, where that may be; the reduction in parts)
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
+-> joined (where work-items reduce parts: the workgroup adds them up, and does what comes after)
 -> stepped (the reduction in steps)
 -> shared (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
@@ -26,18 +27,28 @@ from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt, V
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
+from tilewright.recipes.mapping import (
+    PRODUCERS,
+    adders,
+    group_root,
+    item_root,
+    joined,
+    mapped,
+    slice_adders,
+    sliced,
+    zeros,
+)
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
     extents,
     find_compute,
-    has_compute,
     roles,
     strides,
 )
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
-from tilewright.schedule.distribute import distribute, serial_loops
+from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.extend import extend
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.linearize import linearize
@@ -48,15 +59,12 @@ from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.share import share
-from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 
-PRODUCERS = ("init", MAIN)
-PARTS = f"{MAIN}_store"
 STEP = "step"
 
 
@@ -95,8 +103,10 @@ def _until_shared(
     check(config, find_compute(result.kernel, MAIN), machine)
     result.stage("whole", _whole(result.kernel, config))
     _packed(result, machine, config, prepack)
-    result.stage("sliced", _sliced(result.kernel, config))
-    result.stage("mapped", _mapped(result.kernel, config))
+    result.stage("sliced", sliced(result.kernel, config))
+    result.stage("mapped", mapped(result.kernel, config))
+    if config.item_slices:
+        result.stage("joined", joined(result.kernel, config))
     result.stage("stepped", _stepped(result.kernel, config))
 
 
@@ -129,6 +139,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("reduce_order", config.reduce_order, parts.k),
         ("slices", tuple(dim for dim, _ in config.slices), parts.k),
         ("padding", tuple(config.padding), tuple(o.var.name for o in main.operands[:2])),
+        ("item_slices", tuple(dim for dim, _ in config.item_slices), parts.k),
     ):
         noun = "operand" if what == "padding" else "dim"
         for name in names:
@@ -146,6 +157,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
             "there are copies, registers and asynchronous copies",
             "choose one of " + ", ".join(fill.value for fill in Fill),
         )
+    _check_slices(config)
     for dim, part in config.item.items():
         size = config.group.get(dim, 1)
         if size % part:
@@ -156,6 +168,23 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
                 "make the one a multiple of the other",
             )
     _check_machine(config, machine)
+
+
+def _check_slices(config: WorkgroupConfig) -> None:
+    if len(config.item_slices) > 1:
+        raise _refusal(
+            config,
+            f"the work-items reduce parts of {len(config.item_slices)} dims",
+            "the parts of one are added up in memory of the workgroup",
+            "slice the longest one only",
+        )
+    if config.atomic and len(config.slices) != 1:
+        raise _refusal(
+            config,
+            f"atomic=True with {len(config.slices)} sliced dims",
+            "what is added as it comes are the slices of one",
+            "slice one dim, or leave atomic out",
+        )
 
 
 def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
@@ -202,7 +231,8 @@ def _check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> 
 
 def work_items(config: WorkgroupConfig) -> int:
     """The work-items of a workgroup."""
-    return math.prod(size // config.item.get(dim, 1) for dim, size in config.group.items())
+    tiles = math.prod(size // config.item.get(dim, 1) for dim, size in config.group.items())
+    return tiles * math.prod(parts for _, parts in config.item_slices)
 
 
 def _refusal(config: WorkgroupConfig, what: str, why: str, cure: str) -> ScheduleError:
@@ -217,9 +247,9 @@ def _whole(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """Dims padded to whole tiles, steps and slices."""
     main = find_compute(kernel, MAIN)
     sizes = extents(main)
-    slices = dict(config.slices)
+    slices, item_slices = dict(config.slices), dict(config.item_slices)
     for dim in roles(main).k:
-        whole = config.step.get(dim, 1) * slices.get(dim, 1)
+        whole = config.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
         kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
     whole_tiles = {dim: -(-sizes[dim] // size) * size for dim, size in config.group.items()}
     return extend(kernel, RESULT, whole_tiles)
@@ -248,38 +278,6 @@ def _packed(
         return
     result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
     result.stage("packed", kernel)
-
-
-def _sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    for dim, parts in config.slices:
-        rows = [d for d in config.order if d != config.lanes]
-        kernel = slice_reduction(
-            kernel, MAIN, dim, parts, f"{dim}_slice", storage=(*rows, config.lanes)
-        )
-    return kernel
-
-
-def _root(kernel: Kernel) -> str:
-    """The compute that stores what the workgroups make: the result, or parts of it."""
-    return PARTS if has_compute(kernel, PARTS) else RESULT
-
-
-def _mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Tiles of C for workgroups, and in them for work-items: neighbours along the lanes."""
-    parts = roles(find_compute(kernel, MAIN))
-    group = {d: config.group.get(d, 1) for d in parts.kept}
-    # A dim that the workgroup's tile has once is gone in there.
-    item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
-    rows = [d for d in config.order if d != config.lanes]
-    levels = [(LoopKind.GRID, group), (LoopKind.WORKGROUP, item)]
-    return distribute(
-        kernel,
-        _root(kernel),
-        levels,
-        config.order,
-        producers=PRODUCERS,
-        storage=(*rows, config.lanes),
-    )
 
 
 def _stepped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
@@ -341,8 +339,7 @@ def _variables(view: View) -> frozenset[Var]:
 
 
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
-    root = _root(kernel)
-    vector = machine.lanes(find_compute(kernel, root).operands[0].var.type)
+    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
@@ -351,19 +348,19 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kerne
     for name in copies:
         dims = [d.var.name for d in find_compute(kernel, name).dims]
         kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=config.vector, unroll=dims)
-    names = [s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
     kernel = lower_computes(
         kernel,
-        [name for name in (*PRODUCERS, root) if name in names],
+        [*PRODUCERS, item_root(config), *adders(config), group_root(config)],
         vector=config.lanes,
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.item if d != config.lanes)),
         unroll=(*config.item, *config.step, config.lanes),
     )
-    if root != RESULT:
+    if config.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
-        kernel = trim_dims(kernel, RESULT, [f"{MAIN}_init", f"{MAIN}_sum"])
-        kernel = tiled_root(kernel, RESULT, StreamingConfig(vector=vector))
+        kernel = trim_dims(kernel, RESULT, slice_adders(config))
+        for name in (*zeros(config), RESULT):
+            kernel = tiled_root(kernel, name, StreamingConfig(vector=vector))
     return lower_rest(kernel)
 
 

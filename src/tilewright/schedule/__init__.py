@@ -7,9 +7,9 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
 bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
-order), `widen` and `slices`
-(partial results), `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and
-`digits` hold what several of them need; `trace` has the `Schedule`, which records them.
+order), `widen` and `slices` (partial results), `join` (two nests of workgroups made one),
+`tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
+several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
@@ -18,6 +18,7 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.join import join_groups
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.loops import lower_computes
@@ -53,6 +54,7 @@ __all__ = [
     "fuse_dims",
     "guard",
     "hoist_pack",
+    "join_groups",
     "linearize",
     "lower_computes",
     "merge_loops",

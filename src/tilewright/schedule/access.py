@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, const, load
+from tilewright.ir.functions import atomic_operator
 from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
 from tilewright.ir.visit import direct_exprs, map_exprs, nested, rewrite, rewrite_stmts, walk
 from tilewright.schedule.place import Place, views_of, walk_placed
@@ -14,13 +15,17 @@ from tilewright.schedule.place import Place, views_of, walk_placed
 
 @dataclass(frozen=True)
 class Access:
-    """One way in which a statement reaches a buffer. ``place`` is inside the compute's dims."""
+    """One way in which a statement reaches a buffer. ``place`` is inside the compute's dims.
+
+    ``atomic``: it is an atomic update, which may meet others at one element.
+    """
 
     view: View
     stmt: Stmt
     place: Place
     writes: bool
     combiner: str | None = None
+    atomic: bool = False
 
 
 def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:
@@ -34,14 +39,16 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
         case Store():
             yield Access(View(node.buffer, node.index), node, place, True)
         case Compute():
-            yield Access(node.out, node, place, True, node.combiner)
+            atomic = atomic_operator(node.instruction) is not None
+            yield Access(node.out, node, place, True, node.combiner, atomic)
             for operand in node.operands:
                 yield Access(operand.view, node, place, False)
         case Call():
             # What a function does with a view is described elsewhere: it may write it.
+            operator = atomic_operator(node.function)
             for arg in node.args:
                 if isinstance(arg, View):
-                    yield Access(arg, node, place, True)
+                    yield Access(arg, node, place, True, operator, operator is not None)
         case _:
             pass
     for expr in direct_exprs(node):

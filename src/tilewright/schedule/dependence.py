@@ -36,12 +36,16 @@ def conflict(loop: For, place: Place) -> Access | None:
     None is a proof that there is none. What is proven: in some dim of each written buffer, or for a
     number whose digits several dims are, or for a digit of one of these, the index is
     ``step * var + rest`` in every access, with the same terms from outside of the loop, and what
-    varies inside stays within one step.
+    varies inside stays within one step. Atomic updates by one operator may meet at an element.
     """
     for found in shared_accesses(loop, place).values():
-        if not _apart(loop, place, found):
+        if not _only_atomic(found) and not _apart(loop, place, found):
             return next(a for a in found if a.writes)
     return None
+
+
+def _only_atomic(found: list[Access]) -> bool:
+    return all(access.atomic and access.combiner == found[0].combiner for access in found)
 
 
 def _apart(loop: For, place: Place, found: list[Access]) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Expr, Var, all_of, binary, conjuncts, const, load, var
+from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Stmt, Store, View
+from tilewright.ir.stmt import Call, Compute, Dim, For, If, Kernel, LoopKind, Stmt, Store, View
 from tilewright.ir.visit import map_exprs, substitute, variables
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, fresh, rewrite_placed
@@ -42,12 +43,15 @@ def lower_computes(
     must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
     innermost. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand
-    becomes a masked load, a masked output an ``if``.
+    becomes a masked load, a masked output an ``if``. A compute that names a function which updates
+    atomically becomes calls of that function.
     """
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Compute) or stmt.instruction is not None:
+        if not isinstance(stmt, Compute):
+            return None
+        if stmt.instruction is not None and atomic_operator(stmt.instruction) is None:
             return None
         if computes is not None and stmt.name not in computes:
             return None
@@ -78,12 +82,14 @@ def _store(compute: Compute, lane: Expr | None, facts: Facts) -> Stmt:
     }
     value = substitute(compute.body, values)
     out = compute.out
+    conditions = conjuncts(out.mask) if lane is None else (lane, *conjuncts(out.mask))
+    condition = all_of(conditions)
+    if compute.instruction is not None:
+        return Call(compute.instruction, (View(out.buffer, out.index, condition), value))
     if compute.combiner is not None:
         old = View(out.buffer, out.index)
         value = binary(compute.combiner, load(out.buffer, out.index, mask(old)), value)
     store = Store(out.buffer, out.index, value)
-    conditions = conjuncts(out.mask) if lane is None else (lane, *conjuncts(out.mask))
-    condition = all_of(conditions)
     return store if condition is None else If(condition, store)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.dtypes import f32, s32
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Var, const, var
-from tilewright.ir.printer import headline
+from tilewright.ir.functions import atomic_operator
+from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
-from tilewright.ir.visit import block, map_exprs, substitute, variables
+from tilewright.ir.visit import block, map_exprs, replace_buffer, substitute, variables
 from tilewright.schedule.access import buffers_in
+from tilewright.schedule.identity import is_identity
 from tilewright.schedule.place import (
     Place,
     bound_names,
@@ -23,6 +26,10 @@ from tilewright.schedule.place import (
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
 
+# The function that adds parts as they come, and the types of which all devices have it.
+_ADD = "atomic_add"
+_ATOMIC = (f32, s32)
+
 
 @transform
 def slice_reduction(
@@ -32,6 +39,8 @@ def slice_reduction(
     slices: int,
     name: str = "slice",
     storage: Sequence[str] = (),
+    *,
+    atomic: bool = False,
 ) -> Kernel:
     """Reduces along ``dim`` in ``slices`` parts of their own, and then adds the parts up.
 
@@ -44,17 +53,30 @@ def slice_reduction(
         compute init(slice in 4, i in 8): acc_slice[slice, i] = 0.0
         compute main(slice in 4, i in 8, k in 25):
           acc_slice[slice, i] add= x    (x = src[i, slice*25 + k])
-        compute main_store(slice in 4, i in 8): acc_parts[slice, i] = acc_slice[slice, i]
+        compute slice_store(slice in 4, i in 8): acc_parts[slice, i] = acc_slice[slice, i]
         alloc acc: f32[8]
-        compute main_init(i in 8): acc[i] = 0.0
-        compute main_sum(i in 8, slice in 4): acc[i] add= x    (x = acc_parts[slice, i])
+        compute slice_init(i in 8): acc[i] = 0.0
+        compute slice_sum(i in 8, slice in 4): acc[i] add= x    (x = acc_parts[slice, i])
 
     The parts are added in order, so the result is the same in every run. In memory they lie in the
     order of the dims in ``storage`` (innermost last; others are outermost). The compute and the one
     that initializes its result stand in one block, one behind the other; the slices divide ``dim``.
+
+    With ``atomic``, parts are added to the one result as they come, without memory for each:
+
+    ->  slice_reduction("main", "k", 4, atomic=True)
+        alloc acc: f32[8]
+        compute slice_zero(i in 8): acc[i] = 0.0
+        alloc acc_slice: f32[4, 8] private
+        compute init(slice in 4, i in 8): acc_slice[slice, i] = 0.0
+        compute main(slice in 4, i in 8, k in 25): ...
+        compute slice_store<atomic_add>(slice in 4, i in 8): acc[i] add= acc_slice[slice, i]
+
+    Their order is then another in each run, and so is what rounding makes of a sum of floats.
     """
     found, _ = computes_named(kernel, compute, "slice_reduction")[0]
-    request = _Slicing(found, dim, slices, bound_names(kernel.body), tuple(storage))
+    taken = bound_names(kernel.body)
+    request = _Slicing(found, dim, slices, taken, tuple(storage), atomic)
     request.check(name)
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
@@ -73,6 +95,7 @@ class _Slicing:
     slices: int
     taken: frozenset[str]
     storage: tuple[str, ...]
+    atomic: bool
 
     def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
         where = headline(self.compute)
@@ -101,39 +124,45 @@ class _Slicing:
                 "choose a compute with a combiner",
             )
         if name in self.taken:
-            raise self._refusal(f"the name '{name}' is taken", "", "choose another")
+            raise self._refusal(
+                f"the name '{name}' is taken", "something else is called so", "choose another"
+            )
+        if self.atomic:
+            self._check_atomic()
+
+    def _check_atomic(self) -> None:
+        dtype = self.compute.out.buffer.dtype
+        if atomic_operator(_ADD) != self.compute.combiner:
+            raise self._refusal(
+                f"parts combined by {self.compute.combiner} cannot come in any order",
+                f"the atomic update that devices have is {_ADD}",
+                "leave atomic out",
+            )
+        if dtype not in _ATOMIC:
+            raise self._refusal(
+                f"parts of {dtype} cannot come in any order",
+                f"devices add {' and '.join(t.name for t in _ATOMIC)} atomically",
+                "leave atomic out, or accumulate in one of these",
+            )
 
     def on_block(self, stmt: Block, name: str) -> Stmt:
         """The block with the reduction in slices."""
         old = self.compute.out.buffer
         position = stmt.body.index(self.compute)
-        init = stmt.body[position - 1] if position else None
-        if (
-            not isinstance(init, Compute)
-            or init.out.buffer is not old
-            or init.operands
-            or not any(isinstance(s, Allocate) and s.buffer is old for s in stmt.body[:position])
-        ):
-            raise self._refusal(
-                "what initializes its result does not stand before it",
-                "each slice has to be initialized",
-                "slice before tiling",
-            )
+        init = self._initializer(stmt.body[:position])
         number = Dim(var(name), const(self.slices))
         shape = (self.slices, *old.shape)
-        layout = ordered_layout(shape, [0, *(1 + dim for dim in self._order(init))])
-        parts = buffer(f"{old.name}_parts", old.dtype, shape, layout)
         local = buffer(f"{old.name}_{name}", old.dtype, shape, space=Space.PRIVATE)
-        sliced: list[Stmt] = [
-            Allocate(parts),
-            Allocate(local),
-            _on_slice(init, number, local),
-            self._part(number, local),
-            self._store(number, init, local, parts),
-            Allocate(old),
-            replace(init, name=f"{self.compute.name}_init"),
-            self._sum(number, init, parts),
-        ]
+        after = stmt.body[position + 1 :]
+        if self.atomic:
+            order = ordered_layout(old.shape, self._order(init))
+            total = buffer(old.name, old.dtype, old.shape, order)
+            sliced = self._added_atomically(number, init, local, total)
+            after = tuple(replace_buffer(s, old, total) for s in after)
+        else:
+            order = ordered_layout(shape, [0, *(1 + dim for dim in self._order(init))])
+            parts = buffer(f"{old.name}_parts", old.dtype, shape, order)
+            sliced = self._added_up(number, init, local, parts)
         before = [
             s
             for s in stmt.body[: position - 1]
@@ -141,15 +170,71 @@ class _Slicing:
         ]
         if any(old in buffers_in(s) for s in before):
             raise self._refusal(
-                f"'{old.name}' is used before it is initialized", "", "slice the naive kernel"
+                f"'{old.name}' is used before it is initialized",
+                "it moves behind the slices",
+                "slice the naive kernel",
             )
-        return block(*before, *sliced, *stmt.body[position + 1 :])
+        return block(*before, *sliced, *after)
+
+    def _initializer(self, before: Sequence[Stmt]) -> Compute:
+        """The last of the statements ``before``, which gives each slice what it begins with."""
+        old = self.compute.out.buffer
+        init = before[-1] if before else None
+        if (
+            not isinstance(init, Compute)
+            or init.out.buffer is not old
+            or init.operands
+            or not any(isinstance(s, Allocate) and s.buffer is old for s in before)
+        ):
+            raise self._refusal(
+                "what initializes its result does not stand before it",
+                "each slice has to be initialized",
+                "slice before tiling",
+            )
+        if not is_identity(init.body, self.compute.combiner):
+            raise self._refusal(
+                f"its result begins with {to_text(init.body)}",
+                f"each slice would begin with that, and {self.compute.combiner} it to the result",
+                "begin with what changes nothing, and combine the rest afterwards",
+            )
+        return init
+
+    def _added_up(
+        self, number: Dim, init: Compute, local: Buffer, parts: Buffer
+    ) -> tuple[Stmt, ...]:
+        """The slices, each with its own part of ``parts``, and their sum."""
+        index = (number.var, *init.out.index)
+        return (
+            Allocate(parts),
+            *self._slices(number, init, local),
+            self._store(number, init, local, View(parts, index)),
+            Allocate(init.out.buffer),
+            replace(init, name=f"{number.var.name}_init"),
+            self._sum(number, init, parts),
+        )
+
+    def _added_atomically(
+        self, number: Dim, init: Compute, local: Buffer, total: Buffer
+    ) -> tuple[Stmt, ...]:
+        """The slices, which all add to ``total``."""
+        out = View(total, init.out.index)
+        store = self._store(number, init, local, out)
+        return (
+            Allocate(total),
+            replace(init, name=f"{number.var.name}_zero", out=out),
+            *self._slices(number, init, local),
+            replace(store, combiner=self.compute.combiner, instruction=_ADD),
+        )
 
     def _order(self, init: Compute) -> list[int]:
         """The dims of the result as they lie in memory, innermost last."""
         names = [index.name if isinstance(index, Var) else "" for index in init.out.index]
         places = [self.storage.index(n) if n in self.storage else -1 for n in names]
         return sorted(range(len(names)), key=lambda dim: (places[dim], dim))
+
+    def _slices(self, number: Dim, init: Compute, local: Buffer) -> tuple[Stmt, ...]:
+        """What each slice accumulates."""
+        return (Allocate(local), _on_slice(init, number, local), self._part(number, local))
 
     def _part(self, number: Dim, local: Buffer) -> Compute:
         dim = dim_of(self.compute, self.dim, "slice_reduction")
@@ -162,18 +247,17 @@ class _Slicing:
         out = View(local, (number.var, *self.compute.out.index))
         return replace(moved, dims=(number, *dims), out=out)
 
-    def _store(self, number: Dim, init: Compute, local: Buffer, parts: Buffer) -> Compute:
+    def _store(self, number: Dim, init: Compute, local: Buffer, out: View) -> Compute:
         index = (number.var, *init.out.index)
         x = Operand(var(fresh("part", self.taken), local.dtype), View(local, index))
-        return Compute(
-            f"{self.compute.name}_store", (number, *init.dims), View(parts, index), (x,), x.var
-        )
+        dims = (number, *init.dims)
+        return Compute(f"{number.var.name}_store", dims, out, (x,), x.var)
 
     def _sum(self, number: Dim, init: Compute, parts: Buffer) -> Compute:
         index = (number.var, *init.out.index)
         x = Operand(var(fresh("part", self.taken), parts.dtype), View(parts, index))
         return Compute(
-            f"{self.compute.name}_sum",
+            f"{number.var.name}_sum",
             (*init.dims, number),
             init.out,
             (x,),

@@ -1,0 +1,115 @@
+"""Who of the workgroups and their work-items makes which tile of a contraction, and which slice of
+its reduction."""
+
+from __future__ import annotations
+
+from tilewright.ir.stmt import Kernel, LoopKind
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import MAIN, RESULT, find_compute, roles
+from tilewright.schedule.distribute import distribute
+from tilewright.schedule.join import join_groups
+from tilewright.schedule.slices import slice_reduction
+
+# What works on the tile of a work-item, before it is stored.
+PRODUCERS = ("init", MAIN)
+
+
+def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """The reduction in slices of workgroups, and in parts of work-items."""
+    for dim, parts in config.slices:
+        kernel = slice_reduction(
+            kernel, MAIN, dim, parts, _slice(dim), storage=_storage(config), atomic=config.atomic
+        )
+    for dim, parts in config.item_slices:
+        kernel = slice_reduction(kernel, MAIN, dim, parts, _part(dim), storage=_storage(config))
+    return kernel
+
+
+def _slice(dim: str) -> str:
+    """The dim that counts the slices of ``dim``; its computes are called after it."""
+    return f"{dim}_slice"
+
+
+def _part(dim: str) -> str:
+    """The dim that counts the work-items' parts of ``dim``."""
+    return f"{dim}_part"
+
+
+def _storage(config: WorkgroupConfig) -> tuple[str, ...]:
+    """How tiles lie in memory: rows of lanes."""
+    return (*(d for d in config.order if d != config.lanes), config.lanes)
+
+
+def group_root(config: WorkgroupConfig) -> str:
+    """The compute that stores what the workgroups make: the result, or slices of it."""
+    return f"{_slice(config.slices[-1][0])}_store" if config.slices else RESULT
+
+
+def item_root(config: WorkgroupConfig) -> str:
+    """The compute that stores what work-items accumulate."""
+    if not config.item_slices:
+        return group_root(config)
+    return f"{_part(config.item_slices[0][0])}_store"
+
+
+def adders(config: WorkgroupConfig) -> tuple[str, ...]:
+    """The computes that add up the work-items' parts."""
+    return tuple(
+        f"{_part(dim)}_{what}" for dim, _ in config.item_slices for what in ("init", "sum")
+    )
+
+
+def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
+    """The computes that add up the workgroups' slices, in a launch of their own."""
+    return tuple(
+        f"{_slice(dim)}_{what}"
+        for dim, _ in config.slices[:1]
+        if not config.atomic
+        for what in ("init", "sum")
+    )
+
+
+def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
+    """The computes that clear what slices are added to atomically."""
+    return tuple(f"{_slice(dim)}_zero" for dim, _ in config.slices if config.atomic)
+
+
+def mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """Tiles of C for workgroups, and in them for work-items: neighbours along the lanes."""
+    numbers = {_part(dim): parts for dim, parts in config.item_slices}
+    kept = [d for d in roles(find_compute(kernel, MAIN)).kept if d not in numbers]
+    group = {d: config.group.get(d, 1) for d in kept}
+    # A dim that the workgroup's tile has once is gone in there.
+    item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
+    first = [
+        (LoopKind.GRID, {**group, **numbers}),
+        (LoopKind.WORKGROUP, {**item, **dict.fromkeys(numbers, 1)}),
+    ]
+    order, storage = (*numbers, *config.order), _storage(config)
+    kernel = distribute(
+        kernel, item_root(config), first, order, producers=PRODUCERS, storage=storage
+    )
+    if not numbers:
+        return kernel
+    second = [(LoopKind.GRID, group), (LoopKind.WORKGROUP, _adding_item(config, item))]
+    return distribute(
+        kernel,
+        group_root(config),
+        second,
+        config.order,
+        producers=adders(config),
+        storage=storage,
+    )
+
+
+def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int]:
+    """The tile of C that a work-item adds up: smaller ones, so that all take part, where rows of
+    the tile that it accumulates go round."""
+    ((_, parts),) = config.item_slices
+    rows = [d for d in config.order if d != config.lanes and item.get(d, 1) % parts == 0]
+    return {**item, rows[-1]: item[rows[-1]] // parts} if rows else item
+
+
+def joined(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """One nest of workgroups, which accumulate parts and add them up."""
+    return join_groups(kernel, item_root(config), group_root(config))
