@@ -103,6 +103,21 @@ def test_the_top_of_a_kernel_is_launches_and_workspaces() -> None:
     assert len(parameters) == 3
 
 
+def test_a_workgroup_alone_beside_other_statements() -> None:
+    module = lowered(
+        body(
+            "block:",
+            "  alloc own: f32[16] workgroup",
+            "  workgroup for i in 16:",
+            "    own[i] = x[i]",
+            "    barrier()",
+            "    x[i] = own[15 - i]",
+            "x[16] = 1.0",
+        )
+    )
+    assert module.launches == (Launch("k_0", 1, 16, 64), Launch("k_1", 1, 1, 0))
+
+
 def test_grid_loops_that_are_not_at_the_top_are_serial() -> None:
     module = lowered(body("for i in 4:", "  grid for g in 16:", "    x[g + 16 * i] = 0.0"))
     assert module.launches == (Launch("k_0", 1, 1, 0),)

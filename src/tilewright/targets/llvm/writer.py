@@ -82,10 +82,15 @@ class Writer:
         return name
 
     def shared(self, hint: str, type_: str, count: int, space: int) -> str:
-        """Memory that the work-items of a group share: a global in the address space."""
+        """Memory that the work-items of a group share: a global in the address space.
+
+        It is external: what only this module can see, LLVM takes for memory that a barrier, the
+        function of another module, does not touch; and a device's compiler then moves loads over
+        barriers.
+        """
         name = f"@{self._function}.{hint}{len(self.globals)}"
         self.globals.append(
-            f"{name} = internal addrspace({space}) global [{count} x {type_}] undef, align 64"
+            f"{name} = addrspace({space}) global [{count} x {type_}] undef, align 64"
         )
         return name
 

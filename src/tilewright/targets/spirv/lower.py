@@ -119,13 +119,21 @@ def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
     for node in statements:
         if isinstance(node, Allocate):
             workspaces.append(node.buffer)
-        elif isinstance(node, For) and node.kind in (LoopKind.GRID, *_THREADS):
+        elif _is_launch(node):
             flush()
             parts.append(node)
         else:
             serial.append(node)
     flush()
     return parts, workspaces
+
+
+def _is_launch(node: Stmt) -> bool:
+    """Whether ``node`` runs on work-items of its own; where there is but one workgroup, its memory
+    and their loops stand in a block."""
+    if isinstance(node, Block):
+        return any(isinstance(s, For) and s.kind in _THREADS for s in node.body)
+    return isinstance(node, For) and node.kind in (LoopKind.GRID, *_THREADS)
 
 
 def _function(

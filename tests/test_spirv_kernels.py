@@ -1,0 +1,195 @@
+"""Kernels written by hand, on the device and in the interpreter: workgroups, memory that they
+share, barriers in loops, subgroups, lanes, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, verify
+from tilewright.targets.program import Abi, Parameter
+from tilewright.targets.registry import find_target
+from tilewright.targets.spirv.device import devices
+
+pytestmark = pytest.mark.skipif(
+    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
+)
+
+Arrays = dict[str, Any]
+Reference = Callable[[Arrays], Arrays]
+
+TURN = """kernel turn(
+    in src: f32[64, 48],
+    out dst: f32[48, 64],
+):
+  grid for by in 4:
+    grid for bx in 3:
+      alloc tile: f32[16, 16] {0:16:17 1:16:1} workgroup
+      workgroup for y in 16:
+        workgroup for x in 16:
+          tile[y, x] = src[by * 16 + y, bx * 16 + x]
+          barrier()
+          dst[bx * 16 + y, by * 16 + x] = tile[x, y]
+"""
+
+# Sums of quarters of what is left: all work-items meet at the barrier in every turn.
+TREE = """kernel tree(
+    in x: s32[4, 64],
+    out y: s32[4],
+):
+  grid for g in 4:
+    alloc part: s32[64] workgroup
+    workgroup for i in 64:
+      part[i] = x[g, i]
+      barrier()
+      for level in 3:
+        quarter = select(level < 1, 16, select(level < 2, 4, 1))
+        if i < quarter:
+          part[i] = part[i] + part[i + quarter] + part[i + 2 * quarter] + part[i + 3 * quarter]
+        barrier()
+      if i < 1:
+        y[g] = part[0]
+"""
+
+# Tiles that a part of the work-items copies, read again in each step: loads of what the others
+# stored must not move over the barriers.
+STEPS = """kernel steps(
+    in w: f32[5, 24],
+    out y: f32[2, 16, 4],
+):
+  grid for g in 2:
+    alloc tile: f32[24] workgroup
+    workgroup for i in 16:
+      alloc acc: f32[4] private
+      vector for e in 4:
+        acc[e] = 0.0
+      for step in 5:
+        for part in 2:
+          if i + part * 16 < 24:
+            tile[i + part * 16] = w[step, i + part * 16]
+        barrier()
+        unrolled for k in 6:
+          vector for e in 4:
+            acc[e] = acc[e] + tile[k * 4 + e] * f32(i + g)
+        barrier()
+      vector for e in 4:
+        y[g, i, e] = acc[e]
+"""
+
+NESTS = """kernel nests(
+    in x: s32[2, 2, 2, 16],
+    out y: s32[2, 2, 2, 16],
+):
+  grid for g in 2:
+    alloc own: s32[2, 2, 16] workgroup
+    workgroup for w in 2:
+      subgroup for s in 2:
+        lane for l in 16:
+          own[w, s, l] = x[g, w, s, l] * s32(3)
+          subgroup_barrier()
+          y[g, w, s, l] = own[w, s, 15 - l] + s32(l)
+"""
+
+HISTOGRAM = """kernel histogram(
+    in src: s32[256],
+    inout count: s32[8],
+    inout total: f32[1],
+):
+  grid for g in 4:
+    alloc own: s32[8] workgroup
+    workgroup for i in 64:
+      if i < 8:
+        own[i] = s32(0)
+      barrier()
+      atomic_add(&own[s64(src[g * 64 + i]) % 8], s32(1))
+      barrier()
+      if i < 8:
+        atomic_add(&count[i], own[i])
+      atomic_add(&total[0], f32(src[g * 64 + i]))
+"""
+
+# Two launches, and what is between them in a workspace.
+PARTS = """kernel parts(
+    in x: f32[8, 32],
+    out y: f32[8],
+):
+  alloc part: f32[8, 4]
+  grid for g in 8:
+    workgroup for i in 4:
+      alloc acc: f32[1] private
+      acc[0] = 0.0
+      for k in 8:
+        acc[0] = acc[0] + x[g, i * 8 + k]
+      part[g, i] = acc[0]
+  grid for g in 1:
+    workgroup for i in 8:
+      y[i] = part[i, 0] + part[i, 1] + part[i, 2] + part[i, 3]
+"""
+
+
+def _steps(given: Arrays) -> Arrays:
+    each = given["w"].reshape(5, 6, 4).sum(axis=(0, 1))
+    runner = np.arange(2)[:, None, None] + np.arange(16)[None, :, None]
+    return {"y": (runner * each).astype(np.float32)}
+
+
+def _nests(given: Arrays) -> Arrays:
+    return {"y": (given["x"] * 3)[..., ::-1] + np.arange(16)}
+
+
+def _histogram(given: Arrays) -> Arrays:
+    src = given["src"]
+    counts = given["count"] + np.bincount(src % 8, minlength=8)
+    return {"count": counts, "total": given["total"] + src.sum()}
+
+
+KERNELS: dict[str, tuple[str, Reference]] = {
+    "turn": (TURN, lambda given: {"dst": given["src"].T}),
+    "tree": (TREE, lambda given: {"y": given["x"].sum(axis=1)}),
+    "steps": (STEPS, _steps),
+    "nests": (NESTS, _nests),
+    "histogram": (HISTOGRAM, _histogram),
+    "parts": (PARTS, lambda given: {"y": given["x"].sum(axis=1)}),
+}
+
+
+def _filled(kernel: Kernel) -> Arrays:
+    """Small numbers from 0 on by parameter, whose sums are exact."""
+    generator = np.random.default_rng(0)
+    return {
+        p.name: generator.integers(0, 9, p.buffer.shape).astype(p.dtype.numpy)
+        for p in kernel.params
+    }
+
+
+def _on_device(kernel: Kernel, target_name: str, arrays: Arrays) -> None:
+    target = find_target(target_name)
+    module = target.lower(kernel)
+    parameters = tuple(
+        Parameter(p.name, p.dtype, p.buffer.shape, p.access, p.buffer.bytes) for p in kernel.params
+    )
+    abi = Abi(module.entry, parameters, module.workspaces, module.launches)
+    program = target.load(target.assemble(module), abi)
+    program.run([arrays[p.name].ctypes.data for p in kernel.params], 2)
+
+
+@pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel(name: str, target: str) -> None:
+    text, reference = KERNELS[name]
+    kernel = parse_kernel(text)
+    verify(kernel)
+    given = _filled(kernel)
+    wanted = reference(given)
+    interpreted = {n: a.copy().reshape(-1) for n, a in given.items()}
+    run(kernel, interpreted)
+    for _ in range(3):  # what is wrong once in a while is wrong
+        arrays = {n: a.copy() for n, a in given.items()}
+        _on_device(kernel, target, arrays)
+        for result, values in wanted.items():
+            np.testing.assert_array_equal(arrays[result], values, err_msg=result)
+            np.testing.assert_array_equal(interpreted[result], values.reshape(-1), err_msg=result)
