@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from staged import check_schedule
+from tilewright.ir import to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -84,7 +85,12 @@ CASES: dict[str, Callable[[], Op]] = {
 
 def scheduled(op: Op, level: str = "avx512_bf16") -> ScheduledKernel:
     """The schedule that compiling for a level of x86 would choose; it need not run here."""
-    return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
+    return scheduled_for(op, f"x86:{level}")
+
+
+def scheduled_for(op: Op, target: str) -> ScheduledKernel:
+    """The schedule that compiling for ``target`` would choose."""
+    return choose.choose(op, op.kernel(), find_target(target).machine)[1]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -98,6 +104,29 @@ def test_every_stage_computes_the_same(name: str) -> None:
 )
 def test_stages_for_older_machines(name: str, level: str) -> None:
     check_stages(name, level)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv f32 nhwc",
+        "conv f32 nchw",
+        "conv f32 blocked",
+        "conv u8s8",
+        "conv data f32",
+        "conv weights f32",
+        "conv groups",
+        "conv depthwise",
+        "matmul f32",
+        "max pool",
+        "reduce",
+        "reorder",
+    ],
+)
+def test_stages_for_gpus(name: str) -> None:
+    schedule = scheduled_for(CASES[name]().resolved(), "spirv:gpu")
+    check_schedule(schedule)
+    assert "workgroup for" in to_text(schedule.kernel)
 
 
 def check_stages(name: str, level: str) -> None:

@@ -1,0 +1,96 @@
+"""`tilewright verify --target spirv --batch` over the sets: every direction, type and layout, on
+the schedules for processors and for GPUs.
+
+Each convolution of a set is verified once per machine, in one of the combinations, which take
+turns; every combination occurs. The other drivers' files in ``sets`` say what they combine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from tilewright.bench import catalog
+from tilewright.cli.knobs import Knobs
+from tilewright.targets.spirv.device import devices
+
+pytestmark = pytest.mark.skipif(
+    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
+)
+
+SETS = Path(__file__).parent / "sets"
+# The schedules of each, which run on one device; GPUs' take longer to compile.
+TARGETS = ("spirv", "spirv:gpu")
+DIRECTIONS = ("FWD_B", "BWD_D", "BWD_WB")
+TYPES = ("f32", "f16")
+TAGS = ("axb", "abx", "aBx16b")
+COMBINATIONS = tuple(itertools.product(DIRECTIONS, TYPES, TAGS))
+# Of the small networks' problems, one in so many.
+EVERY = {"spirv": 4, "spirv:gpu": 6}
+OTHERS = ("integers", "matmul", "pool", "reduce", "eltwise", "binary", "reorder")
+
+
+def _convolutions(target: str) -> list[str]:
+    tails = [problem.descriptor() for problem in catalog.load("tails").problems]
+    networks = Knobs("conv", batch=SETS / "networks.txt").cases()
+    return tails + [case.problem.descriptor() for case in networks[:: EVERY[target]]]
+
+
+def _lines(target: str, direction: str) -> list[str]:
+    """The lines of a batch file: of the combinations, those of one direction."""
+    shift = TARGETS.index(target)  # the other machine has another combination
+    lines = [f"--dir={direction}"]
+    for number, descriptor in enumerate(_convolutions(target)):
+        chosen, type_, tag = COMBINATIONS[(number + shift) % len(COMBINATIONS)]
+        if chosen == direction:
+            lines.append(f"--dt={type_} --stag={tag} --dtag={tag} {descriptor}")
+    return lines
+
+
+def _verify(tilewright: Command, driver: str, target: str, batch: Path) -> None:
+    cases = Knobs(driver, batch=batch).cases()
+    ended = tilewright("verify", driver, "--target", target, "--batch", str(batch))
+    wrong = [line for line in ended.lines if not line.startswith("PASSED")]
+    assert wrong == [f"{len(cases)} passed, 0 failed, 0 skipped"], ended.err
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions(
+    tilewright: Command, own_cache: Path, tmp_path: Path, target: str, direction: str
+) -> None:
+    batch = tmp_path / "cases.txt"
+    batch.write_text("\n".join(["# driver: conv", *_lines(target, direction), ""]))
+    _verify(tilewright, "conv", target, batch)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(tilewright: Command, own_cache: Path, name: str, target: str) -> None:
+    driver = "conv" if name == "integers" else name
+    _verify(tilewright, driver, target, SETS / f"{name}.txt")
+
+
+def test_every_combination_occurs() -> None:
+    for target in TARGETS:
+        lines = [line for each in DIRECTIONS for line in _lines(target, each)[1:]]
+        found = {tuple(line.split()[:3]) for line in lines}
+        assert len(found) == len(TYPES) * len(TAGS)
+        assert len(lines) == len(_convolutions(target)) >= 70
+
+
+@pytest.mark.skipif(shutil.which("spirv-val") is None, reason="needs spirv-val")
+def test_build(tilewright: Command, own_cache: Path, tmp_path: Path) -> None:
+    built = ("build", "conv", "--target", "spirv:gpu", "-o", str(tmp_path), "ic16ih7oc20kh3ph1")
+    assert tilewright(*built).code == 0
+    modules = sorted(tmp_path.glob("*.spv"))
+    assert modules
+    for each in modules:
+        subprocess.run(["spirv-val", str(each)], check=True)
+    assert "local memory" in (tmp_path / "ABI.md").read_text()
