@@ -49,9 +49,10 @@ PEERS: Mapping[tuple[str, str], str] = {
 LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
+    ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
-OPTIONAL = ("torch", "matplotlib", "pyopencl")
+OPTIONAL = ("torch", "matplotlib", "pyopencl", "cuda")
 
 # Where a target's name may be compared, besides `targets`.
 TARGET_NAMES: Mapping[tuple[str, str], str] = {

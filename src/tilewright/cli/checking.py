@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -15,8 +16,18 @@ from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_op
 from tilewright.errors import LayoutError, ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
+from tilewright.recipes.config import parse_config
+from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
-from tilewright.testing.verify import Status, Verdict, one_line, summary, verify
+from tilewright.testing.interpreted import InterpretedKernel
+from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, summary, verify
+
+
+class Place(Enum):
+    """Where kernels run to be verified."""
+
+    DEVICE = "device"
+    INTERPRETER = "interpreter"
 
 
 @with_knobs
@@ -24,6 +35,10 @@ def verify_command(
     knobs: Knobs,
     random: Annotated[int, typer.Option("--random", min=0, help="So many random problems.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Which random problems.")] = 0,
+    on: Annotated[
+        Place,
+        typer.Option("--on", help="Run the code on the target's device, or the IR by itself."),
+    ] = Place.DEVICE,
 ) -> None:
     """Check kernels: against float64, and for what they write.
 
@@ -36,18 +51,23 @@ def verify_command(
       tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --set tails
 
       tilewright verify conv --random 2000 --seed 1
+
+      tilewright verify conv --target nvidia:sm_80 --on interpreter mb1ic8ih6oc8kh3ph1
     """
+    compile = compile_case if on is Place.DEVICE else interpret_case
     cases = replace(knobs, random=random, seed=seed).cases()
     counts: Counter[Status] = Counter()
-    for case, verdict in progress(verdicts(knobs, cases), len(cases), "verify"):
-        print(verdict.line(repeat(knobs, case)), flush=True)
+    for case, verdict in progress(verdicts(knobs, cases, compile), len(cases), "verify"):
+        print(verdict.line(_again(knobs, case, on)), flush=True)
         counts[verdict.status] += 1
     print(summary(counts))
     if counts[Status.FAILED]:
         raise typer.Exit(1)
 
 
-def verdicts(knobs: Knobs, cases: list[Case]) -> Iterator[tuple[Case, Verdict]]:
+def verdicts(
+    knobs: Knobs, cases: list[Case], compile: Callable[[Knobs, Op], Verifiable]
+) -> Iterator[tuple[Case, Verdict]]:
     """The verdict of each case; a case alone that cannot be asked for is bad input."""
     alone = len(cases) == 1
     for case in cases:
@@ -58,15 +78,17 @@ def verdicts(knobs: Knobs, cases: list[Case]) -> Iterator[tuple[Case, Verdict]]:
                 raise
             yield case, Verdict(Status.SKIPPED, one_line(error))
             continue
-        _compile_first(knobs, op, alone)
-        yield case, verify(op, lambda op: compile_case(knobs, op))
+        _compile_first(knobs, op, alone, compile)
+        yield case, verify(op, lambda op: compile(knobs, op))
 
 
-def _compile_first(knobs: Knobs, op: Op, alone: bool) -> None:
+def _compile_first(
+    knobs: Knobs, op: Op, alone: bool, compile: Callable[[Knobs, Op], Verifiable]
+) -> None:
     """Raises what the user has to mend: a config, or a single case that is not available."""
     try:
         if alone or knobs.config is not None:
-            compile_case(knobs, op)
+            compile(knobs, op)
     except UnsupportedError:
         if alone:
             raise
@@ -81,6 +103,21 @@ def _compile_first(knobs: Knobs, op: Op, alone: bool) -> None:
 def compile_case(knobs: Knobs, op: Op) -> CompiledKernel:
     """Compiles with what the options say of target, threads and config."""
     return compile_op(op, knobs.target, knobs.threads, knobs.config)
+
+
+def interpret_case(knobs: Knobs, op: Op) -> InterpretedKernel:
+    """The kernel that the target would get, for the interpreter."""
+    config = None if knobs.config is None else parse_config(knobs.config)
+    return InterpretedKernel(op, find_target(knobs.target).machine, config)
+
+
+def _again(knobs: Knobs, case: Case, on: Place) -> str:
+    """The arguments that ask for one case again, there."""
+    arguments = repeat(knobs, case)
+    if on is Place.DEVICE:
+        return arguments
+    driver, rest = arguments.split(" ", 1)
+    return f"{driver} --on={on.value} {rest}"
 
 
 def repeat(knobs: Knobs, case: Case) -> str:

@@ -68,7 +68,9 @@ def build_command(
     knobs: Knobs,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
 ) -> None:
-    """Write a kernel as an object file with a C header, or a SPIR-V module, and its ABI in words.
+    """Write a kernel for programs without Python, and its ABI in words.
+
+    That is an object file with a C header, a SPIR-V module, or PTX and a cubin.
 
     Several cases get a folder each, numbered from 0.
 
@@ -77,6 +79,8 @@ def build_command(
       tilewright build conv --dt bf16 ic64ih56oc64kh3ph1 -o build
 
       tilewright build conv --target spirv:gpu ic64ih56oc64kh3ph1 -o build
+
+      tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
     """
     cases = knobs.cases()
     for number, case in enumerate(cases):

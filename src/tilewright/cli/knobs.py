@@ -212,7 +212,7 @@ def _knobs(
         str, typer.Option("--attr-post-ops", help="Such as sum+relu or add:f32:per_oc.")
     ] = "",
     target: Annotated[
-        str, typer.Option("--target", help="Such as x86, x86:avx2 or spirv: see targets.")
+        str, typer.Option("--target", help="Such as x86:avx2, spirv, nvidia:sm_80: see targets.")
     ] = "x86",
     threads: Annotated[
         int | None,

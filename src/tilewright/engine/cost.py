@@ -8,17 +8,22 @@ from dataclasses import dataclass
 
 from tilewright.ops.op import Op
 
-_INSTRUCTION = re.compile(r"^\t(?:%\d+ = )?([a-z][a-z0-9]+|Op[A-Z]\w+)\s*(.*)$")
+_INSTRUCTION = re.compile(r"^\t(?:%\d+ = |@!?%p\d+ )?([a-z][a-z0-9_.]+|Op[A-Z]\w+)\s*(.*)$")
 _FUNCTION = " = OpFunction "
 _REGISTER = re.compile(r"%([xyz]mm\d+)")
 _STACK = re.compile(r"\(%r[sb]p\)")
+# What an assembler of a GPU said of a function, as a comment.
+_ASSEMBLED = re.compile(r"^// \w+: (\d+) registers, (\d+) bytes spilled")
+_REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Cost:
     """``bytes`` is what must move at least: every argument once. ``flops`` are valid ones.
 
-    ``spills`` counts vector moves to and from the stack in the whole code, loops or not.
+    ``spills`` counts vector moves to and from the stack in the whole code, loops or not. On a GPU,
+    both are those of a work-item, in registers of 4 bytes: the most that any function takes, and
+    all that are spilled.
     """
 
     flops: int
@@ -34,15 +39,19 @@ class Cost:
 
 
 def cost_of(op: Op, assembly: str) -> Cost:
-    """The cost of ``op`` as compiled to ``assembly`` (AT&T syntax, or SPIR-V's).
+    """The cost of ``op`` as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its
+    assembler says).
 
     SPIR-V has no registers yet: there are none, and no spills.
     """
     mix: Counter[str] = Counter()
     registers: set[str] = set()
-    spills = 0
+    spills = most = 0
     # In SPIR-V, what stands before the first function declares.
     for line in (assembly.partition(_FUNCTION)[2] or assembly).splitlines():
+        if said := _ASSEMBLED.match(line):
+            most = max(most, int(said.group(1)))
+            spills += int(said.group(2)) // _REGISTER_BYTES
         match = _INSTRUCTION.match(line)
         if match is None:
             continue
@@ -53,4 +62,5 @@ def cost_of(op: Op, assembly: str) -> Cost:
         spills += bool(used) and name.startswith("vmov") and bool(_STACK.search(operands))
     moved = sum(a.layout.extent * a.dtype.bytes for a in op.arguments)
     flops = getattr(op.problem, "valid_flops", 0)
-    return Cost(flops, moved, sum(mix.values()), len(registers), spills, dict(mix.most_common()))
+    used_most = max(most, len(registers))
+    return Cost(flops, moved, sum(mix.values()), used_most, spills, dict(mix.most_common()))

@@ -18,6 +18,7 @@ from tilewright.engine.signature import Form, argument_form
 from tilewright.errors import ArgumentError
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
+from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -236,7 +237,7 @@ class CompiledKernel:
 
     @cached_property
     def module(self) -> Module:
-        return self.target.lower(self.schedule.kernel)
+        return self.target.lower(run(self.schedule.kernel))
 
     def source(self, kind: str) -> str:
         """The kernel as text: ``"llvm"`` or ``"asm"``."""

@@ -1,5 +1,6 @@
 """Machines, as data.
 
 In reading order: `instruction` (what a machine instruction computes, and on which forms of memory),
-`machine` (features, registers, memory levels), then one file per family: `x86`.
+`machine` (features, registers, memory levels), `vectors` (what all machines with vectors have),
+then one file per family: `x86`, `spirv`, `nvidia`.
 """

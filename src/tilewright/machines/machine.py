@@ -16,7 +16,8 @@ class Hierarchy:
 
     ``subgroup`` lanes run together; a workgroup has at most ``workgroup`` work-items and shares
     ``shared`` bytes. ``banks`` (0: memory without banks) serve ``bank`` bytes each at a time, and
-    global memory moves ``segment`` bytes at a time.
+    global memory moves ``segment`` bytes at a time. A launch has at most ``groups`` workgroups (0:
+    no such limit).
     """
 
     subgroup: int
@@ -25,6 +26,7 @@ class Hierarchy:
     banks: int
     bank: int
     segment: int
+    groups: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import paddings
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
-from tilewright.recipes.workgroups import combined, tiles_of
+from tilewright.recipes.workgroups import combined, is_vector, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.
@@ -26,6 +29,10 @@ _RESERVED = 12
 _ITEMS = 16
 # Elements of the reduction that are shared at a time.
 _STEP = 16
+# Tiles that are shared at a time, where copies run by themselves: one is computed with.
+_STAGES = 3
+# Registers of a work-item that the next tiles may take.
+_HELD = 28
 # Steps of the reduction that a slice of it has at least.
 _STEPS_OF_SLICE = 8
 
@@ -63,8 +70,50 @@ def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     )
     if not machine.hierarchy.banks:
         return config
-    shared = tiles_of(naive, machine, config)
-    return replace(config, padding=paddings(shared, machine.hierarchy, lanes, vector))
+    tiles = tiles_of(naive, machine, config)
+    config = replace(config, padding=paddings(tiles, machine.hierarchy, lanes, vector))
+    tiles = tiles_of(naive, machine, config)
+    steps = _steps(sizes, parts, config)
+    stages, fill = _ahead(main, tiles, machine, steps)
+    return replace(config, stages=stages, fill=fill)
+
+
+def _steps(sizes: dict[str, int], parts: Roles, config: WorkgroupConfig) -> int:
+    """The steps that one workgroup goes through."""
+    slices = dict(config.slices)
+    return math.prod(-(-sizes[d] // (config.step.get(d, 1) * slices.get(d, 1))) for d in parts.k)
+
+
+def _ahead(main: Compute, tiles: Kernel, machine: Machine, steps: int) -> tuple[int, str]:
+    """How many of the shared ``tiles`` there are, so that the next ones are under way while one is
+    computed with, and how these get there.
+
+    The machine copies by itself where it can, which takes no registers and goes two steps ahead.
+    It does not convert; and then, as on other machines, the next tile waits in registers, if these
+    have room.
+    """
+    assert machine.hierarchy is not None
+    total = main.out.buffer.dtype
+    converted = any(o.var.type is not total for o in main.operands[:2])
+    alone = "async_copy" in machine.features and not converted
+    copies = [
+        s
+        for s in walk_stmts(tiles.body)
+        if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
+    ]
+    room = machine.hierarchy.shared // max(1, sum(c.out.buffer.bytes for c in copies))
+    stages = min(_STAGES if alone else 2, steps, room)
+    if stages < 2 or not (alone or sum(map(_registers, copies)) <= _HELD):
+        return 1, "copy"
+    return stages, "async" if alone else "registers"
+
+
+def _registers(copy: Compute) -> int:
+    """What a work-item's part of a copy takes of its registers from load to store: the elements,
+    and for each access two that say where and whether."""
+    sizes = [int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const)]
+    wide = sizes[-1] if sizes and is_vector(copy) else 1
+    return math.prod(sizes) + 2 * math.prod(sizes) // wide
 
 
 def _slices(

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
@@ -66,6 +66,8 @@ from tilewright.schedule.trim import trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 
 STEP = "step"
+# Copies in a row that are written out.
+_UNROLLED_COPIES = 16
 
 
 def schedule(
@@ -333,6 +335,11 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
     )
 
 
+def is_vector(copy: Compute) -> bool:
+    """Whether the last dim of a copy to shared memory is what one work-item moves at a time."""
+    return bool(copy.dims) and copy.dims[-1].var.name.startswith("element")
+
+
 def _variables(view: View) -> frozenset[Var]:
     found = frozenset[Var]().union(*(variables(e) for e in view.index))
     return found if view.mask is None else found | variables(view.mask)
@@ -341,13 +348,20 @@ def _variables(view: View) -> frozenset[Var]:
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     copies = dict.fromkeys(
-        s.name
-        for s in walk_stmts(kernel.body)
-        if isinstance(s, Compute) and s.dims and s.dims[-1].var.name.startswith("element")
+        s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute) and is_vector(s)
     )
     for name in copies:
-        dims = [d.var.name for d in find_compute(kernel, name).dims]
-        kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=config.vector, unroll=dims)
+        dims = find_compute(kernel, name).dims
+        # What is held in registers has to be unrolled; what is not may not fit there.
+        unroll = [
+            d.var.name
+            for d in dims
+            if config.fill == Fill.REGISTERS.value
+            or (isinstance(d.extent, Const) and d.extent.value <= _UNROLLED_COPIES)
+        ]
+        kernel = lower_computes(
+            kernel, [name], vector=dims[-1].var.name, lanes=config.vector, unroll=unroll
+        )
     kernel = lower_computes(
         kernel,
         [*PRODUCERS, item_root(config), *adders(config), group_root(config)],

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import partial
 
 from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, buffer
 from tilewright.ir.expr import Const, Expr, all_of, conjuncts, const, var
@@ -40,6 +41,8 @@ from tilewright.simplify import simplify_kernel
 # Where the buffers of a pipeline begin: whole vectors and segments stay whole.
 _ALIGNMENT = 64
 _BARRIER = Call("barrier", ())
+# Asynchronous copies that are written out: the addresses of more do not fit into registers.
+_UNROLLED_COPIES = 8
 
 
 class Fill(Enum):
@@ -291,12 +294,18 @@ class _Held:
 
 
 def _asynchronous(copy: Stmt) -> Stmt:
-    """The copy as calls, the last dim as the elements of one."""
+    """The copy as calls; neighbours in the source, along the last dim, as the lanes of one."""
     assert isinstance(copy, Compute)
-    stmt: Stmt = Call("copy_async", (replace(copy.out, mask=None), copy.operands[0].view))
+    source = copy.operands[0].view
+    stmt: Stmt = Call("copy_async", (replace(copy.out, mask=None), source))
     if copy.out.mask is not None:
         stmt = If(copy.out.mask, stmt)
+    offset = affine(source.buffer.layout.offset_of(source.index))
     for position, dim in enumerate(reversed(copy.dims)):
-        kind = LoopKind.VECTOR if position == 0 else LoopKind.UNROLLED
+        kind = LoopKind.UNROLLED
+        if position == 0 and offset.terms.get(dim.var, 0) == 1:
+            kind = LoopKind.VECTOR
+        elif isinstance(dim.extent, Const) and dim.extent.value > _UNROLLED_COPIES:
+            kind = LoopKind.SERIAL
         stmt = For(dim.var, dim.extent, stmt, kind)
     return stmt

@@ -10,6 +10,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
+from tilewright.targets.nvidia.target import nvidia_target, nvidia_variants
 from tilewright.targets.program import Abi, Program
 from tilewright.targets.spirv.target import spirv_target, spirv_variants
 from tilewright.targets.x86.target import x86_target, x86_variants
@@ -57,6 +58,7 @@ class Family:
 
 TARGETS: dict[str, Family] = {
     "x86": Family(x86_target, x86_variants),
+    "nvidia": Family(nvidia_target, nvidia_variants),
     "spirv": Family(spirv_target, spirv_variants),
 }
 

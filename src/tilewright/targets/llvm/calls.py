@@ -81,6 +81,9 @@ def _add(w: Writer, pointer: Pointer, value: Value) -> None:
     if value.dtype.is_integer:
         w.emit(f"atomicrmw add {pointer.typed}, {value.typed} monotonic")
         return
+    if w.dialect.float_atomics:
+        w.emit(f"atomicrmw fadd {pointer.typed}, {value.typed} monotonic")
+        return
     # Not every device adds floats: the sum goes in if nobody else has changed the old bits.
     loaded = w.assign(f"load atomic i32, {pointer.typed} monotonic, align 4")
     before, again, done = w.block, w.label("again"), w.label("added")

@@ -19,23 +19,29 @@ class Dialect:
     """How a target spells what the lowering writes.
 
     ``arguments`` is the address space of a kernel's arguments, ``workgroup`` that of the memory
-    that a group shares (None: it is on the stack, whose address space is always 0).
+    that a group shares (None: it is on the stack, whose address space is always 0). With ``shared``
+    the latter is one external array of that name, whose size the launch says. All memory begins at
+    a multiple of ``alignment`` bytes (1: of its elements'), which loads and stores tell LLVM.
     ``masked_memory``: there are masked loads and stores, and what is masked off can be read from
     ``@zeros``, as all pointers have one address space. ``nan_extremes``: LLVM's ``maximum`` and
     ``minimum`` keep NaNs. ``defines_halves``: the module defines what LLVM calls to convert f16.
     Loops of the ``serial`` kinds may stand inside of what one thread runs, which then goes through
     their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
-    ``library`` gives the symbol of a function of so many doubles.
+    ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
+    added to memory in one operation.
     """
 
     arguments: int = 0
     workgroup: int | None = None
+    shared: str = ""
+    alignment: int = 1
     masked_memory: bool = True
     nan_extremes: bool = True
     defines_halves: bool = True
     serial: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
     most_lanes: int = 0
     library: Callable[[str, int], str] = c_name
+    float_atomics: bool = False
 
 
 PLAIN = Dialect()

@@ -45,7 +45,8 @@ def plain_load(w: Writer, pointer: Pointer, dtype: DType, lanes: int) -> Value:
     """``lanes`` consecutive elements at ``pointer``."""
     if dtype is boolean:
         return from_memory(w, plain_load(w, pointer, u8, lanes), dtype)
-    text = w.assign(f"load {llvm_type(dtype, lanes)}, {pointer.typed}, align {dtype.bytes}")
+    align = max(dtype.bytes, pointer.align)
+    text = w.assign(f"load {llvm_type(dtype, lanes)}, {pointer.typed}, align {align}")
     return Value(text, dtype, lanes)
 
 
@@ -53,7 +54,8 @@ def plain_store(w: Writer, pointer: Pointer, value: Value) -> None:
     """All lanes of ``value`` from ``pointer`` on."""
     if value.dtype is boolean:
         value = in_memory(w, value)
-    w.emit(f"store {value.typed}, {pointer.typed}, align {value.dtype.bytes}")
+    align = max(value.dtype.bytes, pointer.align)
+    w.emit(f"store {value.typed}, {pointer.typed}, align {align}")
 
 
 def lane_of(w: Writer, value: Value, lane: int) -> Value:
@@ -217,9 +219,8 @@ class SingleLanes:
         if not lane:
             return pointer
         offset = lane * dtype.bytes
-        return pointer.moved(
-            self._w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
-        )
+        place = self._w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
+        return pointer.moved(place, offset)
 
     def store(self, pointer: Pointer, value: Value, active: int, mask: Value | None) -> None:
         w, dtype = self._w, value.dtype

@@ -27,9 +27,12 @@ from tilewright.targets.llvm.masked import (
     plain_store,
 )
 from tilewright.targets.llvm.plan import Address, Loads, Terms
-from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, memory_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
+
+# Bytes at whose multiples the buffers in one shared array begin: what its banks serve at a time.
+_SHARED_ALIGNMENT = 128
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
@@ -61,6 +64,7 @@ class Memory:
         )
         self.pointers: dict[tuple[int, Terms], Pointer] = {}
         self.shared: set[Buffer] = set()  # in the memory of the workgroup
+        self.shared_bytes = 0
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
@@ -90,7 +94,26 @@ class Memory:
 
     def root(self, buffer: Buffer, text: str, space: int) -> None:
         """Says where ``buffer`` begins."""
-        self.pointers[id(buffer), ()] = Pointer(text, text, space)
+        self.pointers[id(buffer), ()] = Pointer(text, text, space, self.w.dialect.alignment)
+
+    def share(self, buffer: Buffer, space: int) -> None:
+        """Gives ``buffer`` a place in the memory of the workgroup, once: unrolled iterations have
+        one after the other."""
+        if buffer in self.shared:
+            return
+        self.shared.add(buffer)
+        whole = self.w.dialect.shared
+        if whole:
+            start = -(-self.shared_bytes // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+            text = f"getelementptr (i8, ptr addrspace({space}) @{whole}, i64 {start})"
+            self.w.declarations[whole] = (
+                f"@{whole} = external addrspace({space}) global [0 x i8], align {_SHARED_ALIGNMENT}"
+            )
+        else:
+            start, type_ = self.shared_bytes, memory_type(buffer.dtype)
+            text = self.w.shared(buffer.name, type_, buffer.layout.extent, space)
+        self.shared_bytes = start + buffer.bytes
+        self.root(buffer, text, space)
 
     def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """The pointer to the element, at position ``lane`` of the vector loop."""
@@ -110,13 +133,13 @@ class Memory:
             if value.lanes > 1:
                 text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
             scaled = self.w.assign(f"mul i64 {text}, {coefficient * size}")
-            base = self.advanced(base, scaled)
-        return self.advanced(base, str(offset * size)) if offset else base
+            base = self.advanced(base, scaled, coefficient * size)
+        return self.advanced(base, str(offset * size), offset * size) if offset else base
 
-    def advanced(self, pointer: Pointer, offset: str) -> Pointer:
-        """``offset`` bytes further."""
+    def advanced(self, pointer: Pointer, offset: str, step: int) -> Pointer:
+        """``offset`` bytes further, which is a multiple of ``step``."""
         text = self.w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
-        return pointer.moved(text)
+        return pointer.moved(text, step)
 
     def stride(self, address: Address) -> int | None:
         """Elements between neighbouring lanes; None when they are not evenly spaced."""

@@ -85,7 +85,7 @@ class Statements:
             return
         type_, space = memory_type(buffer.dtype), self.w.dialect.workgroup
         if buffer.space is Space.WORKGROUP and space is not None:
-            self._allocate_shared(buffer, space)
+            self.memory.share(buffer, space)
             return
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
@@ -94,13 +94,6 @@ class Statements:
             )
         pointer = self.w.alloca(type_, buffer.layout.extent, 64)
         self.memory.root(buffer, pointer, 0)
-
-    def _allocate_shared(self, buffer: Buffer, space: int) -> None:
-        """A variable of the workgroup, once: unrolled iterations have one after the other."""
-        if buffer not in self.memory.shared:
-            type_, count = memory_type(buffer.dtype), buffer.layout.extent
-            self.memory.shared.add(buffer)
-            self.memory.root(buffer, self.w.shared(buffer.name, type_, count, space), space)
 
     # Scopes.
 
@@ -113,10 +106,12 @@ class Statements:
                 continue
             step = terms[-1][1] * buffer.dtype.bytes
             if isinstance(value, int):
-                pointer = self.memory.advanced(parent, str(value * step)) if value else parent
+                pointer = parent
+                if value:
+                    pointer = self.memory.advanced(parent, str(value * step), value * step)
             else:
                 scaled = self.w.assign(f"mul i64 {value.text}, {step}")
-                pointer = self.memory.advanced(parent, scaled)
+                pointer = self.memory.advanced(parent, scaled, step)
             self.memory.pointers[buffer_id, terms] = pointer
 
     def _let(self, plan: LetPlan) -> None:
@@ -241,7 +236,7 @@ class Statements:
                 continue
             name = self.w.name("p")
             pointers[key] = (_Phi(self.w.reserve(), name, parent.type, parent.text), buffer)
-            self.memory.pointers[key] = parent.moved(name)
+            self.memory.pointers[key] = parent.moved(name, key[1][-1][1] * buffer.dtype.bytes)
         return pointers
 
     def _fill(self, phi: _Phi, before: str, following: str, latch: str) -> None:

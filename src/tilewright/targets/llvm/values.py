@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import NamedTuple
 
 from tilewright.dtypes import DType
@@ -27,11 +28,15 @@ class Value:
 
 
 class Pointer(NamedTuple):
-    """A pointer, in the address space ``space``; ``base`` points to the start of its memory."""
+    """A pointer, in the address space ``space``; ``base`` points to the start of its memory.
+
+    It is known to be a multiple of ``align`` bytes (1: nothing is known but its element's).
+    """
 
     text: str
     base: str
     space: int = 0
+    align: int = 1
 
     @property
     def type(self) -> str:
@@ -41,9 +46,10 @@ class Pointer(NamedTuple):
     def typed(self) -> str:
         return f"{self.type} {self.text}"
 
-    def moved(self, text: str) -> Pointer:
-        """Another place in the same memory."""
-        return self._replace(text=text)
+    def moved(self, text: str, step: int = 0) -> Pointer:
+        """Another place in the same memory, a multiple of ``step`` bytes away; with 0, one that is
+        aligned as this one is."""
+        return self._replace(text=text, align=gcd(self.align, step))
 
 
 Known = bool | int | float

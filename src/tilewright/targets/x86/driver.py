@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -18,7 +17,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tilewright.errors import CompilationError
-from tilewright.targets.x86.assemble import LLVM_LOCK
+from tilewright.targets.llvm.backend import LLVM_LOCK
 
 # ORC keeps 10 KB for each program that was ever loaded, until the linker itself goes. So a new
 # linker (0.8 ms) starts every so many programs; an old one lives as long as one of its programs.
@@ -104,11 +103,3 @@ def _initialize() -> None:
     # Python itself usually has libm loaded; a static build of it has not.
     with suppress(OSError):
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-
-
-# The child of a fork must not inherit LLVM locked by a thread that it does not have.
-os.register_at_fork(
-    before=LLVM_LOCK.acquire,
-    after_in_parent=LLVM_LOCK.release,
-    after_in_child=LLVM_LOCK.release,
-)

@@ -1,0 +1,73 @@
+"""NVIDIA GPUs, by compute capability.
+
+Source: NVIDIA, CUDA C++ Programming Guide, "Compute Capabilities" (table "Technical Specifications
+per Compute Capability"); cores and caches are those of the usual device: V100, T4, A100, L40S,
+H200, B200.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.dtypes import f32, f64, s32
+from tilewright.errors import UnsupportedError
+from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.vectors import multiply_adds
+
+_KIB, _MIB = 1 << 10, 1 << 20
+# A thread has 255 registers of 4 bytes.
+_VECTOR_BYTES, _VECTOR_REGISTERS = 16, 63
+_MOST_GROUPS = 2**31 - 1
+
+# Scalar multiply-adds, as many as loads and stores move at once.
+_VECTORS = (
+    *multiply_adds(f32, 4, "vectors"),
+    *multiply_adds(f64, 2, "vectors"),
+    *multiply_adds(s32, 4, "vectors"),
+)
+
+# Cores (SMs), shared bytes of a workgroup, L1 of a core and L2, and what came with the capability.
+_LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
+    "sm_70": (80, 96 * _KIB, 128 * _KIB, 6 * _MIB, ()),
+    "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, ()),
+    "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, ("async_copy",)),
+    "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, ("async_copy",)),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, ("async_copy",)),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, ("async_copy",)),
+}
+LEVELS = tuple(_LEVELS)
+
+
+def machine(level: str) -> Machine:
+    """The machine of a compute capability (one of `LEVELS`). Raises `UnsupportedError`."""
+    if level not in _LEVELS:
+        raise UnsupportedError(
+            f"unknown compute capability {level!r}", cure="choose one of " + ", ".join(LEVELS)
+        )
+    cores, shared, near, far, features = _LEVELS[level]
+    return Machine(
+        f"nvidia-{level}",
+        frozenset({"vectors", level, *features}),
+        _VECTOR_BYTES,
+        _VECTOR_REGISTERS,
+        caches=(near, far),
+        cores=cores,
+        instructions=_VECTORS,
+        hierarchy=Hierarchy(
+            subgroup=32,
+            workgroup=1024,
+            shared=shared,
+            banks=32,
+            bank=4,
+            segment=32,
+            groups=_MOST_GROUPS,
+        ),
+    )
+
+
+def reported(level: str, cores: int, shared: int) -> Machine:
+    """The machine of a device that reports so many multiprocessors, and bytes that the work-items
+    of a workgroup can share."""
+    found = machine(level)
+    assert found.hierarchy is not None
+    return replace(found, cores=cores, hierarchy=replace(found.hierarchy, shared=shared))

@@ -1,0 +1,245 @@
+"""A kernel to an LLVM module of launches: functions that a device runs on workgroups, one after the
+other.
+
+At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its iterations, flattened
+with the outermost loop slowest, are the workgroups. Inside of it may stand allocations of workgroup
+memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``, ``lane``):
+its iterations, flattened, are the work-items. Other statements in a row are a launch of one
+work-item, in which grid loops run one iteration after the other. What is allocated at the top lives
+across launches: a workspace.
+
+Each function takes pointers to the kernel's arguments, in order, and then to the workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilewright.errors import CompilationError
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import block
+from tilewright.machines.machine import Machine
+from tilewright.schedule.access import buffers_in
+from tilewright.targets.llvm.calls import EmitCall
+from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.module import Launch, Module
+from tilewright.targets.llvm.nests import bind_digits, iterations, nest
+from tilewright.targets.llvm.plan import (
+    AllocatePlan,
+    ForPlan,
+    LetPlan,
+    Plan,
+    Planner,
+    walk_plans,
+)
+from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.writer import Writer
+
+_THREADS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a target spells a launch.
+
+    ``calls`` are the functions with effects that it has. ``attributes`` gives those of a parameter
+    by its access ("in", "out", "inout"). ``identity`` writes what gives the number (i64) of this
+    workgroup ("group"), or of this work-item in it ("local"). ``header`` begins the function for
+    a machine, of a name, with these parameters, for so many work-items in a workgroup.
+    """
+
+    triple: str
+    dialect: Dialect
+    calls: Mapping[str, EmitCall]
+    attributes: Callable[[str], str]
+    identity: Callable[[Writer, str], str]
+    header: Callable[[Machine, str, str, int], str]
+
+
+def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
+    """The module that runs ``kernel``, which is lowered: loops, stores and instructions.
+
+    Raises `CompilationError`, also for workgroups that ``machine`` has no room for.
+    """
+    parts, workspaces = _split(kernel)
+    arguments = [(p.buffer, p.access) for p in kernel.params]
+    arguments += [(buffer, "inout") for buffer in workspaces]
+    declarations: dict[str, str] = {}
+    launches: list[Launch] = []
+    text = [f'target triple = "{form.triple}"']
+    for part in parts:
+        entry = f"{kernel.name}_{len(launches)}"
+        launch, lines = _function(entry, part, arguments, declarations, machine, form)
+        if launch.groups and launch.items:
+            _check_room(launch, machine)
+            text += lines
+            launches.append(launch)
+    text += [*declarations.values(), ""]
+    sizes = tuple(b.bytes for b in workspaces)
+    return Module("\n".join(text), kernel.name, sizes, tuple(launches))
+
+
+def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
+    """The body of each launch, and the buffers that live across them: the workspaces."""
+    statements = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+    parts: list[Stmt] = []
+    serial: list[Stmt] = []
+    workspaces: list[Buffer] = []
+
+    def flush() -> None:
+        if serial:
+            parts.append(block(*serial))
+            serial.clear()
+
+    for node in statements:
+        if isinstance(node, Allocate):
+            workspaces.append(node.buffer)
+        elif _is_launch(node):
+            flush()
+            parts.append(node)
+        else:
+            serial.append(node)
+    flush()
+    for buffer in [each for each in workspaces if each.space is Space.WORKGROUP]:
+        users = [i for i, part in enumerate(parts) if buffer in buffers_in(part)]
+        # A workgroup alone has no grid loop around its memory.
+        if len(users) == 1 and _has_threads(parts[users[0]]):
+            workspaces.remove(buffer)
+            parts[users[0]] = block(Allocate(buffer), parts[users[0]])
+    return parts, workspaces
+
+
+def _is_launch(node: Stmt) -> bool:
+    """Whether ``node`` runs on work-items of its own; where there is but one workgroup, its memory
+    and their loops stand in a block."""
+    return _has_threads(node) or (isinstance(node, For) and node.kind is LoopKind.GRID)
+
+
+def _has_threads(part: Stmt) -> bool:
+    last = part.body[-1] if isinstance(part, Block) else part
+    return isinstance(last, For) and last.kind in _THREADS
+
+
+def _function(
+    entry: str,
+    part: Stmt,
+    arguments: list[tuple[Buffer, str]],
+    declarations: dict[str, str],
+    machine: Machine,
+    form: Form,
+) -> tuple[Launch, list[str]]:
+    """The launch of ``part`` and its text, written again until all registers hold."""
+    memory_only: set[Buffer] = set()
+    instructions = {i.name: i for i in machine.instructions}
+    while True:
+        planner = Planner()
+        plans = planner.plan(part, Facts.empty())
+        writer = Writer(declarations, form.dialect, entry)
+        memory = Memory(writer, memory_only | planner.memory_only)
+        for position, (buffer, _) in enumerate(arguments):
+            memory.root(buffer, f"%a{position}", form.dialect.arguments)
+        try:
+            statements = Statements(memory, instructions, form.calls)
+            groups, items = _write(statements, plans, form)
+        except NotInRegisters as signal:
+            memory_only.add(signal.buffer)
+            continue
+        type_ = f"ptr addrspace({form.dialect.arguments})"
+        parameters = ", ".join(
+            f"{type_} {form.attributes(access)} %a{i}" for i, (_, access) in enumerate(arguments)
+        )
+        header = form.header(machine, entry, parameters, items)
+        lines = [header, "entry:", *writer.allocas, *writer.lines, "  ret void", "}"]
+        launch = Launch(entry, groups, items, memory.shared_bytes)
+        return launch, [*writer.globals, *lines]
+
+
+def _write(statements: Statements, plans: list[Plan], form: Form) -> tuple[int, int]:
+    """Writes what one work-item runs; how many groups there are, and work-items in each."""
+    grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
+    if grid:
+        plans = grid[-1].body
+    threads = nest(plans[-1], _THREADS) if plans else []
+    groups, items = iterations(grid), iterations(threads)
+    if groups > 1:
+        bind_digits(statements, grid, form.identity(statements.w, "group"))
+    else:
+        bind_digits(statements, grid, "0")
+    body = threads[-1].body if threads else plans
+    _check_body(body)
+    if not threads:
+        statements.emit(body)
+        return groups, items
+    _check_threads(plans[:-1], threads)
+    statements.emit(plans[:-1])
+    bind_digits(statements, threads, form.identity(statements.w, "local") if items > 1 else "0")
+    statements.emit(body)
+    return groups, items
+
+
+def _check_body(plans: list[Plan]) -> None:
+    """What one work-item runs has no more work-items in it."""
+    for plan in walk_plans(plans):
+        if isinstance(plan, ForPlan) and plan.stmt.kind in _THREADS:
+            kind, name = plan.stmt.kind.value, plan.stmt.var.name
+            raise CompilationError(
+                f"the {kind} loop over {name!r} is inside of what one work-item runs",
+                why="a launch is one perfect nest of grid loops, and one of thread loops, with "
+                "which the workgroup's statements end",
+                cure="move the loop out, or make it serial",
+            )
+
+
+def _check_threads(before: list[Plan], threads: list[ForPlan]) -> None:
+    """Work-items share what is allocated around their loops, and nothing inside of them."""
+    name = threads[0].stmt.var.name
+    for plan in before:
+        if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is not Space.WORKGROUP:
+            raise CompilationError(
+                f"{plan.stmt.buffer.name!r} is allocated around the thread loop over {name!r}",
+                why="its work-items share only memory of the workgroup",
+                cure="allocate it inside of the loop, or in workgroup memory",
+            )
+        if not isinstance(plan, AllocatePlan | LetPlan):
+            raise CompilationError(
+                f"statements before the thread loop over {name!r} would run once per work-item",
+                cure="move them into the loop, under a condition, or into a launch of their own",
+            )
+    for plan in walk_plans(threads[-1].body):
+        if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is Space.WORKGROUP:
+            raise CompilationError(
+                f"the workgroup memory {plan.stmt.buffer.name!r} is allocated inside of the "
+                f"thread loop over {name!r}",
+                cure="allocate it before the loop",
+            )
+
+
+def _check_room(launch: Launch, machine: Machine) -> None:
+    """Whether a workgroup of ``machine`` can be as large."""
+    most = machine.hierarchy
+    assert most is not None
+    if most.groups and launch.groups > most.groups:
+        raise CompilationError(
+            f"a launch has {launch.groups} workgroups",
+            where=launch.entry,
+            why=f"{machine.name} takes at most {most.groups}",
+            cure="choose larger tiles",
+        )
+    if launch.items > most.workgroup:
+        raise CompilationError(
+            f"a workgroup has {launch.items} work-items",
+            where=launch.entry,
+            why=f"{machine.name} has at most {most.workgroup}",
+            cure="choose smaller thread loops",
+        )
+    if launch.shared > most.shared:
+        raise CompilationError(
+            f"a workgroup shares {launch.shared} bytes",
+            where=launch.entry,
+            why=f"{machine.name} has {most.shared}",
+            cure="choose smaller tiles, or fewer of them at a time",
+        )

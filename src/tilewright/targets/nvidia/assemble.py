@@ -1,0 +1,64 @@
+"""LLVM IR text -> PTX, in process -> cubin, by ptxas, where there is one.
+
+The binary holds both: the PTX, a zero byte, and the cubin (nothing where no ptxas is here; the
+driver assembles the PTX then, as it does for a device that is newer than the cubin).
+
+NVPTX's backend keeps no state: the same module gives the same text, whatever came before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.targets.llvm.backend import parsed
+from tilewright.targets.llvm.refusal import refusal
+from tilewright.targets.nvidia.lower import TRIPLE
+from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_ptxas
+
+_END = b"\0"
+_UNKNOWN_INTRINSIC = re.compile(r"^\.extern \.func .*?(llvm\.[\w.$]+)", re.MULTILINE)
+_OPT = 2
+
+
+def to_ptx(ir_text: str, level: str) -> str:
+    """The PTX for ``ir_text`` on a compute capability (``sm_80``).
+
+    Raises `CompilationError`, which names a file that holds the IR.
+    """
+    processor = f"the target, {level}"
+    with parsed(ir_text, processor, TRIPLE, level, "", _OPT) as (machine, module):
+        ptx: str = machine.emit_assembly(module)
+    # LLVM takes an unknown llvm.* name for a function of another module.
+    unknown = _UNKNOWN_INTRINSIC.search(ptx)
+    if unknown:
+        raise refusal(ir_text, f"LLVM's NVPTX has no intrinsic {unknown.group(1)}", processor)
+    return ptx
+
+
+def assemble(ir_text: str, level: str) -> bytes:
+    """PTX and cubin in one, for `split_binary`. Raises `CompilationError`."""
+    ptx = to_ptx(ir_text, level)
+    assembled = _assembled(ptx, level)
+    return ptx.encode() + _END + (assembled.cubin if assembled else b"")
+
+
+def split_binary(binary: bytes) -> tuple[bytes, bytes]:
+    """The PTX and the cubin (empty: there is none) of what `assemble` made."""
+    ptx, _, cubin = binary.partition(_END)
+    return ptx, cubin
+
+
+def assembly(ir_text: str, level: str) -> str:
+    """The PTX, and behind it what ptxas says of each function, as comments."""
+    ptx = to_ptx(ir_text, level)
+    assembled = _assembled(ptx, level)
+    if assembled is None:
+        said = [f"not assembled: no ptxas here knows {level}; {missing(level)}"]
+    else:
+        said = [*map(str, assembled.usage), *assembled.remarks]
+    return ptx.rstrip() + "\n\n" + "".join(f"// {line}\n" for line in said)
+
+
+def _assembled(ptx: str, level: str) -> Assembled | None:
+    ptxas = find_ptxas(level)
+    return run_ptxas(ptxas, ptx, level) if ptxas else None

@@ -1,0 +1,95 @@
+"""A kernel to LLVM IR for NVIDIA GPUs: launches in CUDA's terms.
+
+Workgroup memory is the one array whose size a launch says (dynamic shared memory), as that in the
+module ends at 48 KiB. Arguments begin at multiples of 16 bytes, so that vectors are moved whole.
+
+Source: LLVM, User Guide for NVPTX Back-end.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import UnsupportedError
+from tilewright.ir.stmt import Kernel, LoopKind
+from tilewright.machines.machine import Machine
+from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
+from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.launches import Form, write_launches
+from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.writer import Writer
+from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+# Address spaces of LLVM's NVPTX target.
+_GLOBAL, _SHARED = 1, 3
+# Registers with the number of the workgroup, and of the work-item in it.
+_NUMBERS = {"group": "ctaid", "local": "tid"}
+
+
+def _no_library(function: str, arguments: int) -> str:
+    del arguments
+    raise UnsupportedError(
+        f"NVIDIA GPUs have no {function} of f64",
+        why="it would be a call of the C library",
+        cure="compute it in f32, or compile for x86",
+    )
+
+
+def _emit_barrier(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    memory.w.call_void("llvm.nvvm.barrier.cta.sync.aligned.all", "i32 0", "i32")
+
+
+def _emit_subgroup_barrier(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    memory.w.call_void("llvm.nvvm.bar.warp.sync", "i32 -1", "i32")
+
+
+def _attributes(access: str) -> str:
+    # What no launch writes may be read through the cache that is not kept coherent.
+    written = "" if access != "in" else " readonly"
+    return f"noalias{written} align {ALIGNMENT}"
+
+
+def _identity(w: Writer, kind: str) -> str:
+    number = w.call("i32", f"llvm.nvvm.read.ptx.sreg.{_NUMBERS[kind]}.x", "", "")
+    return w.assign(f"zext i32 {number} to i64")
+
+
+def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
+    del machine
+    # Without the latter, ptxas spills rather than let fewer workgroups share a multiprocessor.
+    sizes = f'"nvvm.reqntid"="{items}" "nvvm.minctasm"="1"'
+    return f"define ptx_kernel void @{entry}({parameters}) nounwind {sizes} {{"
+
+
+_DIALECT = Dialect(
+    arguments=_GLOBAL,
+    workgroup=_SHARED,
+    shared="shared",
+    alignment=ALIGNMENT,
+    masked_memory=False,
+    defines_halves=False,
+    serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
+    library=_no_library,
+    float_atomics=True,
+)
+_CALLS: dict[str, EmitCall] = {
+    "prefetch": emit_nothing,
+    "barrier": _emit_barrier,
+    "subgroup_barrier": _emit_subgroup_barrier,
+    "atomic_add": emit_atomic_add,
+}
+
+
+def lower_launches(kernel: Kernel, machine: Machine) -> Module:
+    """The module that runs ``kernel``, which is lowered: loops, stores and instructions.
+
+    Raises `CompilationError`, also for workgroups that ``machine`` has no room for, and
+    `UnsupportedError` for functions that GPUs do not have.
+    """
+    calls = {**_CALLS, **COPIES} if "async_copy" in machine.features else _CALLS
+    form = Form(TRIPLE, _DIALECT, calls, _attributes, _identity, _header)
+    return write_launches(kernel, machine, form)

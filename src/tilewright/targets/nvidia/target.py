@@ -1,0 +1,150 @@
+"""The NVIDIA target: the GPU that is here, or a compute capability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from tilewright.errors import DeviceError, UnsupportedError
+from tilewright.ir.stmt import Kernel
+from tilewright.machines import nvidia
+from tilewright.machines.machine import Machine
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
+from tilewright.targets.nvidia.device import (
+    INSTALL,
+    Device,
+    check_process,
+    devices,
+    find_device,
+    why_none,
+)
+from tilewright.targets.nvidia.driver import KernelProgram
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.nvidia.ptxas import find_ptxas, missing
+from tilewright.targets.program import Abi
+
+
+@dataclass(frozen=True)
+class NvidiaTarget:
+    """``level`` is the compute capability as LLVM and ptxas spell it, ``device`` what runs kernels,
+    where there is one."""
+
+    name: str
+    machine: Machine
+    level: str
+    device: Device | None
+
+    @property
+    def identity(self) -> str:
+        machine = self.machine
+        assembler = find_ptxas(self.level) or "no ptxas"
+        return f"nvidia {self.level} {assembler} {machine.cores} {machine.hierarchy}"
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether there is a device that runs its code."""
+        return self.device is not None
+
+    @property
+    def place(self) -> str:
+        """Where kernels run, in words."""
+        return "does not run here" if self.device is None else f"runs on {self.device}"
+
+    def lower(self, kernel: Kernel) -> Module:
+        return lower_launches(kernel, self.machine)
+
+    def assemble(self, module: Module) -> bytes:
+        return assemble(module.text, self.level)
+
+    def assembly(self, module: Module) -> str:
+        return assembly(module.text, self.level)
+
+    def load(self, binary: bytes, abi: Abi) -> KernelProgram:
+        if self.device is None:
+            here = ", ".join(map(str, devices()))
+            raise UnsupportedError(
+                f"kernels for {self.name} do not run here",
+                why=f"{here} has another compute capability" if here else why_none(),
+                cure="compile for 'nvidia'"
+                if here
+                else INSTALL + "; or export the kernel and run it elsewhere",
+            )
+        return KernelProgram(self.device, binary, abi)
+
+    def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        """PTX, and a cubin where ptxas made one."""
+        ptx, cubin = split_binary(binary)
+        files = {f"{abi.entry}.ptx": ptx}
+        if cubin:
+            files[f"{abi.entry}.cubin"] = cubin
+        return files
+
+    def calling(self, abi: Abi) -> str:
+        """The functions of the module in their order, with their sizes."""
+        arguments = [each.name for each in abi.parameters]
+        arguments += [f"a workspace of {size} bytes" for size in abi.workspaces]
+        assembler = find_ptxas(self.level)
+        cubin = f"`{abi.entry}.cubin` is what {assembler} made of it"
+        if assembler is None:
+            cubin = f"the driver assembles it, as no ptxas was at hand ({missing(self.level)})"
+        lines = [
+            f"`{abi.entry}.ptx` is a module for {self.level} (cuModuleLoadData); {cubin}. Each of "
+            f"its functions takes pointers to global memory: {', '.join(arguments)}. Each pointer "
+            "is a multiple of 16 bytes. Launch them in turn, on one stream; the shared memory is "
+            "dynamic, and above 48 KiB has to be allowed first "
+            "(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES):",
+            "",
+            "| function | grid | block | bytes of shared memory |",
+            "| --- | --- | --- | --- |",
+        ]
+        for each in abi.launches:
+            lines.append(f"| `{each.entry}` | {each.groups} | {each.items} | {each.shared} |")
+        return "\n".join(lines)
+
+
+def nvidia_variants() -> tuple[str, ...]:
+    """The device at hand, then the compute capabilities."""
+    return ("", *nvidia.LEVELS)
+
+
+@cache
+def nvidia_target(variant: str) -> NvidiaTarget:
+    """``""`` for the first GPU, or a compute capability such as ``sm_80``.
+
+    Raises `DeviceError` where there is no GPU, or an older one than all capabilities.
+    """
+    if not variant:
+        device = find_device()
+        level = level_of(device)
+        machine = nvidia.reported(level, device.cores, device.shared)
+        return NvidiaTarget("nvidia", machine, level, device)
+    machine = nvidia.machine(variant)
+    check_process()
+    runs = next((each for each in devices() if runs_on(variant, each)), None)
+    return NvidiaTarget(f"nvidia:{variant}", machine, variant, runs)
+
+
+def level_of(device: Device) -> str:
+    """The best compute capability to make code of, for a device. Raises `DeviceError`."""
+    fitting = [level for level in nvidia.LEVELS if runs_on(level, device)]
+    if not fitting:
+        raise DeviceError(
+            f"there is no code for {device}",
+            why="the least compute capability is " + nvidia.LEVELS[0],
+            cure="use a newer GPU",
+        )
+    return max(fitting, key=_number)
+
+
+def runs_on(level: str, device: Device) -> bool:
+    """Whether a device runs code of a compute capability: the driver assembles the PTX of a lesser
+    one, but where it is for one kind of GPU only (``a``)."""
+    major, minor = divmod(_number(level), 10)
+    if level.endswith("a"):
+        return device.capability == (major, minor)
+    return device.capability >= (major, minor)
+
+
+def _number(level: str) -> int:
+    return int(level.removeprefix("sm_").removesuffix("a"))

@@ -1,0 +1,192 @@
+"""PTX to cubin by ptxas, where it is here; the target's files; what a kernel says of its code."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from test_nvidia_lower import AHEAD, TURN, lowered
+from tilewright.engine.cost import cost_of
+from tilewright.errors import CompilationError, DeviceError, UnsupportedError
+from tilewright.machines import nvidia
+from tilewright.problems import parse
+from tilewright.targets.nvidia import ptxas as program
+from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary, to_ptx
+from tilewright.targets.nvidia.ptxas import Ptxas, Usage, find_ptxas, run_ptxas
+from tilewright.targets.program import Abi
+from tilewright.targets.registry import find_target
+from tilewright.testing.case import Case
+
+needs_ptxas = pytest.mark.skipif(find_ptxas("sm_80") is None, reason="no ptxas is here")
+
+
+def test_the_same_text_each_time() -> None:
+    texts = [lowered(text).text for text in (TURN, AHEAD)]
+    first = [to_ptx(text, "sm_80") for text in texts]
+    for _ in range(20):
+        assert [to_ptx(text, "sm_80") for text in texts] == first
+
+
+def test_an_intrinsic_that_llvm_does_not_have() -> None:
+    text = "declare void @llvm.nvvm.sing()\ndefine ptx_kernel void @k() {\n"
+    text += "  call void @llvm.nvvm.sing()\n  ret void\n}\n"
+    with pytest.raises(CompilationError, match=r"no intrinsic llvm\.nvvm\.sing"):
+        to_ptx(text, "sm_80")
+
+
+# The program.
+
+
+@needs_ptxas
+@pytest.mark.parametrize("level", nvidia.LEVELS)
+def test_every_capability_is_assembled(level: str) -> None:
+    ptxas = find_ptxas(level)
+    if ptxas is None:
+        pytest.skip(f"no ptxas here knows {level}")
+    made = run_ptxas(ptxas, to_ptx(lowered(TURN, level).text, level), level)
+    assert made.cubin.startswith(b"\x7fELF")
+    (usage,) = made.usage
+    assert (usage.entry, usage.spilled, usage.stack) == ("turn_0", 0, 0)
+    assert 8 <= usage.registers <= 64
+    assert made.remarks == ()
+
+
+@needs_ptxas
+def test_a_binary_holds_both() -> None:
+    text = lowered(TURN).text
+    ptx, cubin = split_binary(assemble(text, "sm_80"))
+    assert ptx.decode() == to_ptx(text, "sm_80")
+    assert cubin.startswith(b"\x7fELF")
+
+
+@needs_ptxas
+def test_what_ptxas_refuses_is_kept() -> None:
+    ptxas = find_ptxas("sm_80")
+    assert ptxas is not None
+    with pytest.raises(CompilationError) as raised:
+        run_ptxas(ptxas, ".version 7.0\n.target sm_80\nnonsense\n", "sm_80")
+    error = raised.value
+    assert f"{ptxas} refused the generated code for sm_80" in str(error)
+    assert "nonsense" in (error.why or "")
+    assert isinstance(error.where, str)
+    assert "nonsense" in Path(error.where).read_text()
+
+
+def _script(folder: Path, text: str) -> str:
+    path = folder / "ptxas"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_what_it_says_is_read(tmp_path: Path) -> None:
+    said = [
+        "ptxas info    : 0 bytes gmem",
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async ...",
+        "ptxas info    : Compiling entry function 'one' for 'sm_90a'",
+        "ptxas info    : Function properties for one",
+        "    16 bytes stack frame, 24 bytes spill stores, 8 bytes spill loads",
+        "ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size",
+        "ptxas info    : Compiling entry function 'two' for 'sm_90a'",
+        "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads",
+        "ptxas info    : Used 12 registers",
+    ]
+    lines = "\n".join(f'echo "{line}" >&2' for line in said)
+    path = _script(tmp_path, f'{lines}\nwhile [ "$1" != -o ]; do shift; done\necho made > $2\n')
+    made = run_ptxas(Ptxas(path, (13, 0)), "", "sm_90a")
+    assert made.cubin == b"made\n"
+    assert made.usage == (Usage("one", 255, 16, 32), Usage("two", 12, 0, 0))
+    assert made.remarks == (said[1],)
+
+
+def test_a_program_that_does_not_run() -> None:
+    with pytest.raises(CompilationError, match=r"ptxas 13\.0 refused"):
+        run_ptxas(Ptxas("/nowhere/ptxas", (13, 0)), "", "sm_80")
+
+
+def test_the_program_has_to_know_the_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = Ptxas("old", (12, 4)), Ptxas("new", (13, 0))
+    monkeypatch.setattr(program, "_here", lambda: (old, new))
+    found = {level: find_ptxas(level) for level in nvidia.LEVELS}
+    assert found == {**dict.fromkeys(nvidia.LEVELS, new), "sm_70": old}
+    monkeypatch.setattr(program, "_here", lambda: (old,))
+    assert find_ptxas("sm_100a") is None
+
+
+def test_the_program_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = _script(tmp_path, "echo 'Cuda compilation tools, release 12.9, V12.9.86'\n")
+    monkeypatch.setattr(program, "find_spec", lambda name: None)
+    monkeypatch.setattr(program.shutil, "which", lambda name: path)
+    program._here.cache_clear()
+    assert program._here() == (Ptxas(path, (12, 9)),)
+    program._here.cache_clear()
+
+
+# Without it, the PTX is what there is.
+
+
+@pytest.fixture
+def without_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_here", lambda: ())
+
+
+@pytest.mark.usefixtures("without_ptxas")
+def test_ptx_alone(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
+    text = lowered(TURN).text
+    assert split_binary(assemble(text, "sm_80")) == (to_ptx(text, "sm_80").encode(), b"")
+    assert assembly(text, "sm_80").endswith(
+        "// not assembled: no ptxas here knows sm_80; pip install nvidia-cuda-nvcc, or put ptxas "
+        "on the PATH\n"
+    )
+    assert "nvidia-cuda-nvcc-cu12" in assembly(text, "sm_70")
+    target = find_target("nvidia:sm_80")
+    assert "no ptxas" in target.identity
+    folder = tmp_path / "out"
+    ended = tilewright("build", "eltwise", "--target", "nvidia:sm_80", "64", "-o", str(folder))
+    assert ended.code == 0
+    assert {each.suffix for each in folder.iterdir()} == {".ptx", ".ll", ".md"}
+    assert "the driver assembles it, as no ptxas was at hand" in (folder / "ABI.md").read_text()
+
+
+@needs_ptxas
+def test_files(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
+    folder = tmp_path / "out"
+    ended = tilewright(
+        "build", "matmul", "--target", "nvidia:sm_80", "64x64:64x64", "-o", str(folder)
+    )
+    assert ended.code == 0
+    names = {each.name for each in folder.iterdir() if "pack" not in each.name}
+    entry = "matmul_fwd_d"
+    assert names == {f"{entry}.ptx", f"{entry}.cubin", f"{entry}.ll", "ABI.md"}
+    abi = (folder / "ABI.md").read_text()
+    assert "is a module for sm_80 (cuModuleLoadData)" in abi
+    assert f"| `{entry}_0` | 1 |" in abi
+
+
+@needs_ptxas
+def test_what_code_costs() -> None:
+    op = Case(parse("matmul", "256x256:256x256")).op()
+    text = assembly(lowered(AHEAD).text, "sm_80")
+    cost = cost_of(op, text)
+    assert 8 <= cost.vector_registers <= 64
+    assert cost.spills == 0
+    assert cost.mix["cp.async.cg.shared.global"] == 2
+    spilled = text.replace(" 0 bytes spilled", " 24 bytes spilled")
+    assert cost_of(op, spilled).spills == 6
+
+
+# Devices, of which none need be here.
+
+
+def test_kernels_for_other_devices_do_not_run() -> None:
+    target = find_target("nvidia:sm_80")
+    if target.runs_here:
+        pytest.skip("there is a device")
+    with pytest.raises(UnsupportedError) as raised:
+        target.load(b"\0", Abi("k", (), ()))
+    assert "kernels for nvidia:sm_80 do not run here" in str(raised.value)
+    with pytest.raises(DeviceError, match="there is no NVIDIA GPU"):
+        find_target("nvidia")

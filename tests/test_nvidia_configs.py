@@ -1,0 +1,117 @@
+"""The default configs for NVIDIA GPUs: assembled without spills, and right in the interpreter."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tilewright.dtypes import dtype
+from tilewright.ir.stmt import Kernel
+from tilewright.machines import nvidia
+from tilewright.ops.op import Op
+from tilewright.passes import run
+from tilewright.problems import parse, parse_direction
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config, WorkgroupConfig
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
+from tilewright.testing.case import Case
+from tilewright.testing.check import check_op
+from tilewright.testing.interpreted import InterpretedKernel
+from tilewright.testing.verify import Status, verify
+
+
+def case(words: str) -> Case:
+    """A case from ``driver types [direction] descriptor``."""
+    driver, types, *rest, descriptor = words.split()
+    return Case(
+        parse(driver, descriptor),
+        tuple(dtype(name) for name in types.split(":")),
+        direction=parse_direction(rest[0] if rest else "FWD_D"),
+    )
+
+
+# Large enough that workgroups share memory, some with tails.
+CASES = (
+    "conv f32:f32:f32 FWD_B mb2ic16ih14oc40kh3ph1",
+    "conv f32:f32:f32 BWD_D mb2ic16ih9oc24kh3ph1sh2",
+    "conv f32:f32:f32 BWD_WB mb2ic16ih9oc24kh3ph1",
+    "conv f16:f16:f16 FWD_B mb2ic16ih14oc40kh3ph1",
+    "conv bf16:bf16:f32 FWD_B mb1ic3ih20oc16kh7sh2ph3",
+    "conv bf16:bf16:bf16 BWD_D mb2ic16ih7oc24kh3ph1",
+    "conv bf16:bf16:bf16 BWD_WB mb2ic16ih7oc24kh3ph1",
+    "conv s8:s8:s32 FWD_B mb1ic32ih7oc32kh3ph1",
+    "matmul f32:f32:f32 100x60:60x70",
+    "matmul f16:f16:f32 3x20x33:3x33x64",
+    "matmul s8:s8:s32 64x64:64x64",
+    "pool bf16:bf16 mb2ic16ih14oh7kh2sh2ph0",
+    "reduce f32:f32 8x32x14x14:1x32x1x1",
+    "eltwise f16:f16 3x17x9x9",
+    "reorder s8:f32 8x32x14x14",
+)
+LEVELS = ("sm_70", "sm_80", "sm_90a")
+
+
+@cache
+def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
+    """The default config, and the kernels that a target gets: the main one first."""
+    op: Op = case(words).op().resolved()
+    config, made = choose.choose(op, op.kernel(), nvidia.machine(level))
+    return config, tuple(run(kernel) for kernel in (made.kernel, *made.packs.values()))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("words", CASES)
+def test_default_configs_are_assembled(words: str, level: str) -> None:
+    ptxas = find_ptxas(level)
+    for kernel in scheduled(words, level)[1]:
+        ptx = to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
+        assert f".target {level}\n" in ptx
+        if ptxas is not None:
+            made = run_ptxas(ptxas, ptx, level)
+            assert made.remarks == ()
+            assert [each for each in made.usage if each.spilled] == []
+
+
+@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("words", CASES)
+def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> None:
+    machine = nvidia.machine(level)
+    op = case(words).op()
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    assert verdict.status is Status.PASSED, verdict
+
+
+@pytest.mark.parametrize("words", CASES[:3])
+def test_no_fault_is_found(words: str) -> None:
+    reports = check_op(case(words).op(), nvidia.machine("sm_80"))
+    assert [issue for report in reports for issue in report.issues] == []
+
+
+def test_how_tiles_are_copied_ahead() -> None:
+    def chosen(words: str, level: str) -> tuple[int, str]:
+        config, _ = scheduled(words, level)
+        assert isinstance(config, WorkgroupConfig)
+        return config.stages, config.fill
+
+    large = "matmul f32:f32:f32 256x256:256x256"
+    assert chosen(large, "sm_80") == (3, "async")
+    assert chosen(large, "sm_70") == (2, "registers")
+    # Asynchronous copies do not convert.
+    assert chosen("matmul f16:f16:f32 256x256:256x256", "sm_80") == (2, "registers")
+    # What would fill the registers is stored at once.
+    assert chosen("conv f32:f32:f32 BWD_D mb2ic16ih9oc24kh3ph1sh2", "sm_70") == (1, "copy")
+
+
+def test_the_default_code_is_wide() -> None:
+    """Vectors of 16 bytes to and from memory, and asynchronous copies."""
+    kernels = scheduled("matmul f32:f32:f32 256x256:256x256", "sm_80")[1]
+    ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_80")).text, "sm_80")
+    for wide in ("cp.async.cg.shared.global", "ld.shared.v4.b32", "st.global.v4.b32"):
+        assert wide in ptx
+    kernels = scheduled("matmul f32:f32:f32 256x256:256x256", "sm_70")[1]
+    ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_70")).text, "sm_70")
+    for wide in ("ld.global.nc.v4.b32", "st.shared.v4.b32", "ld.shared.v4.b32"):
+        assert wide in ptx
