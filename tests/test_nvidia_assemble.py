@@ -109,10 +109,10 @@ def test_a_program_that_does_not_run() -> None:
 
 def test_the_program_has_to_know_the_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = Ptxas("old", (12, 4)), Ptxas("new", (13, 0))
-    monkeypatch.setattr(program, "_here", lambda: (old, new))
+    monkeypatch.setattr(program, "assemblers", lambda: (old, new))
     found = {level: find_ptxas(level) for level in nvidia.LEVELS}
     assert found == {**dict.fromkeys(nvidia.LEVELS, new), "sm_70": old}
-    monkeypatch.setattr(program, "_here", lambda: (old,))
+    monkeypatch.setattr(program, "assemblers", lambda: (old,))
     assert find_ptxas("sm_100a") is None
 
 
@@ -120,9 +120,9 @@ def test_the_program_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     path = _script(tmp_path, "echo 'Cuda compilation tools, release 12.9, V12.9.86'\n")
     monkeypatch.setattr(program, "find_spec", lambda name: None)
     monkeypatch.setattr(program.shutil, "which", lambda name: path)
-    program._here.cache_clear()
-    assert program._here() == (Ptxas(path, (12, 9)),)
-    program._here.cache_clear()
+    program.assemblers.cache_clear()
+    assert program.assemblers() == (Ptxas(path, (12, 9)),)
+    program.assemblers.cache_clear()
 
 
 # Without it, the PTX is what there is.
@@ -130,7 +130,7 @@ def test_the_program_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @pytest.fixture
 def without_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_here", lambda: ())
+    monkeypatch.setattr(program, "assemblers", lambda: ())
 
 
 @pytest.mark.usefixtures("without_ptxas")

@@ -15,6 +15,8 @@ from tilewright.config import settings
 from tilewright.engine.disk_cache import open_disk_cache
 from tilewright.errors import DeviceError
 from tilewright.simplify import all_rules
+from tilewright.targets.nvidia import device as nvidia
+from tilewright.targets.nvidia.ptxas import assemblers
 from tilewright.targets.registry import TARGETS
 from tilewright.targets.spirv.device import INSTALL, Device, devices, why_none
 from tilewright.targets.x86.assemble import host_cpu
@@ -104,10 +106,13 @@ def doctor_command() -> None:
         "matplotlib": _version("matplotlib"),
         "pyopencl": _version("pyopencl"),
         "OpenCL": "; ".join(map(_device, devices())) or f"{why_none()}; {INSTALL}",
+        "cuda-bindings": _version("cuda-bindings"),
+        "ptxas": ", ".join(map(str, assemblers())) or "not installed",
+        "NVIDIA": "; ".join(map(str, nvidia.devices())) or f"{nvidia.why_none()}; {nvidia.INSTALL}",
         "cache": f"{stats.folder} ({_cache_state(stats.usable, now.cache_enabled)})",
     }
     for name, text in lines.items():
-        print(f"{name:<13}{text}")
+        print(f"{name:<15}{text}")
 
 
 def _device(device: Device) -> str:

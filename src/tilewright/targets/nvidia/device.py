@@ -88,7 +88,7 @@ def _found() -> tuple[tuple[Device, ...], str]:
         ask("cuInit", 0)
         devices = tuple(_describe(cuda, each) for each in range(ask("cuDeviceGetCount")))
     except DeviceError as error:
-        return (), error.why or error.what
+        return (), (error.why or error.what).rstrip(".")
     return devices, "" if devices else "the driver finds no device"
 
 

@@ -76,7 +76,7 @@ class Assembled:
 def find_ptxas(level: str) -> Ptxas | None:
     """The newest one here that knows a compute capability; None if there is none."""
     first, behind = _KNOWN[level]
-    fitting = [each for each in _here() if first <= each.release < behind]
+    fitting = [each for each in assemblers() if first <= each.release < behind]
     return max(fitting, key=lambda each: each.release, default=None)
 
 
@@ -87,7 +87,8 @@ def missing(level: str) -> str:
 
 
 @cache
-def _here() -> tuple[Ptxas, ...]:
+def assemblers() -> tuple[Ptxas, ...]:
+    """All that are here."""
     found = []
     for path in dict.fromkeys(_paths()):
         release = _release(path)
