@@ -179,7 +179,9 @@ def test_asking_for_tiles() -> None:
 
 
 def test_unknown_targets() -> None:
-    with pytest.raises(UnsupportedError, match=r"no target 'arm'[^$]*choose one of spirv, x86"):
+    with pytest.raises(
+        UnsupportedError, match=r"no target 'arm'[^$]*choose one of nvidia, spirv, x86"
+    ):
         tw.compile(small(), target="arm")
     with pytest.raises(UnsupportedError, match="unknown x86 feature level 'mmx'"):
         tw.compile(small(), target="x86:mmx")
