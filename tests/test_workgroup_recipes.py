@@ -21,7 +21,7 @@ from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.roles import MAIN, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.unit import drop_unit_dims
-from tilewright.testing.check import check_stages
+from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
 
 GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
@@ -286,3 +286,17 @@ def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: 
     config = workgroup_model.default_config(op.kernel(), GPU)
     assert config is not None
     assert config.lanes == lanes
+
+
+def test_paddings_are_those_with_fewer_conflicts() -> None:
+    """The model counts for itself; the interpreter counts what then runs."""
+    op = tw.convolution("mb2ic16ih14oc16kh3ph1", src="nhwc", dst="nhwc").resolved()
+    config = workgroup_model.default_config(op.kernel(), GPU)
+    assert config is not None
+    assert set(config.padding) == {"a", "b"}
+
+    def turns(padding: dict[str, int]) -> float:
+        (report,) = check_op(op, GPU, config=replace(config, padding=padding))
+        return sum(note.conflicts * note.accesses for note in report.notes)
+
+    assert turns(dict(config.padding)) < 0.7 * turns({})

@@ -7,7 +7,7 @@ Source for how wide accesses take turns: NVIDIA, CUDA C++ Best Practices Guide, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Layout, Space
 from tilewright.ir.evaluate import evaluate
@@ -44,12 +44,16 @@ def paddings(kernel: Kernel, hierarchy: Hierarchy, lanes: str, vector: int) -> d
             continue
         wide = lanes in {v.name for index in operand.view.index for v in variables(index)}
         width = vector if wide else 1
+        numbers = _lanes(items, hierarchy.subgroup)
+        accesses = (
+            _access(copy.out, copy, 1, numbers),
+            _access(operand.view, main, width, numbers),
+        )
         best = min(
             range(0, _MOST + 1, width),
-            key=lambda p, c=copy, v=operand.view, w=width: (  # type: ignore[misc]
-                _turns(_padded(c.out, p), c, 1, items, hierarchy)
-                + _turns(_padded(v, p), main, w, items, hierarchy),
-                p,
+            key=lambda padding, both=accesses: (  # type: ignore[misc]
+                sum(access.turns(padding, hierarchy) for access in both),
+                padding,
             ),
         )
         if best:
@@ -68,39 +72,50 @@ def _items(kernel: Kernel) -> list[tuple[Var, int]]:
     ]
 
 
-def _padded(view: View, padding: int) -> View:
-    """``view`` with longer steps of the outermost dim, the reduced one."""
-    first, *rest = view.buffer.layout.blocks
-    layout = Layout((replace(first, stride=first.stride + padding), *rest))
-    return replace(view, buffer=replace(view.buffer, layout=layout))
+@dataclass(frozen=True)
+class _Access:
+    """What the lanes of a subgroup access at once: where each begins, in elements, in which row of
+    the tile, and how many elements it takes of ``size`` bytes."""
+
+    starts: tuple[int, ...]
+    rows: tuple[int, ...]
+    width: int
+    size: int
+
+    def turns(self, padding: int, hierarchy: Hierarchy) -> int:
+        """Turns that the banks take to serve them, where rows are ``padding`` longer."""
+        taken = self.width * self.size
+        together = max(1, hierarchy.subgroup // max(1, min(taken, _WIDEST) // _NARROW))
+        begins = [
+            (start + padding * row) * self.size
+            for start, row in zip(self.starts, self.rows, strict=True)
+        ]
+        turns = 0
+        for first in range(0, len(begins), together):
+            banks: dict[int, set[int]] = {}
+            for begin in begins[first : first + together]:
+                last = (begin + taken - 1) // hierarchy.bank
+                for word in range(begin // hierarchy.bank, last + 1):
+                    banks.setdefault(word % hierarchy.banks, set()).add(word)
+            turns += max(len(words) for words in banks.values())
+        return turns
 
 
-def _turns(
-    view: View,
-    compute: Compute,
-    width: int,
-    items: Sequence[tuple[Var, int]],
-    hierarchy: Hierarchy,
-) -> int:
-    """Turns that the banks take to serve the first subgroup, over those of one access."""
-    size = view.buffer.dtype.bytes
-    offset = view.buffer.layout.offset_of(view.index)
+def _access(
+    view: View, compute: Compute, width: int, numbers: Sequence[Mapping[Var, int]]
+) -> _Access:
+    """How ``compute`` reaches ``view``, at the first point of its dims."""
     free = {dim.var: 0 for dim in compute.dims}
-    starts = [
-        int(_value(offset, {**free, **numbers})) * size
-        for numbers in _lanes(items, hierarchy.subgroup)
-    ]
-    together = max(1, hierarchy.subgroup // max(1, min(width * size, _WIDEST) // _NARROW))
-    turns = 0
-    for first in range(0, len(starts), together):
-        banks: dict[int, set[int]] = {}
-        for start in starts[first : first + together]:
-            for word in range(
-                start // hierarchy.bank, (start + width * size - 1) // hierarchy.bank + 1
-            ):
-                banks.setdefault(word % hierarchy.banks, set()).add(word)
-        turns += max(len(words) for words in banks.values())
-    return turns
+    layout = view.buffer.layout
+    first, *rest = layout.blocks
+    # The outermost block is that of the reduced dim: its steps are the rows.
+    longer = Layout((replace(first, stride=first.stride + 1), *rest), layout.offset)
+    starts, ends = (
+        tuple(_value(each.offset_of(view.index), {**free, **known}) for known in numbers)
+        for each in (layout, longer)
+    )
+    rows = tuple(end - start for start, end in zip(starts, ends, strict=True))
+    return _Access(starts, rows, width, view.buffer.dtype.bytes)
 
 
 def _lanes(items: Sequence[tuple[Var, int]], subgroup: int) -> list[dict[Var, int]]:
