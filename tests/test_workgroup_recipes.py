@@ -291,12 +291,13 @@ def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: 
 def test_paddings_are_those_with_fewer_conflicts() -> None:
     """The model counts for itself; the interpreter counts what then runs."""
     op = tw.convolution("mb2ic16ih14oc16kh3ph1", src="nhwc", dst="nhwc").resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU)
+    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
     assert config is not None
-    assert set(config.padding) == {"a", "b"}
+    assert config.padding
 
-    def turns(padding: dict[str, int]) -> float:
+    def waits(padding: dict[str, int]) -> float:
+        """Turns of the banks beyond one per access."""
         (report,) = check_op(op, GPU, config=replace(config, padding=padding))
-        return sum(note.conflicts * note.accesses for note in report.notes)
+        return sum((note.conflicts - 1) * note.accesses for note in report.notes)
 
-    assert turns(dict(config.padding)) < 0.7 * turns({})
+    assert waits(dict(config.padding)) < 0.1 * waits({})

@@ -37,9 +37,12 @@ _HELD = 28
 _STEPS_OF_SLICE = 8
 
 
-def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
+def default_config(
+    kernel: Kernel, machine: Machine, prepack: str | None = None
+) -> WorkgroupConfig | None:
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
-    two work-items would not find enough to share."""
+    two work-items would not find enough to share. ``prepack`` names the argument that may be packed
+    beforehand."""
     assert machine.hierarchy is not None
     naive, kernel = kernel, drop_unit_dims(kernel)
     near = _contiguous(kernel)
@@ -70,11 +73,9 @@ def default_config(kernel: Kernel, machine: Machine) -> WorkgroupConfig | None:
     )
     if not machine.hierarchy.banks:
         return config
-    tiles = tiles_of(naive, machine, config)
+    tiles = tiles_of(naive, machine, config, prepack)
     config = replace(config, padding=paddings(tiles, machine.hierarchy, lanes, vector))
-    tiles = tiles_of(naive, machine, config)
-    steps = _steps(sizes, parts, config)
-    stages, fill = _ahead(main, tiles, machine, steps)
+    stages, fill = _ahead(main, tiles, config, machine, _steps(sizes, parts, config))
     return replace(config, stages=stages, fill=fill)
 
 
@@ -84,7 +85,9 @@ def _steps(sizes: dict[str, int], parts: Roles, config: WorkgroupConfig) -> int:
     return math.prod(-(-sizes[d] // (config.step.get(d, 1) * slices.get(d, 1))) for d in parts.k)
 
 
-def _ahead(main: Compute, tiles: Kernel, machine: Machine, steps: int) -> tuple[int, str]:
+def _ahead(
+    main: Compute, tiles: Kernel, config: WorkgroupConfig, machine: Machine, steps: int
+) -> tuple[int, str]:
     """How many of the shared ``tiles`` there are, so that the next ones are under way while one is
     computed with, and how these get there.
 
@@ -101,11 +104,18 @@ def _ahead(main: Compute, tiles: Kernel, machine: Machine, steps: int) -> tuple[
         for s in walk_stmts(tiles.body)
         if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
     ]
-    room = machine.hierarchy.shared // max(1, sum(c.out.buffer.bytes for c in copies))
+    room = machine.hierarchy.shared // max(1, sum(_padded_bytes(c, config) for c in copies))
     stages = min(_STAGES if alone else 2, steps, room)
     if stages < 2 or not (alone or sum(map(_registers, copies)) <= _HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"
+
+
+def _padded_bytes(copy: Compute, config: WorkgroupConfig) -> int:
+    """Bytes of the tile that ``copy`` fills, with its rows as far apart as ``config`` has it."""
+    tile = copy.out.buffer
+    padding = config.padding.get(copy.operands[0].var.name, 0)
+    return tile.bytes + tile.layout.blocks[0].size * padding * tile.dtype.bytes
 
 
 def _registers(copy: Compute) -> int:

@@ -90,10 +90,12 @@ def schedule(
     return result
 
 
-def tiles_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+def tiles_of(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> Kernel:
     """The kernel at the stage where tiles are shared: what a model looks at."""
     result = ScheduledKernel(kernel)
-    _until_shared(result, machine, config, None)
+    _until_shared(result, machine, config, prepack)
     return _shared(result.kernel, machine, config)
 
 
