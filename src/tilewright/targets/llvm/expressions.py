@@ -211,6 +211,22 @@ class Expressions:
             name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
 
+    def _division_by(self, op: str, dtype: DType, a: Value, divisor: Value) -> str:
+        """Floor division and modulo by a positive constant."""
+        w = self.w
+        if dtype.kind == "uint":
+            return w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor.text}")
+        flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
+        # What is left has the sign of the dividend: below zero, it is one divisor short.
+        rest = w.assign(f"srem {a.typed}, {divisor.text}")
+        short = w.assign(f"icmp slt {a.type} {rest}, {self.value(0, dtype, a.lanes).text}")
+        if op == "mod":
+            moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
+            return w.assign(f"select {flags} {short}, {a.type} {moved}, {a.type} {rest}")
+        quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
+        less = w.assign(f"sext {flags} {short} to {a.type}")
+        return w.assign(f"add {a.type} {quotient}, {less}")
+
     def _division(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
         """Floor division and modulo; by zero they give 0."""
         w = self.w
@@ -224,6 +240,8 @@ class Expressions:
                 amount = self.value(int(right).bit_length() - 1, dtype, a.lanes).text
                 shift = "ashr" if dtype.kind == "int" else "lshr"
                 return w.assign(f"{shift} {a.typed}, {amount}")
+            if right > 0:
+                return self._division_by(op, dtype, a, b)
         zero = self.value(0, dtype, a.lanes).text
         one = self.value(1, dtype, a.lanes).text
         flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
