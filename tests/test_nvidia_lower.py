@@ -7,26 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from device_kernels import TURN
 from tilewright.errors import CompilationError, UnsupportedError
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import nvidia
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
-
-TURN = """kernel turn(
-    in src: f32[64, 48],
-    out dst: f32[48, 64],
-):
-  grid for by in 4:
-    grid for bx in 3:
-      alloc tile: f32[16, 16] workgroup
-      workgroup for y in 16:
-        lane for x in 16:
-          tile[y, x] = src[by * 16 + y, bx * 16 + x]
-          barrier()
-          dst[bx * 16 + y, by * 16 + x] = tile[x, y]
-"""
 
 # Rows of 4, of which the copy of one is masked, two steps ahead of their use.
 AHEAD = """kernel ahead(

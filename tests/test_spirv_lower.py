@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from device_kernels import TURN
 from tilewright.errors import CompilationError
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import spirv
@@ -15,20 +16,6 @@ from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.spirv.lower import lower_launches
 
 MACHINE = spirv.machine("cpu")
-
-TURN = """kernel turn(
-    in src: f32[64, 48],
-    out dst: f32[48, 64],
-):
-  grid for by in 4:
-    grid for bx in 3:
-      alloc tile: f32[16, 16] workgroup
-      workgroup for y in 16:
-        lane for x in 16:
-          tile[y, x] = src[by * 16 + y, bx * 16 + x]
-          barrier()
-          dst[bx * 16 + y, by * 16 + x] = tile[x, y]
-"""
 
 HISTOGRAM = """kernel histogram(
     in src: s32[64],

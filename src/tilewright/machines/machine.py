@@ -64,6 +64,11 @@ class Machine:
         )
 
     @property
+    def banked(self) -> bool:
+        """Whether work-items share memory in banks: they are many then, and it is fast."""
+        return self.hierarchy is not None and self.hierarchy.banks > 0
+
+    @property
     def multiply_adds(self) -> tuple[str, ...]:
         """The names of the instructions that add up products, the least first."""
         return tuple(i.name for i in self.instructions if len(i.operands) == 2)

@@ -46,7 +46,7 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, ScheduledK
 def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
     """The default configs for a contraction, the best first."""
     # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-    if machine.hierarchy is not None and machine.hierarchy.banks:
+    if machine.banked:
         shared = workgroup_model.default_config(kernel, machine, prepacked(op))
         if shared is not None:
             yield shared

@@ -17,6 +17,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
+from tilewright.schedule.place import holds
 from tilewright.schedule.promote import promote
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -158,7 +159,7 @@ def _loops_over(kernel: Kernel, root: str) -> Sequence[str]:
     """The loops around ``root``, outermost first."""
     names: list[str] = []
     for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For) and _holds(stmt, root) and stmt.var.name not in names:
+        if isinstance(stmt, For) and holds(stmt, root) and stmt.var.name not in names:
             names.append(stmt.var.name)
     return names
 
@@ -166,7 +167,3 @@ def _loops_over(kernel: Kernel, root: str) -> Sequence[str]:
 def _innermost(kernel: Kernel, root: str) -> str | None:
     loops = _loops_over(kernel, root)
     return loops[-1] if loops else None
-
-
-def _holds(loop: For, root: str) -> bool:
-    return any(isinstance(s, Compute) and s.name == root for s in walk_stmts(loop))

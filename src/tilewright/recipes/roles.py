@@ -12,6 +12,7 @@ from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
+from tilewright.schedule.place import holds
 from tilewright.simplify import simplify
 
 # The names that ops give the reduction and the compute that stores its result.
@@ -45,7 +46,7 @@ def find_compute(kernel: Kernel, name: str) -> Compute:
 
 def has_compute(kernel: Kernel, name: str) -> bool:
     """Whether there is a compute called ``name``."""
-    return any(isinstance(s, Compute) and s.name == name for s in walk_stmts(kernel.body))
+    return holds(kernel.body, name)
 
 
 def extents(compute: Compute) -> dict[str, int]:

@@ -43,13 +43,8 @@ def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
     kernel = _fused(drop_unit_dims(kernel))
     widest = max((p.dtype.bytes for p in kernel.params), default=4)
     # Neighbouring work-items should read neighbouring vectors.
-    unroll = 1 if _many_items(machine) else 4
+    unroll = 1 if machine.banked else 4
     return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
-
-
-def _many_items(machine: Machine) -> bool:
-    """Whether work-items are many and do little each: where they share memory in banks."""
-    return machine.hierarchy is not None and machine.hierarchy.banks > 0
 
 
 def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> ScheduledKernel:
@@ -196,7 +191,7 @@ def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     most = 8 * machine.cores
     change = _on_workers(LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID)
-    if _many_items(machine):
+    if machine.banked:
         assert machine.hierarchy is not None
         most = machine.cores * machine.hierarchy.workgroup * 64
         change = _on_items(min(_ITEMS, machine.hierarchy.workgroup))

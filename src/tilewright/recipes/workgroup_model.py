@@ -71,7 +71,7 @@ def default_config(
         slices=slices,
         vector=_copied(main, machine),
     )
-    if not machine.hierarchy.banks:
+    if not machine.banked:
         return config
     tiles = tiles_of(naive, machine, config, prepack)
     config = replace(config, padding=paddings(tiles, machine.hierarchy, lanes, vector))

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt, View
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
@@ -48,6 +48,7 @@ from tilewright.recipes.roles import (
 )
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
+from tilewright.schedule.access import view_variables
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.extend import extend
 from tilewright.schedule.hoist import hoist_pack
@@ -313,7 +314,7 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
     cast: dict[str, DType] = {}
     for operand in main.operands[:2]:
         name = operand.var.name
-        used = _variables(operand.view)
+        used = view_variables(operand.view)
         rows = [v.name for v in reduced if v in used]
         order: list[tuple[str, int | None]] = []
         order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
@@ -340,11 +341,6 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
 def is_vector(copy: Compute) -> bool:
     """Whether the last dim of a copy to shared memory is what one work-item moves at a time."""
     return bool(copy.dims) and copy.dims[-1].var.name.startswith("element")
-
-
-def _variables(view: View) -> frozenset[Var]:
-    found = frozenset[Var]().union(*(variables(e) for e in view.index))
-    return found if view.mask is None else found | variables(view.mask)
 
 
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:

@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, const, load
+from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
-from tilewright.ir.visit import direct_exprs, map_exprs, nested, rewrite, rewrite_stmts, walk
+from tilewright.ir.visit import (
+    direct_exprs,
+    map_exprs,
+    nested,
+    rewrite,
+    rewrite_stmts,
+    variables,
+    walk,
+)
 from tilewright.schedule.place import Place, views_of, walk_placed
 
 
@@ -73,6 +81,16 @@ def buffers_allocated(stmt: Stmt) -> set[Buffer]:
     for part in nested(stmt):
         found |= buffers_allocated(part)
     return found
+
+
+def view_variables(view: View) -> frozenset[Var]:
+    """The variables that the index or the mask of ``view`` depends on."""
+    return frozenset[Var]().union(*map(variables, (*view.index, *conjuncts(view.mask))))
+
+
+def masked(view: View, *conditions: Expr) -> View:
+    """``view`` where ``conditions`` hold besides its mask."""
+    return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
 
 
 def map_views(compute: Compute, change: Callable[[View], View]) -> Compute:

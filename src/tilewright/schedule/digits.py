@@ -5,11 +5,23 @@ Dims that `linearize` made one are reached so, and where all digits agree, the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import NamedTuple
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.ir.expr import Binary, Const, Expr
+
+
+def digits_of(number: Expr, sizes: Sequence[int]) -> list[Expr]:
+    """The digits of ``number``, the most significant first, which may be any: the others are below
+    their sizes."""
+    digits: list[Expr] = []
+    for position, size in enumerate(sizes):
+        step = prod(sizes[position + 1 :])
+        digit = number // step if step > 1 else number
+        digits.append(digit % size if position else digit)
+    return digits
 
 
 class _Digit(NamedTuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.stmt import For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule.fuse import fuse_tiles
 from tilewright.schedule.kinds import with_kind
+from tilewright.schedule.place import holds
 from tilewright.schedule.transform import transform
 
 Level = tuple[LoopKind, Mapping[str, int]]
@@ -54,7 +55,5 @@ def serial_loops(kernel: Kernel, compute: str) -> list[str]:
     return [
         stmt.var.name
         for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For)
-        and stmt.kind is LoopKind.SERIAL
-        and any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt.body))
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and holds(stmt.body, compute)
     ]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, row_major
-from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const
+from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import variables
-from tilewright.schedule.access import Access, accesses, readdress
+from tilewright.schedule.access import Access, accesses, masked, readdress
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, computes_named, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
@@ -134,17 +134,17 @@ def _extended(
         inside[dim.var] = dim.var < dim.extent
     facts = place.facts_with(dims)
 
-    def masked(view: View) -> View:
+    def within_old(view: View) -> View:
         used = frozenset[Var]().union(*(variables(e) for e in view.index))
         conditions = [condition for v, condition in inside.items() if v in used]
         if view.buffer in local or not conditions:
             return view
-        return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
+        return masked(view, *conditions)
 
     operands = tuple(
-        o if within(o.view, facts) else Operand(o.var, masked(o.view)) for o in compute.operands
+        o if within(o.view, facts) else Operand(o.var, within_old(o.view)) for o in compute.operands
     )
-    return replace(compute, dims=tuple(dims), out=masked(compute.out), operands=operands)
+    return replace(compute, dims=tuple(dims), out=within_old(compute.out), operands=operands)
 
 
 def _grown(body: Stmt, old: Buffer, root: Compute, extents: Mapping[str, int]) -> Stmt:

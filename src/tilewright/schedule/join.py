@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.schedule.access import (
     Access,
@@ -35,15 +36,16 @@ from tilewright.schedule.access import (
     buffers_written,
     readdress,
 )
+from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
-from tilewright.schedule.place import Place, bound_names, computes_named, rewrite_placed
-from tilewright.schedule.share import ITEMS, item_number
+from tilewright.schedule.place import Place, bound_names, computes_named, holds, rewrite_placed
+from tilewright.schedule.share import item_number
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
 
 _BARRIER = Call("barrier", ())
 # Loops that are not part of what a work-item does.
-_LAUNCHED = (LoopKind.GRID, LoopKind.CLUSTER, *ITEMS)
+_LAUNCHED = (LoopKind.GRID, LoopKind.CLUSTER, *THREADS)
 
 
 @transform
@@ -83,7 +85,7 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):
             return None
-        at = [next((i for i, s in enumerate(stmt.body) if _holds(s, n)), -1) for n in names]
+        at = [next((i for i, s in enumerate(stmt.body) if holds(s, n)), -1) for n in names]
         if min(at) < 0 or at[0] == at[1]:
             return None
         joined.append(_joined(stmt, at[0], at[1]))
@@ -99,10 +101,6 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
             cure="distribute both over the same grid first",
         )
     return replace(kernel, body=body)
-
-
-def _holds(stmt: Stmt, compute: str) -> bool:
-    return any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt))
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
 def _nest(stmt: Stmt) -> _Nest:
     loops: list[list[For]] = [[], []]
     body = stmt
-    for found, kinds in zip(loops, ((LoopKind.GRID,), ITEMS), strict=True):
+    for found, kinds in zip(loops, ((LoopKind.GRID,), THREADS), strict=True):
         while isinstance(body, For) and body.kind in kinds and isinstance(body.extent, Const):
             found.append(body)
             body = body.body
@@ -339,11 +337,8 @@ def _one(first: _Nest, second: _Nest, handed: Mapping[Buffer, _Window]) -> Stmt:
     after = _with_names(second, after, {loop.var.name for loop in (*first.grid, *first.items)})
     number, count = item_number(first.items)
     values: dict[Var, Expr] = {b.var: a.var for a, b in zip(first.grid, second.grid, strict=True)}
-    weight = 1
-    for loop in reversed(second.items):
-        digit = number // weight if weight > 1 else number
-        values[loop.var] = digit if loop is second.items[0] else digit % _extent(loop)
-        weight *= _extent(loop)
+    numbers = digits_of(number, [_extent(loop) for loop in second.items])
+    values |= {loop.var: digit for loop, digit in zip(second.items, numbers, strict=True)}
     after = substitute_stmt(after, values)
     if second.count < count:
         after = If(number < second.count, after)

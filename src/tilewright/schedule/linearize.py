@@ -14,6 +14,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
 from tilewright.schedule.access import accesses, readdress
+from tilewright.schedule.digits import digits_of
 from tilewright.schedule.place import Place, bound_names, dim_of
 from tilewright.schedule.transform import transform
 
@@ -85,20 +86,10 @@ def _sizes(computes: Sequence[Compute], dims: Sequence[str]) -> tuple[int, ...]:
     return found.pop()
 
 
-def _digits(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
-    """The dims' values in terms of the one that stands for them all."""
-    digits: list[Expr] = []
-    for position, size in enumerate(sizes):
-        step = prod(sizes[position + 1 :])
-        digit = whole // step if step > 1 else whole
-        digits.append(digit % size if position else digit)
-    return digits
-
-
 def _combined(compute: Compute, dims: Sequence[str], sizes: Sequence[int], name: str) -> Compute:
     whole = var(name)
     old = [dim_of(compute, each, "linearize").var for each in dims]
-    values: dict[Var, Expr] = dict(zip(old, _digits(whole, sizes), strict=True))
+    values: dict[Var, Expr] = dict(zip(old, digits_of(whole, sizes), strict=True))
     changed = map_exprs(replace(compute, dims=()), lambda e: substitute(e, values))
     assert isinstance(changed, Compute)
     kept: list[Dim] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.expr import Const, Expr, Var, var
+from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.visit import substitute_stmt
+from tilewright.schedule.digits import digits_of
 from tilewright.schedule.place import Place, bound_names, loops_named, rewrite_placed
 from tilewright.schedule.transform import transform
 
@@ -66,15 +68,8 @@ def merged_loop(outermost: For, loops: Sequence[str], name: str) -> For:
             )
         nest.append(inner)
     whole = var(name)
-    values: dict[Var, Expr] = {}
-    weight = 1
-    for loop in reversed(nest):
-        digit = whole // weight if weight > 1 else whole
-        if loop is outermost:
-            values[loop.var] = digit
-            break
-        assert isinstance(loop.extent, Const)
-        values[loop.var] = digit % int(loop.extent.value)
-        weight *= int(loop.extent.value)
+    # How often the outermost runs does not matter to the digits.
+    sizes = [1, *(int(e.value) for e in (loop.extent for loop in nest[1:]) if isinstance(e, Const))]
+    values = dict(zip((loop.var for loop in nest), digits_of(whole, sizes), strict=True))
     body = substitute_stmt(nest[-1].body, values)
-    return replace(outermost, var=whole, extent=outermost.extent * weight, body=body)
+    return replace(outermost, var=whole, extent=outermost.extent * prod(sizes), body=body)

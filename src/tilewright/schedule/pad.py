@@ -7,11 +7,17 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const
+from tilewright.ir.expr import Const, Var, conjuncts, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
-from tilewright.schedule.access import Access, accesses, buffers_allocated
+from tilewright.schedule.access import (
+    Access,
+    accesses,
+    buffers_allocated,
+    masked,
+    view_variables,
+)
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
@@ -53,29 +59,20 @@ def _pad_dim(kernel: Kernel, compute: Compute, place: Place, old: Dim, extent: i
     dims = tuple(Dim(d.var, const(extent)) if d is old else d for d in compute.dims)
     facts = place.facts_with(dims)
     inside = old.var < old.extent
-    masked: set[Var] = set()
+    hidden: set[Var] = set()
     operands: list[Operand] = []
     for operand in compute.operands:
         view = operand.view
-        if old.var in _variables_of(view) and not within(view, facts):
-            view = _masked(view, inside)
-            masked.add(operand.var)
+        if old.var in view_variables(view) and not within(view, facts):
+            view = masked(view, inside)
+            hidden.add(operand.var)
         operands.append(Operand(operand.var, view))
     reduced = all(old.var not in variables(e) for e in compute.out.index)
     if reduced:
-        operands = _neutral(kernel, compute, old, extent, operands, masked)
+        operands = _neutral(kernel, compute, old, extent, operands, hidden)
     else:
         _check_output(kernel, compute, old, extent, facts)
     return replace(compute, dims=dims, operands=tuple(operands))
-
-
-def _masked(view: View, condition: Expr) -> View:
-    return replace(view, mask=all_of((*conjuncts(view.mask), condition)))
-
-
-def _variables_of(view: View) -> frozenset[Var]:
-    found = frozenset[Var]().union(*(variables(e) for e in view.index))
-    return found if view.mask is None else found | variables(view.mask)
 
 
 def within(view: View, facts: Facts) -> bool:
@@ -94,17 +91,17 @@ def _neutral(
     old: Dim,
     extent: int,
     operands: list[Operand],
-    masked: set[Var],
+    hidden: set[Var],
 ) -> list[Operand]:
     """The operands such that the surplus terms of a reduction are neutral."""
-    if any(vanishes(compute, v) for v in masked):
+    if any(vanishes(compute, v) for v in hidden):
         return operands
     for operand in operands:
         if vanishes(compute, operand.var) and _zero_beyond(kernel, operand.view, old, extent):
             return operands
     for i, operand in enumerate(operands):
-        if vanishes(compute, operand.var) and old.var in _variables_of(operand.view):
-            view = _masked(operand.view, old.var < old.extent)
+        if vanishes(compute, operand.var) and old.var in view_variables(operand.view):
+            view = masked(operand.view, old.var < old.extent)
             return [*operands[:i], Operand(operand.var, view), *operands[i + 1 :]]
     raise ScheduleError(
         f"pad: the surplus of '{old.var.name}' would count",

@@ -11,7 +11,7 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, buffer
-from tilewright.ir.expr import Const, Expr, all_of, conjuncts, const, var
+from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
@@ -35,6 +35,7 @@ from tilewright.schedule.place import (
     rewrite_placed,
     sequence,
 )
+from tilewright.schedule.share import zero_outside
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -252,11 +253,7 @@ def _nothing(_iteration: Expr) -> tuple[Stmt, ...]:
 def _only(load: Stmt, inside: Expr) -> Stmt:
     """``load`` with zeros where ``inside`` does not hold: registers always have a value."""
     assert isinstance(load, Compute)
-    operands = tuple(
-        Operand(o.var, replace(o.view, mask=all_of((inside, *conjuncts(o.view.mask)))))
-        for o in load.operands
-    )
-    return replace(load, operands=operands)
+    return zero_outside(load, inside)
 
 
 def _in_slot(new: Buffer, slot: Expr, view: View) -> View:

@@ -223,6 +223,11 @@ def loops_named(kernel: Kernel, name: str, transform: str) -> list[tuple[For, Pl
     return found
 
 
+def holds(stmt: Stmt, compute: str) -> bool:
+    """Whether a compute of that name stands in ``stmt``."""
+    return any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt))
+
+
 def sequence(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements of a block, or the statement alone."""
     return stmt.body if isinstance(stmt, Block) else (stmt,)

@@ -14,12 +14,13 @@ from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, 
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables, walk_stmts
-from tilewright.schedule.access import buffers_written
+from tilewright.schedule.access import buffers_written, view_variables
 from tilewright.schedule.collapse import difference
 from tilewright.schedule.place import (
     Place,
     computes_named,
     fresh,
+    holds,
     loops_named,
     prepend,
     rewrite_placed,
@@ -76,7 +77,7 @@ def promote(
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
-        if not any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt)):
+        if not holds(stmt, compute):
             return None
         return replace(stmt, body=request.on_body(stmt.body, place.inside(stmt)))
 
@@ -190,10 +191,7 @@ class Promotion:
             )
         lets = {s.var for s in steps if isinstance(s, Let)}
         view = operand.view
-        used = frozenset[Var]().union(*(variables(e) for e in view.index))
-        if view.mask is not None:
-            used |= variables(view.mask)
-        if used & lets:
+        if view_variables(view) & lets:
             raise ScheduleError(
                 f"promote: the view of '{self.operand}' depends on a let inside",
                 where=to_text(view),
@@ -246,9 +244,7 @@ def _by_dims(
     compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
 ) -> _Copy:
     """A copy indexed by the dims and loops inside that the view depends on."""
-    mentioned = frozenset[Var]().union(*(variables(e) for e in view.index))
-    if view.mask is not None:
-        mentioned |= variables(view.mask)
+    mentioned = view_variables(view)
     used = [d for d in inner if d.var in mentioned]
     # A tensor that does not vary inside still is one element.
     used = used or [Dim(var(fresh("unit", taken)), const(1))]

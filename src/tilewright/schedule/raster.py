@@ -9,6 +9,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, Expr, const, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import (
@@ -20,8 +21,6 @@ from tilewright.schedule.place import (
     sequence,
 )
 from tilewright.schedule.transform import transform
-
-_ITEMS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
 
 
 @transform
@@ -132,7 +131,7 @@ def _persistent(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
             cure="choose a grid whose workgroups are one nest of work-items",
         )
     items: list[For] = []
-    while isinstance(last, For) and last.kind in _ITEMS:
+    while isinstance(last, For) and last.kind in THREADS:
         items.append(last)
         last = last.body
     body = block(Let(loop.var, number), *lets, *sequence(last))

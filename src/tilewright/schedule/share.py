@@ -21,18 +21,20 @@ from tilewright.ir.stmt import (
     For,
     Kernel,
     Let,
-    LoopKind,
     Operand,
     Stmt,
     View,
 )
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
-from tilewright.schedule.access import buffers_allocated, buffers_written
+from tilewright.schedule.access import buffers_allocated, buffers_written, view_variables
+from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
     computes_named,
     fresh,
+    holds,
     loops_named,
     rewrite_placed,
     sequence,
@@ -44,8 +46,6 @@ from tilewright.simplify import simplify_kernel
 
 # Bytes that global memory moves at a time, on most devices.
 _SEGMENT = 64
-# Loops whose iterations are the work-items of a workgroup.
-ITEMS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
 
 
 @transform
@@ -127,7 +127,7 @@ class _Sharing:
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The work-items' loops with the buffers that they share around them."""
-        if not (isinstance(stmt, For) and stmt.kind in ITEMS):
+        if not (isinstance(stmt, For) and stmt.kind in THREADS):
             return None
         items, inside = _items(stmt, place)
         if not _holds(stmt, self.at, self.compute):
@@ -175,16 +175,14 @@ class _Sharing:
 def _holds(loop: For, at: str, compute: str) -> bool:
     """Whether the loop ``at`` is in ``loop``, with the compute inside."""
     found = [s for s in walk_stmts(loop) if isinstance(s, For) and s.var.name == at]
-    return any(
-        isinstance(s, Compute) and s.name == compute for each in found for s in walk_stmts(each)
-    )
+    return any(holds(each, compute) for each in found)
 
 
 def _items(outermost: For, place: Place) -> tuple[list[For], Place]:
     """The loops over work-items, nested directly in one another, and the place inside them."""
     loops = [outermost]
     place = place.inside(outermost)
-    while isinstance(loops[-1].body, For) and loops[-1].body.kind in ITEMS:
+    while isinstance(loops[-1].body, For) and loops[-1].body.kind in THREADS:
         loops.append(loops[-1].body)
         place = place.inside(loops[-1])
     for loop in loops:
@@ -227,7 +225,7 @@ def _check_source(body: Stmt, promotion: Promotion, own: set[Var], items: list[F
     """Refuses to copy what work-items have or make themselves."""
     made = buffers_written(items[0]) | buffers_allocated(items[0])
     for view in _sources(body, promotion):
-        used = frozenset[Var]().union(*map(variables, (*view.index, *conjuncts(view.mask))))
+        used = view_variables(view)
         if view.buffer in made:
             raise ScheduleError(
                 f"share: '{view.buffer.name}' is written by work-items",
@@ -282,12 +280,8 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
     lane = var(fresh("element", taken))
     rounds = -(-total // (count * wide))
     position = (part * count + number) * wide + lane
-    values: dict[Var, Expr] = {}
-    weight = 1
-    for dim in reversed(order):
-        digit = position // weight if weight > 1 else position
-        values[dim.var] = digit % sizes[dim.var] if dim is not order[0] else digit
-        weight *= sizes[dim.var]
+    numbers = digits_of(position, [sizes[dim.var] for dim in order])
+    values = {dim.var: digit for dim, digit in zip(order, numbers, strict=True)}
     moved = map_exprs(replace(pack, dims=()), lambda e: substitute(e, values))
     assert isinstance(moved, Compute)
     moved = replace(moved, dims=(Dim(part, const(rounds)), Dim(lane, const(wide))))
@@ -299,12 +293,17 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
 
 def _bounded(compute: Compute, inside: Expr) -> Compute:
     """``compute`` where ``inside`` holds; elsewhere it touches nothing."""
+    out = replace(compute.out, mask=all_of((inside, *conjuncts(compute.out.mask))))
+    return replace(zero_outside(compute, inside), out=out)
+
+
+def zero_outside(compute: Compute, inside: Expr) -> Compute:
+    """``compute`` with operands that are zero where ``inside`` does not hold."""
     operands = tuple(
         Operand(o.var, replace(o.view, mask=all_of((inside, *conjuncts(o.view.mask)))))
         for o in compute.operands
     )
-    out = replace(compute.out, mask=all_of((inside, *conjuncts(compute.out.mask))))
-    return replace(compute, out=out, operands=operands)
+    return replace(compute, operands=operands)
 
 
 def _size(dim: Dim) -> int:

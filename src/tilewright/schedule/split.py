@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
+from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.visit import (
@@ -18,7 +18,7 @@ from tilewright.ir.visit import (
     variables,
     walk_stmts,
 )
-from tilewright.schedule.access import Access, accesses, readdress
+from tilewright.schedule.access import Access, accesses, masked, readdress, view_variables
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, dim_of, rewrite_placed
@@ -203,25 +203,25 @@ class _Split:
                 "choose a factor that divides the dim",
             )
         operands: list[Operand] = []
-        masked = False
+        harmless = False
         for old, operand in zip(before.operands, after.operands, strict=True):
-            kept = old.view.buffer in self.buffers or own not in _variables_of(old.view)
+            kept = old.view.buffer in self.buffers or own not in view_variables(old.view)
             if not kept and not within(operand.view, facts):
-                operand = Operand(operand.var, _masked(operand.view, inside))
-                masked = masked or vanishes(before, operand.var)
+                operand = Operand(operand.var, masked(operand.view, inside))
+                harmless = harmless or vanishes(before, operand.var)
             operands.append(operand)
         out = after.out
         if not any(own in variables(e) for e in before.out.index):
-            operands = operands if masked else self._neutral(before, operands, inside)
+            operands = operands if harmless else self._neutral(before, operands, inside)
         elif out.buffer not in self.buffers:
-            out = _masked(out, inside)
+            out = masked(out, inside)
         return replace(after, out=out, operands=tuple(operands))
 
     def _neutral(self, before: Compute, operands: Sequence[Operand], inside: Expr) -> list[Operand]:
         """The operands with a mask on one that makes the surplus of a reduction neutral."""
         for i, operand in enumerate(operands):
             if vanishes(before, operand.var):
-                one = Operand(operand.var, _masked(operand.view, inside))
+                one = Operand(operand.var, masked(operand.view, inside))
                 return [*operands[:i], one, *operands[i + 1 :]]
         raise _refusal(
             f"the surplus of '{self.dim}' would count",
@@ -229,12 +229,3 @@ class _Split:
             f"no operand of {to_text(before.body)} that is zero makes it neutral",
             "choose a factor that divides the dim, or split dims of sums of products",
         )
-
-
-def _masked(view: View, condition: Expr) -> View:
-    return replace(view, mask=all_of((*conjuncts(view.mask), condition)))
-
-
-def _variables_of(view: View) -> frozenset[Var]:
-    found = frozenset[Var]().union(*(variables(e) for e in view.index))
-    return found if view.mask is None else found | variables(view.mask)

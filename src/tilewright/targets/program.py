@@ -86,3 +86,8 @@ class Program(Protocol):
 
     def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
         """A function of no arguments that does the same, with workspaces of its own."""
+
+
+def place_of(device: object | None) -> str:
+    """Where kernels of a target run, in words: on its device, where there is one."""
+    return "does not run here" if device is None else f"runs on {device}"

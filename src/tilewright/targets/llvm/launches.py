@@ -20,6 +20,7 @@ from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block
 from tilewright.machines.machine import Machine
 from tilewright.schedule.access import buffers_in
@@ -38,8 +39,6 @@ from tilewright.targets.llvm.plan import (
 )
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.writer import Writer
-
-_THREADS = (LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE)
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _is_launch(node: Stmt) -> bool:
 
 def _has_threads(part: Stmt) -> bool:
     last = part.body[-1] if isinstance(part, Block) else part
-    return isinstance(last, For) and last.kind in _THREADS
+    return isinstance(last, For) and last.kind in THREADS
 
 
 def _function(
@@ -163,7 +162,7 @@ def _write(statements: Statements, plans: list[Plan], form: Form) -> tuple[int, 
     grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
     if grid:
         plans = grid[-1].body
-    threads = nest(plans[-1], _THREADS) if plans else []
+    threads = nest(plans[-1], THREADS) if plans else []
     groups, items = iterations(grid), iterations(threads)
     if groups > 1:
         bind_digits(statements, grid, form.identity(statements.w, "group"))
@@ -184,7 +183,7 @@ def _write(statements: Statements, plans: list[Plan], form: Form) -> tuple[int, 
 def _check_body(plans: list[Plan]) -> None:
     """What one work-item runs has no more work-items in it."""
     for plan in walk_plans(plans):
-        if isinstance(plan, ForPlan) and plan.stmt.kind in _THREADS:
+        if isinstance(plan, ForPlan) and plan.stmt.kind in THREADS:
             kind, name = plan.stmt.kind.value, plan.stmt.var.name
             raise CompilationError(
                 f"the {kind} loop over {name!r} is inside of what one work-item runs",

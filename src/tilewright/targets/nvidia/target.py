@@ -22,7 +22,7 @@ from tilewright.targets.nvidia.device import (
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, place_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class NvidiaTarget:
     @property
     def place(self) -> str:
         """Where kernels run, in words."""
-        return "does not run here" if self.device is None else f"runs on {self.device}"
+        return place_of(self.device)
 
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)

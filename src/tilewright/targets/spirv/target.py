@@ -11,7 +11,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import spirv
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, place_of
 from tilewright.targets.spirv.assemble import assemble, assembly
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
 from tilewright.targets.spirv.driver import KernelProgram
@@ -40,7 +40,7 @@ class SpirvTarget:
     @property
     def place(self) -> str:
         """Where kernels run, in words."""
-        return "does not run here" if self.device is None else f"runs on {self.device}"
+        return place_of(self.device)
 
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
