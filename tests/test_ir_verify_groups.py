@@ -90,13 +90,37 @@ FAULTS = {
     ),
     "thread loop in a serial loop of work-items": (
         """
-    subgroup for a in 4:
+    workgroup for a in 4:
       for i in 2:
         lane for b in 4:
           y[b] = 1
     """,
         "the lane loop over b is part of what work-items run",
-        "`lane for b in 4:` in `for i in 2:` in `subgroup for a in 4:` in kernel k",
+        "`lane for b in 4:` in `for i in 2:` in `workgroup for a in 4:` in kernel k",
+    ),
+    "lanes of subgroups that are more than others": (
+        """
+    subgroup for a in 4:
+      lane for b in 4:
+        y[b] = 1
+      for i in 2:
+        lane for c in 8:
+          y[c] = 1
+    """,
+        "this lane loop has 4 iterations, another one of the same subgroups has 8",
+        "`lane for b in 4:` in `subgroup for a in 4:` in kernel k",
+    ),
+    "lanes in lanes": (
+        """
+    subgroup for a in 4:
+      lane for b in 4:
+        for i in 2:
+          lane for c in 4:
+            y[c] = 1
+    """,
+        "the lane loop over c is part of what work-items run",
+        "`lane for c in 4:` in `for i in 2:` in `lane for b in 4:` in `subgroup for a in 4:` "
+        "in kernel k",
     ),
     "subgroup in lane": (
         """

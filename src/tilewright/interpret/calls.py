@@ -65,9 +65,8 @@ class Calls:
         values = self._memory.load(source.buffer, index, mask, site)
         storage, offsets, mask = self._target(destination, stmt, frame)
         if storage is not None and (mask is None or np.any(mask)):
-            launch = self.launches[-1]
             where = (offsets, mask, site)
-            launch.copies.start(self._memory, storage, where, values, launch.items)
+            self.launches[-1].copies.start(self._memory, storage, where, values)
 
     def _commit_copies(
         self, effect: CommitCopies, function: Function, stmt: Call, frame: Frame

@@ -8,7 +8,7 @@ until then is a fault, and it counts as written by the work-item from the start 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,19 @@ from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.memory import Memory, Storage
 
 _NO_GROUP = -1
+
+
+class Team(Protocol):
+    """The work-items whose copies these are: `groups.Launch`."""
+
+    workgroups: int
+    items: int  # of each workgroup
+
+    def each_item(self, values: Any, frame: Frame) -> Any:
+        """``values``, one for each lane of ``frame``, as one for each work-item."""
+
+    def work_items(self, frame: Frame, numbers: Any) -> Frame:
+        """The work-items called ``numbers`` as a frame."""
 
 
 @dataclass
@@ -47,8 +60,9 @@ class _Copies:
 class Copies:
     """The copies of the work-items of one launch."""
 
-    def __init__(self, work_items: int) -> None:
-        self._committed = np.zeros(work_items, np.int64)
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._committed = np.zeros(team.workgroups * team.items, np.int64)
         self._under_way: list[_Copies] = []
 
     def start(
@@ -57,12 +71,12 @@ class Copies:
         storage: Storage,
         where: tuple[Any, Any, Site],
         values: Any,
-        items: int,
     ) -> None:
         """Copies ``values`` to ``where`` (offsets, mask, site) at some time up to their wait."""
         offsets, mask, site = where
         frame = site.frame
-        owner = frame.values[Identity.WORKGROUP] * items + frame.values[Identity.WORK_ITEM]
+        group, item = frame.values[Identity.WORKGROUP], frame.values[Identity.WORK_ITEM]
+        owner = group * self._team.items + item
         memory.note("write", storage.buffer, where)
         memory.observe("store", storage.buffer, *where)
         arrays = np.broadcast_arrays(offsets, values, owner, True if mask is None else mask)
@@ -74,7 +88,7 @@ class Copies:
 
     def commit(self, frame: Frame) -> None:
         """The copies of the frame's work-items that are in no group become one, each one's own."""
-        here = _running(frame, len(self._committed))
+        here = self._running(frame)
         for copies in self._under_way:
             new = (copies.groups == _NO_GROUP) & here[copies.owners]
             copies.groups[new] = self._committed[copies.owners[new]]
@@ -83,8 +97,8 @@ class Copies:
     def complete(self, memory: Memory, pending: Any, site: Site) -> None:
         """Completes all but the newest ``pending`` groups of the frame's work-items."""
         frame = site.frame
-        here = _running(frame, len(self._committed))
-        left = np.broadcast_to(pending, frame.shape).ravel() if np.ndim(pending) else pending
+        here = self._running(frame)
+        left = self._team.each_item(pending, frame) if np.ndim(pending) else pending
         done_until = np.where(here, self._committed - left, 0)
         for copies in self._under_way:
             done = (copies.groups != _NO_GROUP) & (copies.groups < done_until[copies.owners])
@@ -92,7 +106,7 @@ class Copies:
                 continue
             offsets, owners = copies.offsets[done], copies.owners[done]
             copies.storage.arrive(offsets, copies.values[done])
-            arrived = Site(site.stmt, frame.gather(owners))
+            arrived = Site(site.stmt, self._team.work_items(frame, owners))
             copies.storage.note("write", memory.runs, (offsets, None, arrived), memory.findings)
             copies.keep(~done)
         self._under_way = [copies for copies in self._under_way if len(copies.offsets)]
@@ -103,12 +117,11 @@ class Copies:
         for copies in lost:
             copies.report_lost(findings)
 
-
-def _running(frame: Frame, work_items: int) -> Any:
-    """Which work-items run, in the order of their numbers."""
-    if frame.mask is None:
-        return np.ones(work_items, np.bool_)
-    return np.broadcast_to(frame.mask, frame.shape).ravel()
+    def _running(self, frame: Frame) -> Any:
+        """Which work-items run, in the order of their numbers."""
+        if frame.mask is None:
+            return np.ones(len(self._committed), np.bool_)
+        return self._team.each_item(frame.mask, frame)
 
 
 def _lost(copies: _Copies) -> InterpreterFault:

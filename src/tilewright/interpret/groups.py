@@ -3,6 +3,9 @@
 A perfect nest of workgroup, subgroup and lane loops is one *launch*: its iterations become lanes of
 the frame, for all workgroups of the frame at once. Lanes run in lockstep, which stands for any
 order that barriers allow, because runs of work-items are watched for races.
+
+Where the nest ends with subgroups and has `lane` loops inside, the frame has a lane per subgroup,
+and such a loop extends it. What a subgroup does as one counts as done by its first work-item.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tilewright.interpret.lanes import Frame, Identity, Site, fault, first_lane
 from tilewright.interpret.races import CONCURRENT, LanesRun, SubgroupsRun, TeamRun
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import FUNCTIONS, Group, Phase, Synchronize
-from tilewright.ir.stmt import Block, Call, For, Stmt
+from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import nested, walk_stmts
 
@@ -35,8 +38,11 @@ def thread_nest(loop: For) -> tuple[list[For], Stmt]:
         if not isinstance(body, For) or body.kind not in THREADS:
             break
         loops.append(body)
+    by_subgroups = loops[-1].kind is LoopKind.SUBGROUP
     for stmt in walk_stmts(body):
         if isinstance(stmt, For) and stmt.kind in THREADS:
+            if by_subgroups and stmt.kind is LoopKind.LANE:
+                continue
             raise UnsupportedError(
                 f"the {stmt.kind.value} loop over {stmt.var.name!r} stands inside of what "
                 f"work-items run",
@@ -86,15 +92,18 @@ def synchronized(body: Stmt) -> Synchronized:
 class Launch:
     """The work-items that run at one time: those of all workgroups of a frame.
 
-    ``outer`` axes of its frame are over workgroups, the next ones over work-items.
+    ``outer`` axes of its frame are over workgroups, the next ones over work-items; or, with
+    ``lanes``, over subgroups of so many.
     """
 
-    def __init__(self, outer: tuple[int, ...], threads: tuple[int, ...], subgroup: int) -> None:
-        self.outer, self.threads = outer, threads
-        self.workgroups, self.items = math.prod(outer), math.prod(threads)
-        self.subgroup = subgroup
-        self.subgroups = -(-self.items // subgroup)
-        self.copies = Copies(self.workgroups * self.items)
+    def __init__(
+        self, outer: tuple[int, ...], threads: tuple[int, ...], subgroup: int, lanes: int = 0
+    ) -> None:
+        self.outer, self.threads, self.lanes = outer, threads, lanes
+        self.workgroups, self.items = math.prod(outer), math.prod(threads) * max(1, lanes)
+        self.subgroup = lanes or subgroup
+        self.subgroups = -(-self.items // self.subgroup)
+        self.copies = Copies(self)
         self.watched: dict[Group, list[TeamRun]] = {}
         # Per group that synchronizes: whose teams arrived at a split barrier, and which of the two
         # windows of each is the older one.
@@ -106,12 +115,32 @@ class Launch:
         shape = (*self.outer, *(1 for _ in self.threads))
         item: Any = 0
         if self.threads:
-            item = np.arange(self.items).reshape((*(1 for _ in self.outer), *self.threads))
+            item = np.arange(0, self.items, max(1, self.lanes))
+            item = item.reshape((*(1 for _ in self.outer), *self.threads))
         frame.values[Identity.WORK_ITEM] = item
         frame.values[Identity.SUBGROUP] = item // self.subgroup
         frame.values[Identity.WORKGROUP] = (
             np.arange(self.workgroups).reshape(shape) if self.outer else 0
         )
+
+    def on_lanes(self, frame: Frame, loop: For) -> Frame:
+        """``frame``, of subgroups, with an axis for their lanes."""
+        inner = frame.extend(loop.var, np.arange(self.lanes), loop.kind)
+        first = inner.values[Identity.WORK_ITEM]
+        inner.values[Identity.WORK_ITEM] = first + np.arange(self.lanes)
+        return inner
+
+    def each_item(self, values: Any, frame: Frame) -> Any:
+        """``values``, one for each lane of ``frame``, as one for each work-item, in their order."""
+        flat = np.broadcast_to(values, frame.shape).ravel()
+        return np.repeat(flat, self.workgroups * self.items // len(flat))
+
+    def work_items(self, frame: Frame, numbers: Any) -> Frame:
+        """The work-items called ``numbers`` (1-D, among all of the launch) as a frame."""
+        each = self.workgroups * self.items // frame.lanes
+        found = frame.gather(numbers // each)
+        found.values[Identity.WORK_ITEM] = numbers % self.items
+        return found
 
     def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[TeamRun]:
         """The runs to watch, with stamps from ``start`` on.
@@ -183,7 +212,7 @@ class Launch:
             return None
         mask = np.broadcast_to(frame.mask, frame.shape)
         # Axes inside of the launch's would be of loops that have no order; there are none here.
-        parts = mask.reshape(self.workgroups, self.items)
+        parts = self.each_item(mask, frame).reshape(self.workgroups, self.items)
         if group is Group.SUBGROUP:
             pad = self.subgroups * self.subgroup - self.items
             # The last subgroup may be smaller: what it lacks does as its last lane does.
@@ -193,7 +222,8 @@ class Launch:
         if not np.array_equal(some, every):
             missing = ~mask
             if group is Group.WORKGROUP:
-                partial = (some & ~every).reshape((*self.outer, *(1 for _ in self.threads)))
+                inside = len(frame.shape) - len(self.outer)
+                partial = (some & ~every).reshape((*self.outer, *(1 for _ in range(inside))))
                 missing = missing & partial
             findings.report(
                 FaultKind.DIVERGENT_BARRIER,

@@ -9,7 +9,7 @@ barrier is a place in time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -39,13 +39,15 @@ class Frame:
 
     A value is a scalar, or an array with one axis per entry of ``shape`` (of that size, or of 1).
     Values of buffers are where each lane's own copy of the buffer begins. ``mask`` (None: all)
-    tells which lanes run. ``vectors`` are the axes whose lanes one instruction may access together.
+    tells which lanes run. ``vectors`` are the axes whose lanes one instruction may access together,
+    ``threads`` those of a `lane` loop.
     """
 
     values: dict[Var | Buffer | Identity, Any]
     shape: tuple[int, ...] = ()
     mask: Any = None
     vectors: frozenset[int] = frozenset()
+    threads: frozenset[int] = frozenset()
 
     @property
     def lanes(self) -> int:
@@ -57,19 +59,21 @@ class Frame:
 
     def scope(self) -> Frame:
         """A frame whose variables can be set without changing this one's."""
-        return Frame(dict(self.values), self.shape, self.mask, self.vectors)
+        return replace(self, values=dict(self.values))
 
     def extend(self, var: Var, values: Any, kind: LoopKind = LoopKind.SERIAL) -> Frame:
         """One more, innermost axis, along which ``var`` takes ``values`` (1-D)."""
         values_ = {v: _deeper(value) for v, value in self.values.items()}
         values_[var] = values.reshape((1,) * len(self.shape) + values.shape)
-        vectors = self.vectors | {len(self.shape)} if kind is LoopKind.VECTOR else self.vectors
-        return Frame(values_, (*self.shape, len(values)), _deeper(self.mask), vectors)
+        shape, new = (*self.shape, len(values)), {len(self.shape)}
+        vectors = self.vectors | new if kind is LoopKind.VECTOR else self.vectors
+        threads = self.threads | new if kind is LoopKind.LANE else self.threads
+        return Frame(values_, shape, _deeper(self.mask), vectors, threads)
 
     def restrict(self, condition: Any) -> Frame:
         """The lanes of this frame for which ``condition`` holds."""
         mask = condition if self.mask is None else self.mask & condition
-        return Frame(dict(self.values), self.shape, mask, self.vectors)
+        return replace(self, values=dict(self.values), mask=mask)
 
     def narrow(self, box: Sequence[slice]) -> Frame:
         """The lanes within ``box``, one slice per axis."""
@@ -77,7 +81,7 @@ class Frame:
             return self
         shape = tuple(s.stop - s.start for s in box)
         values = {v: _cut(value, box) for v, value in self.values.items()}
-        return Frame(values, shape, _cut(self.mask, box), self.vectors)
+        return replace(self, values=values, shape=shape, mask=_cut(self.mask, box))
 
     def gather(self, lanes: Any) -> Frame:
         """A frame of one axis: those lanes (numbers in the order of the axes, 1-D), not masked."""

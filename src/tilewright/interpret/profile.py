@@ -74,6 +74,8 @@ class Profile:
         banked = buffer.space is Space.WORKGROUP and self.hierarchy.banks > 0
         if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return
+        if launch.lanes and not site.frame.threads:
+            return  # An instruction on matrices: it has a way of its own through memory.
         key = (id(site.stmt), buffer, verb)
         line = self._lines.get(key)
         if line is None:
@@ -122,10 +124,12 @@ class Profile:
 def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple[Any, Any]:
     """Offsets as (accesses, lanes of a subgroup, elements of a vector), and which count."""
     outer, threads = len(launch.outer), len(launch.threads)
-    inner = range(outer + threads, len(frame.shape))
+    items = [*range(outer, outer + threads)]
+    items += sorted(axis for axis in frame.threads if axis not in items)
+    inner = [axis for axis in range(outer + threads, len(frame.shape)) if axis not in items]
     vectors = [axis for axis in inner if axis in frame.vectors]
     others = [axis for axis in inner if axis not in frame.vectors]
-    order = [*range(outer), *others, *range(outer, outer + threads), *vectors]
+    order = [*range(outer), *others, *items, *vectors]
     elements = int(np.prod([frame.shape[axis] for axis in vectors], dtype=np.int64))
     pad = -launch.items % launch.subgroup
 

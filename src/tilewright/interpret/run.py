@@ -46,7 +46,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
 )
-from tilewright.ir.verify_groups import THREADS
+from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy
 
@@ -221,7 +221,12 @@ class _Interpreter:
         self.execute(stmt.body, frame)
 
     def _threads(self, stmt: For, frame: Frame) -> None:
-        """The work-items of the workgroups that ``frame`` has lanes for."""
+        """The work-items of the workgroups that ``frame`` has lanes for; or the lanes of its
+        subgroups."""
+        launch = self._calls.launches[-1] if self._calls.launches else None
+        if launch is not None and launch.lanes and stmt.kind is LoopKind.LANE:
+            self.execute(stmt.body, launch.on_lanes(frame, stmt))
+            return
         loops, body = thread_nest(stmt)
         inner = frame
         for loop in loops:
@@ -237,7 +242,8 @@ class _Interpreter:
             inner = inner.extend(loop.var, np.arange(int(extent)), loop.kind)
         threads = inner.shape[len(frame.shape) :]
         lanes = [n for n, loop in zip(threads, loops, strict=True) if loop.kind is LoopKind.LANE]
-        launch = Launch(frame.shape, threads, math.prod(lanes) if lanes else self._subgroup)
+        subgroup = math.prod(lanes) if lanes else self._subgroup
+        launch = Launch(frame.shape, threads, subgroup, lanes_inside(body))
         how = self._synchronized.get(id(stmt))
         if how is None:
             how = self._synchronized[id(stmt)] = synchronized(body)

@@ -1,5 +1,10 @@
 """What well-formed means for kernels of workgroups: where their loops, memory and calls may stand.
 
+The loops over the work-items of a workgroup are one perfect nest; but where its innermost loop is
+over subgroups, `lane` loops may stand anywhere inside. What stands outside of them a subgroup does
+as one: instructions on matrices, which its lanes hold together, and control flow that is the same
+for all of them.
+
 A *defect* is what is wrong, the cure, and why it is wrong. ``path`` is the statement in question,
 with those around it, outermost first.
 """
@@ -64,6 +69,8 @@ def loop_defect(path: Sequence[Stmt]) -> Defect | None:
                 f"a {kind} loop cannot run inside a loop that is {outer.kind.value}",
                 "exchange the two loops, or make one of them serial",
             )
+    if loop.kind is LoopKind.LANE and _by_subgroups(path):
+        return _lanes_defect(path)
     if loop.kind in THREADS and in_threads(path) and not _next_to_threads(path):
         return Defect(
             f"the {kind} loop over {loop.var.name} is part of what work-items run",
@@ -71,6 +78,38 @@ def loop_defect(path: Sequence[Stmt]) -> Defect | None:
             "the loops over the work-items of a workgroup are one perfect nest",
         )
     return None
+
+
+def _by_subgroups(path: Sequence[Stmt]) -> bool:
+    """Whether subgroups run the last statement of ``path``: they are the innermost work-items."""
+    threads = [s for s in path[:-1] if isinstance(s, For) and s.kind in THREADS]
+    return bool(threads) and threads[-1].kind is LoopKind.SUBGROUP
+
+
+def _lanes_defect(path: Sequence[Stmt]) -> Defect | None:
+    loop = path[-1]
+    first = next(s for s in path if isinstance(s, For) and s.kind in THREADS)
+    assert isinstance(loop, For) and isinstance(loop.extent, Const)
+    lanes = {each.extent for each in lane_loops(first)}
+    if len(lanes) == 1:
+        return None
+    return Defect(
+        f"this lane loop has {loop.extent.value} iterations, another one of the same subgroups "
+        f"has {next(to_text(e) for e in lanes if e is not loop.extent)}",
+        "give all of them the number of lanes of a subgroup",
+        "the lanes of a subgroup are always all there",
+    )
+
+
+def lane_loops(stmt: Stmt) -> list[For]:
+    """The loops over lanes in ``stmt``."""
+    return [s for s in walk_stmts(stmt) if isinstance(s, For) and s.kind is LoopKind.LANE]
+
+
+def lanes_inside(stmt: Stmt) -> int:
+    """How many lanes the loops over them in ``stmt`` have; 0 where there are none."""
+    extents = [loop.extent for loop in lane_loops(stmt)]
+    return max((int(e.value) for e in extents if isinstance(e, Const)), default=0)
 
 
 def _next_to_threads(path: Sequence[Stmt]) -> bool:

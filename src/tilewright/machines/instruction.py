@@ -7,6 +7,7 @@ from functools import cached_property
 
 from tilewright.dtypes import DType
 from tilewright.ir.expr import Expr, Var, cast, var
+from tilewright.layout.fragments import Fragment
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,32 @@ class Role:
     """An operand or the result: its name in the body, its type, and the form in memory.
 
     The steps are ordered as the blocks of a layout, and a dim without a step does not move the
-    address: the element is the same for all (a broadcast).
+    address: the element is the same for all (a broadcast). With a ``fragment`` the matrix is not in
+    memory, but in the registers of the lanes of a subgroup. The rows of the last step begin at
+    multiples of ``aligned`` elements (0: anywhere).
     """
 
     name: str
     dtype: DType
     steps: tuple[Step, ...] = ()
+    fragment: Fragment | None = None
+    aligned: int = 0
 
     @property
     def var(self) -> Var:
         """What stands in the body for an element."""
         return var(self.name, self.dtype)
 
-    def steps_of(self, dim: str) -> tuple[Step, ...]:
-        """The steps along one dim, the outermost first."""
-        return tuple(step for step in self.steps if step.dim == dim)
+    def steps_of(self, dim: str, held: int = 0) -> tuple[Step, ...]:
+        """The steps along one dim, the outermost first; of a fragment, in a buffer of which each
+        lane holds ``held`` elements."""
+        return tuple(step for step in self._steps(held) if step.dim == dim)
+
+    def _steps(self, held: int) -> tuple[Step, ...]:
+        if self.fragment is None:
+            return self.steps
+        blocks = self.fragment.scaled(held)
+        return tuple(Step(self.fragment.dims[b.dim], b.size, b.stride) for b in blocks)
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,8 @@ class Instruction:
 
     Without a combiner, the product is assigned: with one operand, a copy into another order.
     ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how
-    to emit it: an LLVM intrinsic, or a generic operation on vectors.
+    to emit it: an LLVM intrinsic, or a generic operation on vectors. One on fragments is carried
+    out by the lanes of a subgroup together.
     """
 
     name: str
@@ -69,7 +82,15 @@ class Instruction:
     def reduced(self) -> tuple[str, ...]:
         """The dims that the output does not have."""
         kept = {step.dim for step in self.out.steps}
+        if self.out.fragment is not None:
+            kept = set(self.out.fragment.dims)
         return tuple(name for name, _ in self.dims if name not in kept)
+
+    @cached_property
+    def lanes(self) -> int:
+        """The lanes that carry it out together; 1: each work-item does for itself."""
+        roles = (self.out, *self.operands)
+        return max((r.fragment.lanes for r in roles if r.fragment is not None), default=1)
 
     @cached_property
     def body(self) -> Expr:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilewright.dtypes import f32, f64, s32
 from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.matrices import matrix_instructions
 from tilewright.machines.vectors import multiply_adds
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -26,14 +27,29 @@ _VECTORS = (
     *multiply_adds(s32, 4, "vectors"),
 )
 
+_BYTES = ("s8", "u8", "s8_u8", "u8_s8")
+_TURING = (
+    "ldmatrix",
+    "mma_m16n8k8_f32_f16",
+    *(f"mma_m8n8k16_s32_{types}" for types in _BYTES),
+)
+_AMPERE = (
+    *_TURING,
+    "async_copy",
+    "mma_m16n8k16_f32_f16",
+    "mma_m16n8k16_f32_bf16",
+    "mma_m8n8k4_f64_f64",
+    *(f"mma_m16n8k32_s32_{types}" for types in _BYTES),
+)
+
 # Cores (SMs), shared bytes of a workgroup, L1 of a core and L2, and what came with the capability.
 _LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
     "sm_70": (80, 96 * _KIB, 128 * _KIB, 6 * _MIB, ()),
-    "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, ()),
-    "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, ("async_copy",)),
-    "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, ("async_copy",)),
-    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, ("async_copy",)),
-    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, ("async_copy",)),
+    "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, _TURING),
+    "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, _AMPERE),
+    "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _AMPERE),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, _AMPERE),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, _AMPERE),
 }
 LEVELS = tuple(_LEVELS)
 
@@ -52,7 +68,7 @@ def machine(level: str) -> Machine:
         _VECTOR_REGISTERS,
         caches=(near, far),
         cores=cores,
-        instructions=_VECTORS,
+        instructions=(*_VECTORS, *matrix_instructions(features)),
         hierarchy=Hierarchy(
             subgroup=32,
             workgroup=1024,

@@ -54,10 +54,12 @@ class WorkgroupConfig:
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M, of N, of a batch.
 
-    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic)
-    - ``lanes``: the dim across a work-item's vector
-    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it, per dim of the
-      result; dims left out are 1
+    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product of
+      matrices
+    - ``lanes``: the dim across a work-item's vector; of matrices, N
+    - ``k``: the reduced dim that a product of matrices adds up ("" for others)
+    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it (with matrices, of a
+      subgroup), per dim of the result; dims left out are 1
     - ``order``: the workgroups' loops over tiles, outermost first
     - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
     - ``reduce_order``: loops over reduced dims, outermost first
@@ -83,6 +85,7 @@ class WorkgroupConfig:
     group: Mapping[str, int]
     item: Mapping[str, int]
     order: tuple[str, ...]
+    k: str = ""
     step: Mapping[str, int] = field(default_factory=dict)
     reduce_order: tuple[str, ...] = ()
     slices: tuple[tuple[str, int], ...] = ()

@@ -74,8 +74,9 @@ def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
     return tuple(f"{_slice(dim)}_zero" for dim, _ in config.slices if config.atomic)
 
 
-def mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Tiles of C for workgroups, and in them for work-items: neighbours along the lanes."""
+def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
+    """Tiles of C for workgroups, and in them for work-items (or subgroups, as ``items`` says):
+    neighbours along the lanes."""
     numbers = {_part(dim): parts for dim, parts in config.item_slices}
     kept = [d for d in roles(find_compute(kernel, MAIN)).kept if d not in numbers]
     group = {d: config.group.get(d, 1) for d in kept}
@@ -83,7 +84,7 @@ def mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
     first = [
         (LoopKind.GRID, {**group, **numbers}),
-        (LoopKind.WORKGROUP, {**item, **dict.fromkeys(numbers, 1)}),
+        (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
     order, storage = (*numbers, *config.order), _storage(config)
     kernel = distribute(
@@ -91,7 +92,7 @@ def mapped(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     )
     if not numbers:
         return kernel
-    second = [(LoopKind.GRID, group), (LoopKind.WORKGROUP, _adding_item(config, item))]
+    second = [(LoopKind.GRID, group), (items, _adding_item(config, item))]
     return distribute(
         kernel,
         group_root(config),

@@ -24,9 +24,19 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
+from tilewright.recipes.matrices import (
+    Matrices,
+    in_fragments,
+    matrices,
+    on_own_registers,
+    packed_order,
+    rows_along,
+    rows_last,
+)
 from tilewright.recipes.mapping import (
     PRODUCERS,
     adders,
@@ -77,15 +87,18 @@ def schedule(
     """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
     result = ScheduledKernel(kernel)
     _until_shared(result, machine, config, prepack)
+    found = matrices(result.kernel, machine, config)
     result.stage("shared", _shared(result.kernel, machine, config))
     if config.stages > 1 and _has_loop(result.kernel, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
     _check_shared(result.kernel, machine, config)
-    if config.instruction:
+    if found is not None:
+        result.stage("tensorized", in_fragments(result.kernel, found))
+    elif config.instruction:
         instruction = machine.instruction(config.instruction)
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
-    result.stage("lowered", _lowered(result.kernel, machine, config))
+    result.stage("lowered", _lowered(result.kernel, machine, config, found))
     result.stage("ordered", _ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -109,7 +122,7 @@ def _until_shared(
     result.stage("whole", _whole(result.kernel, config))
     _packed(result, machine, config, prepack)
     result.stage("sliced", sliced(result.kernel, config))
-    result.stage("mapped", mapped(result.kernel, config))
+    result.stage("mapped", mapped(result.kernel, config, _items_kind(machine, config)))
     if config.item_slices:
         result.stage("joined", joined(result.kernel, config))
     result.stage("stepped", _stepped(result.kernel, config))
@@ -141,6 +154,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("item", tuple(config.item), parts.kept),
         ("order", config.order, parts.kept),
         ("step", tuple(config.step), parts.k),
+        ("k", (config.k,) if config.k else (), parts.k),
         ("reduce_order", config.reduce_order, parts.k),
         ("slices", tuple(dim for dim, _ in config.slices), parts.k),
         ("padding", tuple(config.padding), tuple(o.var.name for o in main.operands[:2])),
@@ -192,6 +206,16 @@ def _check_slices(config: WorkgroupConfig) -> None:
         )
 
 
+def _items_kind(machine: Machine, config: WorkgroupConfig) -> LoopKind:
+    """What has an item's tile: a work-item, or a subgroup whose lanes multiply matrices."""
+    return LoopKind.WORKGROUP if lanes_of(machine, config) == 1 else LoopKind.SUBGROUP
+
+
+def lanes_of(machine: Machine, config: WorkgroupConfig) -> int:
+    """The lanes that work on an item's tile together."""
+    return machine.instruction(config.instruction).lanes if config.instruction else 1
+
+
 def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
     hierarchy = machine.hierarchy
     if hierarchy is None:
@@ -201,7 +225,14 @@ def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
             "its threads share no memory of their own",
             "use a ContractionConfig",
         )
-    items = work_items(config)
+    items = work_items(config) * lanes_of(machine, config)
+    if lanes_of(machine, config) > 1 and config.item_slices:
+        raise _refusal(
+            config,
+            "the work-items reduce parts, and multiply matrices",
+            "what a subgroup holds is not added up by others",
+            "leave item_slices out",
+        )
     if items > hierarchy.workgroup:
         raise _refusal(
             config,
@@ -235,7 +266,7 @@ def _check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> 
 
 
 def work_items(config: WorkgroupConfig) -> int:
-    """The work-items of a workgroup."""
+    """The items of a workgroup: its work-items, or subgroups that multiply matrices."""
     tiles = math.prod(size // config.item.get(dim, 1) for dim, size in config.group.items())
     return tiles * math.prod(parts for _, parts in config.item_slices)
 
@@ -272,6 +303,9 @@ def _packed(
     used = {d for d, step in strides(main, view).items() if step != 0}
     reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
     layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
+    found = matrices(result.kernel, machine, config)
+    if found is not None:
+        layout = packed_order(main, found, layout)
     name = f"{prepack}_packed"
     kernel = promote(
         result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, name=name
@@ -305,18 +339,27 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
     items = [
         stmt.var
         for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For) and stmt.kind is LoopKind.WORKGROUP
+        if isinstance(stmt, For) and stmt.kind in THREADS
     ]
+    found = matrices(kernel, machine, config)
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
     layout: dict[str, BlockList] = {}
     padding: dict[str, dict[str, int]] = {}
     cast: dict[str, DType] = {}
-    for operand in main.operands[:2]:
+    for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         used = view_variables(operand.view)
         rows = [v.name for v in reduced if v in used]
         order: list[tuple[str, int | None]] = []
+        if found is not None:
+            names = [v.name for v in (*items, *inner, *reduced) if v in used]
+            along = rows_along(main, found, position)
+            order = [(d, None) for d in rows_last(names, along)]
+            layout[name] = order
+            if config.padding.get(name):
+                padding[name] = {order[-2][0]: config.padding[name]}
+            continue
         order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
         # A dim that each work-item has once is a loop around: it has no vectors.
         if config.lanes in {v.name for v in inner if v in used}:
@@ -335,6 +378,7 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
         row_padding=padding,
         cast=cast,
         vector=config.vector,
+        lanes=found.lanes if found is not None else 0,
     )
 
 
@@ -343,7 +387,9 @@ def is_vector(copy: Compute) -> bool:
     return bool(copy.dims) and copy.dims[-1].var.name.startswith("element")
 
 
-def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+def _lowered(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, found: Matrices | None
+) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     copies = dict.fromkeys(
         s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute) and is_vector(s)
@@ -360,6 +406,8 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kerne
         kernel = lower_computes(
             kernel, [name], vector=dims[-1].var.name, lanes=config.vector, unroll=unroll
         )
+    if found is not None:
+        kernel = on_own_registers(kernel, found, [PRODUCERS[0], item_root(config)])
     kernel = lower_computes(
         kernel,
         [*PRODUCERS, item_root(config), *adders(config), group_root(config)],

@@ -17,6 +17,7 @@ from tilewright.ir.stmt import (
     Allocate,
     Call,
     Compute,
+    Dim,
     For,
     If,
     Kernel,
@@ -134,11 +135,13 @@ class _Pipeline:
                 "share operands at this loop first",
             )
         parts = body[: barriers[0]]
-        self.copies = [s for s in parts if isinstance(s, Compute)]
+        found = [_Copy.of(s) for s in parts]
+        self.copies = [copy for copy in found if copy is not None]
         if len(self.copies) != len(parts):
             raise self._refusal("more than copies stands before the barrier", "share first")
         self.rest = body[barriers[0] + 1 : last]
-        self.buffers = {c.out.buffer: _staged(c.out.buffer, self.stages) for c in self.copies}
+        filled = [copy.compute.out.buffer for copy in self.copies]
+        self.buffers = {buffer: _staged(buffer, self.stages) for buffer in filled}
 
     def _refusal(self, what: str, cure: str) -> ScheduleError:
         return ScheduleError(f"pipeline: {what}", where=headline(self.loop), cure=cure)
@@ -152,7 +155,7 @@ class _Pipeline:
                     f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
                     "pipeline copies that only this loop uses",
                 )
-        for copy in self.copies:
+        for copy in [each.compute for each in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
                 raise self._refusal(f"'{copy.name}' is no copy to shared memory", "share first")
             if {o.view.buffer for o in copy.operands} & buffers_written(self.loop):
@@ -193,7 +196,7 @@ class _Pipeline:
         return moved
 
     def _copies_of(self, iteration: Expr) -> tuple[Stmt, ...]:
-        return tuple(self._at(copy, iteration) for copy in self.copies)
+        return tuple(self._at(copy.on_lanes(copy.compute), iteration) for copy in self.copies)
 
     def _guarded(self, iteration: Expr, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return (If(iteration < self.loop.extent, block(*stmts)),) if stmts else ()
@@ -218,13 +221,12 @@ class _Pipeline:
         held = [_Held(copy, self.taken) for copy in self.copies]
 
         def load(iteration: Expr) -> tuple[Stmt, ...]:
-            return tuple(_only(self._at(h.load, iteration), inside(iteration)) for h in held)
+            inside = iteration < self.loop.extent
+            moved = [_only(self._at(h.load, iteration), inside) for h in held]
+            return tuple(h.copy.on_lanes(load) for h, load in zip(held, moved, strict=True))
 
         def store(iteration: Expr) -> tuple[Stmt, ...]:
-            return tuple(self._at(h.store, iteration) for h in held)
-
-        def inside(iteration: Expr) -> Expr:
-            return iteration < self.loop.extent
+            return tuple(h.copy.on_lanes(self._at(h.store, iteration)) for h in held)
 
         return block(*(Allocate(h.buffer) for h in held), self._synchronous(load, store))
 
@@ -232,7 +234,10 @@ class _Pipeline:
         ahead = self.stages - 1
 
         def start(iteration: Expr) -> tuple[Stmt, ...]:
-            copies = tuple(_asynchronous(self._at(copy, iteration)) for copy in self.copies)
+            copies = tuple(
+                copy.on_lanes(_asynchronous(self._at(copy.compute, iteration)))
+                for copy in self.copies
+            )
             return (*self._guarded(iteration, copies), Call("commit_copies", ()))
 
         first = [stmt for stage in range(ahead) for stmt in start(const(stage))]
@@ -273,20 +278,47 @@ def _staged(old: Buffer, stages: int) -> Buffer:
     return Buffer(old.name, old.dtype, (stages, *old.shape), layout, old.space)
 
 
+@dataclass(frozen=True)
+class _Copy:
+    """The part of a work-item in a copy, or that of each lane of a subgroup in the loop ``lanes``
+    over them."""
+
+    compute: Compute
+    lanes: For | None = None
+
+    @staticmethod
+    def of(stmt: Stmt) -> _Copy | None:
+        """The copy that ``stmt`` is, if it is one."""
+        if isinstance(stmt, Compute):
+            return _Copy(stmt)
+        if isinstance(stmt, For) and stmt.kind is LoopKind.LANE and isinstance(stmt.body, Compute):
+            return _Copy(stmt.body, stmt)
+        return None
+
+    def on_lanes(self, stmt: Stmt) -> Stmt:
+        """``stmt`` in the loop over lanes."""
+        return stmt if self.lanes is None else replace(self.lanes, body=stmt)
+
+
 class _Held:
     """A copy in two halves: into registers, and from there."""
 
-    def __init__(self, copy: Compute, taken: frozenset[str]) -> None:
-        (operand,) = copy.operands
-        sizes = tuple(int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const))
-        name = fresh(f"{copy.out.buffer.name}_next", taken)
-        self.buffer = buffer(name, copy.out.buffer.dtype, sizes, space=Space.PRIVATE)
-        here = View(self.buffer, tuple(d.var for d in copy.dims))
+    def __init__(self, copy: _Copy, taken: frozenset[str]) -> None:
+        self.copy = copy
+        compute = copy.compute
+        (operand,) = compute.operands
+        # What a subgroup allocates is held by its lanes, one part each.
+        dims = [Dim(copy.lanes.var, copy.lanes.extent)] if copy.lanes is not None else []
+        dims += compute.dims
+        sizes = tuple(int(d.extent.value) for d in dims if isinstance(d.extent, Const))
+        name = fresh(f"{compute.out.buffer.name}_next", taken)
+        self.buffer = buffer(name, compute.out.buffer.dtype, sizes, space=Space.PRIVATE)
+        here = View(self.buffer, tuple(d.var for d in dims))
         # What lies beyond the copy is loaded as zero, and not stored.
-        self.load = replace(copy, name=f"{copy.name}_load", out=here)
-        held = var(operand.var.name, copy.out.buffer.dtype)
+        self.load = replace(compute, name=f"{compute.name}_load", out=here)
+        held = var(operand.var.name, compute.out.buffer.dtype)
         self.store = replace(
-            copy, name=f"{copy.name}_store", operands=(Operand(held, here),), body=held
+            compute, name=f"{compute.name}_store", operands=(Operand(held, here),), body=held
         )
 
 

@@ -56,8 +56,8 @@ def promote(
             src_packed[ow_kw] = s
           compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
 
-    The copy stands at the start of the loop ``at``, or of the kernel, and holds all that is read
-    from there on. What a mask hides is zero in the copy, so that the compute reads without one.
+    The copy stands at the start of the loop ``at``, or of the kernel (directly before the compute,
+    where ``at`` is its own name), and holds all that is read from there on. What a mask hides is zero in the copy, so that the compute reads without one.
 
     With ``by="tensor"`` the copy has the tensor's dims that vary inside, each as long as the
     footprint, halo included; one is called like the compute's dims that index it, joined by ``_``.
@@ -72,9 +72,12 @@ def promote(
     computes_named(kernel, compute, "promote")
     if at is None:
         return replace(kernel, body=request.on_body(kernel.body, Place()))
-    loops_named(kernel, at, "promote")
+    if at != compute:
+        loops_named(kernel, at, "promote")
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
+            return request.on_body(stmt, place)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
         if not holds(stmt, compute):

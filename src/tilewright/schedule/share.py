@@ -21,6 +21,7 @@ from tilewright.ir.stmt import (
     For,
     Kernel,
     Let,
+    LoopKind,
     Operand,
     Stmt,
     View,
@@ -60,6 +61,7 @@ def share(
     row_padding: Mapping[str, Mapping[str, int]] | None = None,
     cast: Mapping[str, DType] | None = None,
     vector: int = 1,
+    lanes: int = 0,
 ) -> Kernel:
     """Copies what all work-items of a workgroup read through ``operands`` into memory they share.
 
@@ -81,6 +83,9 @@ def share(
     of them), nested directly in one another. Each copies every so manieth run of ``vector``
     neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
     ``layout``, ``row_padding`` and ``cast`` are those of `promote`, the latter three by operand.
+
+    Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
+    own. Otherwise (0) the work-items of the nest are all there are.
     """
     loops_named(kernel, at, "share")
     computes_named(kernel, compute, "share")
@@ -105,7 +110,7 @@ def share(
         for operand in operands
     ]
 
-    sharing = _Sharing(tuple(made), compute, at, vector)
+    sharing = _Sharing(tuple(made), compute, at, vector, lanes)
     body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
     if body is kernel.body:
         raise ScheduleError(
@@ -124,6 +129,7 @@ class _Sharing:
     compute: str
     at: str
     vector: int
+    lanes: int
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The work-items' loops with the buffers that they share around them."""
@@ -167,9 +173,17 @@ class _Sharing:
             buffers.append(buffer)
             for each in self.promotions:
                 each.buffers.add(buffer.name)
-            copies.append(_together(rename_dims(pack, here.names), items, here, self.vector))
+            copies.append(self._copy(rename_dims(pack, here.names), items, here))
         barrier = Call("barrier", ())
         return block(*copies, barrier, *sequence(body), barrier), buffers
+
+    def _copy(self, pack: Compute, items: list[For], here: Place) -> Stmt:
+        """The part of a work-item in the copy ``pack``."""
+        if not self.lanes:
+            return _together(pack, items, here, self.vector)
+        lane = var(fresh("lane", here.names | {d.var.name for d in pack.dims}))
+        loop = For(lane, const(self.lanes), pack, LoopKind.LANE)
+        return replace(loop, body=_together(pack, [*items, loop], here.inside(loop), self.vector))
 
 
 def _holds(loop: For, at: str, compute: str) -> bool:

@@ -9,10 +9,12 @@ from itertools import permutations
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
+from tilewright.layout.fragments import registers
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.tile import on_tile, split_dims
@@ -99,6 +101,8 @@ def _tensorized(
         compute, place, sizes, order or _default_order(compute, own, kept), "tensorize"
     )
     small = replace(on_tile(compute, splits), instruction=instruction.name)
+    if instruction.lanes > 1:
+        small = _in_its_order(small, instruction, dims)
     loops = [s.loop for s in splits.values() if s.loop is not None]
     here = place
     for variable, extent in loops:
@@ -110,6 +114,22 @@ def _tensorized(
         kind = LoopKind.UNROLLED if isinstance(extent, Const) else LoopKind.SERIAL
         body = For(variable, extent, body, kind)
     return body
+
+
+def _in_its_order(compute: Compute, instruction: Instruction, dims: Mapping[str, str]) -> Compute:
+    """The dims in the order of the instruction's: lanes together carry out no less than all."""
+    by_name = {d.var.name: d for d in compute.dims}
+    ordered = tuple(by_name[dims[role_dim]] for role_dim in instruction.sizes)
+    for dim, size in zip(ordered, instruction.sizes.values(), strict=True):
+        if not (isinstance(dim.extent, Const) and dim.extent.value == size):
+            raise _refusal(
+                f"'{instruction.name}' takes {size} of '{dim.var.name}', here it is "
+                f"{to_text(dim.extent)}",
+                compute,
+                "the lanes of a subgroup carry out all of it",
+                "extend the dim to whole tiles first",
+            )
+    return replace(compute, dims=ordered)
 
 
 def _default_order(compute: Compute, own: Mapping[str, int], kept: frozenset[Var]) -> list[str]:
@@ -218,12 +238,20 @@ class _Forms:
 
     def wrong(self, role: Role, view: View) -> str | None:
         """What is wrong with ``view`` in that role; None if nothing is."""
+        held = 0
+        if role.fragment is not None:
+            if view.buffer.space is not Space.PRIVATE:
+                return f"it is in {view.buffer.space.value} memory, not in registers"
+            held = registers(view.buffer.layout, role.fragment.lanes)
         offset = simplify(view.buffer.layout.offset_of(view.index), self.facts)
         for name, own in self.dims.items():
             dim = next((d for d in self.compute.dims if d.var.name == own), None)
             if dim is None:
                 continue
-            reason = self._wrong_along(role, offset, name, dim.var)
+            if role.aligned and not self._aligned(role, name, offset, dim.var):
+                return f"rows of {role.aligned} elements begin anywhere: at {to_text(offset)}"
+            expected = _expected(role.steps_of(name, held), self.instruction.sizes[name])
+            reason = self._wrong_along(expected, offset, dim.var)
             if reason is not None:
                 return reason
             reduced = name in self.instruction.reduced
@@ -231,13 +259,18 @@ class _Forms:
                 return f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
         return None
 
-    def _wrong_along(self, role: Role, offset: Expr, name: str, dim: Var) -> str | None:
-        steps = role.steps_of(name)
-        size = self.instruction.sizes[name]
-        expected = _expected(steps, size)
+    def _aligned(self, role: Role, name: str, offset: Expr, dim: Var) -> bool:
+        """Whether the rows along ``dim``, if it is theirs, begin at multiples of their length."""
+        if role.steps[-1].dim != name:
+            return True
+        starts = range(0, self.instruction.sizes[name], role.aligned)
+        found = (simplify(substitute(offset, {dim: const(i)}), self.facts) for i in starts)
+        return all(self.facts.divisible(start, role.aligned) for start in found)
+
+    def _wrong_along(self, expected: Sequence[int | None], offset: Expr, dim: Var) -> str | None:
         form = affine(offset)
         mine = {a: c for a, c in form.terms.items() if dim in variables(a)}
-        for value in range(1, size):
+        for value in range(1, len(expected)):
             shift = 0
             for atom, coefficient in mine.items():
                 moved = _difference(atom, dim, value, self.facts)
@@ -245,7 +278,7 @@ class _Forms:
                     return f"the offset {to_text(offset)} is not regular in '{dim.name}'"
                 shift += coefficient * moved
             if expected[value] is not None and shift != expected[value]:
-                if not steps:
+                if not any(expected):
                     return f"the offset {to_text(offset)} has to be the same for all '{dim.name}'"
                 return (
                     f"the offset {to_text(offset)} has to grow by {expected[value]} from "

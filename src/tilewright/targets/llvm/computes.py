@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tilewright.dtypes import bf16, s32, s64
 from tilewright.errors import CompilationError
@@ -18,10 +18,17 @@ from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
 
+EmitCompute = Callable[[Memory, ComputePlan, Instruction], None]
+
+
 def emit_compute(
-    memory: Memory, plan: ComputePlan, instructions: Mapping[str, Instruction]
+    memory: Memory,
+    plan: ComputePlan,
+    instructions: Mapping[str, Instruction],
+    collective: EmitCompute | None = None,
 ) -> None:
-    """Emits the instruction that ``plan`` was matched with, one of ``instructions``."""
+    """Emits the instruction that ``plan`` was matched with, one of ``instructions``; by
+    ``collective``, if lanes carry it out together."""
     name = plan.stmt.instruction
     instruction = instructions.get(name or "")
     if instruction is None:
@@ -29,6 +36,11 @@ def emit_compute(
             f"this machine has no instruction {name!r}",
             cure="choose one of " + ", ".join(instructions),
         )
+    if instruction.lanes > 1:
+        _check_lanes(memory, plan, instruction)
+        assert collective is not None
+        collective(memory, plan, instruction)
+        return
     match instruction.emit:
         case "transpose":
             emit_transpose(memory, plan, instruction)
@@ -38,6 +50,16 @@ def emit_compute(
             emit_tiles(memory, plan, instruction)
         case _:
             emit_dot(memory, plan, instruction)
+
+
+def _check_lanes(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    if memory.lane is None:
+        raise CompilationError(
+            f"{plan.stmt.name!r} stands where no subgroup runs it as one",
+            why=f"the {instruction.lanes} lanes of a subgroup carry {instruction.name} out "
+            "together",
+            cure="let it stand in a subgroup loop, outside of the loops over lanes",
+        )
 
 
 def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:

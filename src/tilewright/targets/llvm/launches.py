@@ -4,7 +4,8 @@ other.
 At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its iterations, flattened
 with the outermost loop slowest, are the workgroups. Inside of it may stand allocations of workgroup
 memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``, ``lane``):
-its iterations, flattened, are the work-items. Other statements in a row are a launch of one
+its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops over their
+lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other statements in a row are a launch of one
 work-item, in which grid loops run one iteration after the other. What is allocated at the top lives
 across launches: a workspace.
 
@@ -16,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tilewright.dtypes import s64
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
-from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import block
+from tilewright.ir.verify_groups import THREADS, lanes_inside
+from tilewright.ir.visit import block, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.schedule.access import buffers_in
 from tilewright.targets.llvm.calls import EmitCall
+from tilewright.targets.llvm.computes import EmitCompute
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.module import Launch, Module
@@ -38,6 +41,7 @@ from tilewright.targets.llvm.plan import (
     walk_plans,
 )
 from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 
@@ -49,6 +53,8 @@ class Form:
     by its access ("in", "out", "inout"). ``identity`` writes what gives the number (i64) of this
     workgroup ("group"), or of this work-item in it ("local"). ``header`` begins the function for
     a machine, of a name, with these parameters, for so many work-items in a workgroup.
+    ``collective`` emits what the lanes of a subgroup carry out together; ``uniform`` makes of a
+    value (i64) which is the same in all lanes of one that it surely is.
     """
 
     triple: str
@@ -57,6 +63,8 @@ class Form:
     attributes: Callable[[str], str]
     identity: Callable[[Writer, str], str]
     header: Callable[[Machine, str, str, int], str]
+    collective: EmitCompute | None = None
+    uniform: Callable[[Writer, str], str] | None = None
 
 
 def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
@@ -134,16 +142,19 @@ def _function(
     """The launch of ``part`` and its text, written again until all registers hold."""
     memory_only: set[Buffer] = set()
     instructions = {i.name: i for i in machine.instructions}
+    lanes = lanes_of(part)
     while True:
-        planner = Planner()
+        planner = Planner(lanes)
         plans = planner.plan(part, Facts.empty())
         writer = Writer(declarations, form.dialect, entry)
         memory = Memory(writer, memory_only | planner.memory_only)
         for position, (buffer, _) in enumerate(arguments):
             memory.root(buffer, f"%a{position}", form.dialect.arguments)
         try:
-            statements = Statements(memory, instructions, form.calls)
-            groups, items = _write(statements, plans, form)
+            statements = Statements(
+                memory, instructions, form.calls, form.collective, planner.spread
+            )
+            groups, items = _write(statements, plans, form, lanes)
         except NotInRegisters as signal:
             memory_only.add(signal.buffer)
             continue
@@ -157,33 +168,54 @@ def _function(
         return launch, [*writer.globals, *lines]
 
 
-def _write(statements: Statements, plans: list[Plan], form: Form) -> tuple[int, int]:
+def lanes_of(part: Stmt) -> int:
+    """How many lanes the subgroups of ``part`` have that act as one; 0: there are none."""
+    for stmt in walk_stmts(part):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP:
+            inner: Stmt = stmt.body
+            while isinstance(inner, For) and inner.kind is LoopKind.SUBGROUP:
+                inner = inner.body
+            if isinstance(inner, For) and inner.kind is LoopKind.LANE:
+                return 0  # One perfect nest: each lane acts for itself.
+            return lanes_inside(inner)
+    return 0
+
+
+def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) -> tuple[int, int]:
     """Writes what one work-item runs; how many groups there are, and work-items in each."""
     grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
     if grid:
         plans = grid[-1].body
     threads = nest(plans[-1], THREADS) if plans else []
-    groups, items = iterations(grid), iterations(threads)
+    groups, items = iterations(grid), iterations(threads) * max(1, lanes)
     if groups > 1:
         bind_digits(statements, grid, form.identity(statements.w, "group"))
     else:
         bind_digits(statements, grid, "0")
     body = threads[-1].body if threads else plans
-    _check_body(body)
+    _check_body(body, (LoopKind.LANE,) if lanes else ())
     if not threads:
         statements.emit(body)
         return groups, items
     _check_threads(plans[:-1], threads)
     statements.emit(plans[:-1])
-    bind_digits(statements, threads, form.identity(statements.w, "local") if items > 1 else "0")
+    number = form.identity(statements.w, "local") if items > 1 else "0"
+    if lanes:
+        w = statements.w
+        statements.memory.lane = Value(w.assign(f"urem i64 {number}, {lanes}"), s64)
+        number = w.assign(f"udiv i64 {number}, {lanes}")
+        number = form.uniform(w, number) if form.uniform is not None else number
+    bind_digits(statements, threads, number)
     statements.emit(body)
     return groups, items
 
 
-def _check_body(plans: list[Plan]) -> None:
-    """What one work-item runs has no more work-items in it."""
+def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:
+    """What one work-item runs has no more work-items in it, but loops of the ``allowed`` kinds."""
     for plan in walk_plans(plans):
         if isinstance(plan, ForPlan) and plan.stmt.kind in THREADS:
+            if plan.stmt.kind in allowed:
+                continue
             kind, name = plan.stmt.kind.value, plan.stmt.var.name
             raise CompilationError(
                 f"the {kind} loop over {name!r} is inside of what one work-item runs",

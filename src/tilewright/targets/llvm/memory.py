@@ -70,6 +70,7 @@ class Memory:
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
+        self.lane: Value | None = None  # the number of the lane, where subgroups act as one
 
     # Addresses.
 
@@ -304,6 +305,14 @@ class Memory:
             value = Value(text, value.dtype, lanes)
         if old is not None and lanes > 1 and not free_tail:
             value = self._on_active(value, old)
+        self.slots[key] = value
+
+    def put_slot(self, buffer: Buffer, offset: int, value: Value) -> None:
+        """Holds all lanes of ``value`` from ``offset`` on."""
+        key = (buffer, offset)
+        if key not in self.slots:
+            self._check_overlap(buffer, offset, value.lanes)
+            self._held[key] = value.lanes
         self.slots[key] = value
 
     def _on_active(self, value: Value, old: Value) -> Value:

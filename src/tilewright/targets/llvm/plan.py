@@ -31,6 +31,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import variables, walk
+from tilewright.layout.fragments import registers
 from tilewright.simplify import simplify
 
 Terms = tuple[tuple[Expr, int], ...]
@@ -129,10 +130,17 @@ class _Variable:
 
 class Planner:
     """Builds the plan of a statement. ``memory_only`` collects the private buffers that cannot be
-    held in registers because some index is not known while the text is written."""
+    held in registers because some index is not known while the text is written.
 
-    def __init__(self) -> None:
+    With ``lanes``, subgroups of so many run it. A private buffer that is allocated outside of
+    the loops over lanes is ``spread``: each lane holds its part, and addresses are within that.
+    """
+
+    def __init__(self, lanes: int = 0) -> None:
         self.memory_only: set[Buffer] = set()
+        self.spread: set[Buffer] = set()
+        self._lanes = lanes
+        self._lane: Var | None = None  # the variable of the loop over lanes around
         self._variables: dict[Var, _Variable] = {}
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
 
@@ -163,6 +171,9 @@ class Planner:
                 self._define(node.var, "scoped", scope)
                 return LetPlan(node, scope, loads)
             case Allocate():
+                private = node.buffer.space is Space.PRIVATE
+                if private and self._lanes and self._lane is None:
+                    self.spread.add(node.buffer)
                 return AllocatePlan(node)
             case Store():
                 address = self.address(node.buffer, node.index, facts)
@@ -179,7 +190,12 @@ class Planner:
         scope = Scope()
         part = {LoopKind.UNROLLED: "unrolled", LoopKind.VECTOR: "lane"}.get(node.kind, "scoped")
         self._define(node.var, part, scope)
+        lanes = self._lanes and node.kind is LoopKind.LANE
+        if lanes:
+            self._lane = node.var
         body = self.plan(node.body, facts.loop(node.var, node.extent))
+        if lanes:
+            self._lane = None
         del self._variables[node.var]
         return ForPlan(node, body, scope, loads, _stored(body))
 
@@ -232,7 +248,10 @@ class Planner:
             "scoped": [],
             "loose": [],
         }
-        for atom, coefficient in offset.terms.items():
+        terms = dict(offset.terms)
+        if buffer in self.spread:
+            self._own_part(buffer, terms)
+        for atom, coefficient in terms.items():
             known = self._variables.get(atom) if isinstance(atom, Var) else None
             parts[known.part if known else "loose"].append((atom, coefficient))
         scoped = sorted(parts["scoped"], key=lambda term: self._level(term[0]))
@@ -247,6 +266,20 @@ class Planner:
         self._register(address)
         return address
 
+    def _own_part(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
+        """Takes the lane out of an offset: what a lane accesses has to be its own."""
+        lane = self._lane
+        if lane is None:
+            return
+        hidden = any(lane in variables(atom) for atom in terms if atom is not lane)
+        if hidden or terms.pop(lane, 0) != registers(buffer.layout, self._lanes):
+            raise CompilationError(
+                f"a lane accesses what another one holds of {buffer.name!r}",
+                why="registers are their lane's own",
+                cure="divide the compute as the buffer is held (`on_lanes`), or share the values "
+                "in workgroup memory",
+            )
+
     def _level(self, variable: Expr) -> int:
         assert isinstance(variable, Var)
         return self._variables[variable].level
@@ -254,7 +287,9 @@ class Planner:
     def _register(self, address: Address) -> None:
         """Tells each scope which pointers its variable moves."""
         if address.buffer.space is Space.PRIVATE and (address.scoped or address.loose):
-            if all(self._is_static(atom) for atom, _ in address.loose) and not address.scoped:
+            # What lanes hold is accessed by whole fragments: from their first element on.
+            parts = ("unrolled", "lane") if address.buffer in self.spread else ("unrolled",)
+            if not address.scoped and all(self._is_static(a, parts) for a, _ in address.loose):
                 return
             self.memory_only.add(address.buffer)
         for count in range(1, len(address.scoped) + 1):
@@ -265,10 +300,11 @@ class Planner:
             assert scope is not None
             scope.pointers[id(address.buffer), terms] = address.buffer
 
-    def _is_static(self, atom: Expr) -> bool:
-        """Whether ``atom`` is a number while the text is written: only unrolled variables."""
+    def _is_static(self, atom: Expr, parts: tuple[str, ...]) -> bool:
+        """Whether ``atom`` is a number while the text is written: of variables that play one of
+        ``parts``."""
         return all(
-            (known := self._variables.get(v)) is not None and known.part == "unrolled"
+            (known := self._variables.get(v)) is not None and known.part in parts
             for v in variables(atom)
         ) and not any(isinstance(node, Load) for node in walk(atom))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
@@ -12,7 +12,7 @@ from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import EmitCall
-from tilewright.targets.llvm.computes import emit_compute
+from tilewright.targets.llvm.computes import EmitCompute, emit_compute
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
@@ -50,10 +50,16 @@ class Statements:
         memory: Memory,
         instructions: Mapping[str, Instruction],
         calls: Mapping[str, EmitCall],
+        collective: EmitCompute | None = None,
+        spread: Collection[Buffer] = (),
     ) -> None:
+        """``collective`` emits what lanes carry out together; ``spread`` are the buffers that they
+        hold parts of."""
         self.memory = memory
         self.instructions = instructions
         self.calls = calls
+        self.collective = collective
+        self.spread = spread
         self.w = memory.w
         self.exprs = memory.exprs
 
@@ -66,7 +72,7 @@ class Statements:
                     value = self.exprs.evaluate(plan.stmt.value, plan.loads)
                     self.memory.store(plan.address, value, plan.loads)
                 case ComputePlan():
-                    emit_compute(self.memory, plan, self.instructions)
+                    emit_compute(self.memory, plan, self.instructions, self.collective)
                 case IfPlan():
                     self._if(plan)
                 case LetPlan():
@@ -83,6 +89,12 @@ class Statements:
             for key in [key for key in self.memory.slots if key[0] is buffer]:
                 del self.memory.slots[key]
             return
+        if buffer in self.spread:
+            raise CompilationError(
+                f"the lanes of a subgroup hold {buffer.name!r} in registers, but it is indexed at "
+                "run time, or in pieces that differ",
+                cure="unroll the loops around its accesses",
+            )
         type_, space = memory_type(buffer.dtype), self.w.dialect.workgroup
         if buffer.space is Space.WORKGROUP and space is not None:
             self.memory.share(buffer, space)
@@ -141,6 +153,8 @@ class Statements:
                 self._iteration(plan, 0)
             elif isinstance(extent, Value) or extent > 0:
                 self._serial(plan, extent if isinstance(extent, Value) else int(extent))
+        elif kind is LoopKind.LANE and self.memory.lane is not None:
+            self._lane(plan, self.memory.lane)
         else:
             raise CompilationError(f"this target has no {kind.value} loops")
 
@@ -156,6 +170,13 @@ class Statements:
     def _iteration(self, plan: ForPlan, iteration: int) -> None:
         self.exprs.push()
         self.bind(plan.stmt.var, iteration, plan.scope)
+        self.emit(plan.body)
+        self.exprs.pop()
+
+    def _lane(self, plan: ForPlan, lane: Value) -> None:
+        """What each lane of a subgroup does."""
+        self.exprs.push()
+        self.bind(plan.stmt.var, lane, plan.scope)
         self.emit(plan.body)
         self.exprs.pop()
 

@@ -19,6 +19,7 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
+from tilewright.targets.nvidia.matrices import emit_matrices
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -58,6 +59,15 @@ def _identity(w: Writer, kind: str) -> str:
     return w.assign(f"zext i32 {number} to i64")
 
 
+def _uniform(w: Writer, value: str) -> str:
+    # What lane 0 has is in a register of its own kind, by which branches don't diverge.
+    narrow = w.assign(f"trunc i64 {value} to i32")
+    types = "i32, i32, i32, i32"
+    arguments = f"i32 -1, i32 {narrow}, i32 0, i32 31"
+    same = w.call("i32", "llvm.nvvm.shfl.sync.idx.i32", arguments, types)
+    return w.assign(f"zext i32 {same} to i64")
+
+
 def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
     del machine
     # Without the latter, ptxas spills rather than let fewer workgroups share a multiprocessor.
@@ -91,5 +101,5 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     `UnsupportedError` for functions that GPUs do not have.
     """
     calls = {**_CALLS, **COPIES} if "async_copy" in machine.features else _CALLS
-    form = Form(TRIPLE, _DIALECT, calls, _attributes, _identity, _header)
+    form = Form(TRIPLE, _DIALECT, calls, _attributes, _identity, _header, emit_matrices, _uniform)
     return write_launches(kernel, machine, form)

@@ -1,0 +1,73 @@
+"""Fragments: matrices in the registers of a subgroup's lanes.
+
+A matrix that a subgroup holds together is a private buffer of all its lanes: of the offsets that
+its layout gives, the first part is lane 0's, the next as large lane 1's, and so on. Which lane
+holds an element, and in which register, is therefore what the layout says: nothing else describes
+it. Instructions on matrices prescribe a layout for each operand, of one tile; larger matrices are
+tiles of it, in further registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.errors import LayoutError
+from tilewright.ir.buffer import Block, Layout
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One tile of a matrix with the dims ``dims`` in the registers of ``lanes`` lanes."""
+
+    dims: tuple[str, ...]
+    lanes: int
+    layout: Layout
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The extent of the tile along each dim."""
+        return dict(zip(self.dims, self.layout.padded_shape(len(self.dims)), strict=True))
+
+    @property
+    def registers(self) -> int:
+        """Elements of the tile that each lane holds."""
+        return registers(self.layout, self.lanes)
+
+    def scaled(self, held: int) -> tuple[Block, ...]:
+        """The tile's blocks where each lane holds ``held`` elements: more than this tile's."""
+        own = self.registers
+        return tuple(
+            Block(b.dim, b.size, b.stride if b.stride < own else b.stride // own * held)
+            for b in self.layout.blocks
+        )
+
+    def tiled(self, shape: Sequence[int]) -> Layout:
+        """The layout of a matrix of ``shape``: tiles in rows, the last dim's next to each other.
+
+        Raises `LayoutError` where the shape is no whole number of tiles.
+        """
+        sizes = self.layout.padded_shape(len(self.dims))
+        if len(shape) != len(sizes) or any(n % s for n, s in zip(shape, sizes, strict=True)):
+            raise LayoutError(
+                f"a matrix of {list(shape)} is no whole number of tiles of {list(sizes)}",
+                cure="choose a multiple along each dim",
+            )
+        counts = [n // s for n, s in zip(shape, sizes, strict=True)]
+        tiles: list[Block] = []
+        stride = self.registers
+        for dim in reversed(range(len(counts))):
+            tiles.append(Block(dim, counts[dim], stride))
+            stride *= counts[dim]
+        return Layout((*reversed(tiles), *self.scaled(self.registers * prod(counts))))
+
+
+def registers(layout: Layout, lanes: int) -> int:
+    """Elements that each of ``lanes`` lanes holds. Raises `LayoutError` where they differ."""
+    if layout.extent % lanes:
+        raise LayoutError(
+            f"{layout.extent} elements cannot be spread evenly over {lanes} lanes",
+            cure="choose a layout of whole fragments",
+        )
+    return layout.extent // lanes

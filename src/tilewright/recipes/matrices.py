@@ -1,0 +1,189 @@
+"""A contraction's tiles on instructions that the lanes of a subgroup carry out together.
+
+An item's tile is that of a subgroup then: C stays in the registers of its lanes, spread as the
+instruction has it; of what a step shares, the tile's rows of A and B are loaded into fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import MAIN, extents, find_compute, strides
+from tilewright.schedule.fragments import hold, on_lanes
+from tilewright.schedule.kinds import set_kind
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.promote import promote
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
+
+# Elements of 2 bytes may be turned on the way from shared memory to registers.
+_TURNED = 2
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """How ``instruction`` carries out the compute `MAIN`: ``dims`` are those of the compute by its
+    own, and ``machine`` has the instructions that load fragments."""
+
+    instruction: Instruction
+    dims: Mapping[str, str]
+    machine: Machine
+
+    @property
+    def lanes(self) -> int:
+        return self.instruction.lanes
+
+
+def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matrices | None:
+    """What of ``config`` says that subgroups multiply matrices; None: work-items do for
+    themselves. Raises `ScheduleError` where the instruction does not fit the op."""
+    if not config.instruction:
+        return None
+    instruction = machine.instruction(config.instruction)
+    if instruction.lanes == 1:
+        return None
+    main = find_compute(kernel, MAIN)
+    rows = [d for d in config.item if d != config.lanes]
+    sizes = extents(main)
+    dims = {"n": config.lanes, "m": rows[-1] if rows else "", "k": config.k}
+    for own, dim in dims.items():
+        needed = instruction.sizes[own]
+        has = config.step.get(dim, 1) if own == "k" else config.item.get(dim, 1)
+        if dim not in sizes or has % needed:
+            raise ScheduleError(
+                f"{instruction.name} multiplies matrices of {needed} along {own}",
+                where=f"config {config!r}",
+                why=f"{own} is {dim or 'no dim'!r} here, of which "
+                + ("a step has" if own == "k" else "a subgroup's tile has")
+                + f" {has}",
+                cure="choose `lanes` (n), two dims of `item` (m and n), and `k` with a `step`, all "
+                "multiples of the instruction's",
+            )
+    return Matrices(instruction, dims, machine)
+
+
+def packed_order(main: Compute, found: Matrices, order: list[str]) -> list[str]:
+    """The order of B's dims in memory, the innermost last: that of ``order``, but where rows along
+    the reduction are what can be loaded."""
+    k = found.dims["k"]
+    if main.operands[1].var.type.bytes == _TURNED or k not in order:
+        return order
+    return [*(d for d in order if d != k), k]
+
+
+def rows_along(main: Compute, found: Matrices, position: int) -> str:
+    """The dim along which an operand's rows lie in shared memory: as in its own memory, if what
+    loads fragments can turn them."""
+    operand = main.operands[position]
+    k = found.dims["k"]
+    if operand.var.type.bytes != _TURNED:
+        return k
+    steps = strides(main, operand.view)
+    kept = found.dims["m"] if steps.get(found.dims["m"]) else found.dims["n"]
+    return kept if steps.get(kept) == 1 and steps.get(k) != 1 else k
+
+
+def rows_last(names: list[str], along: str) -> list[str]:
+    """``names`` with the dim of rows innermost."""
+    return [*(n for n in names if n != along), along]
+
+
+def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
+    """The products of one step on fragments of A and B, which are loaded before each."""
+    k = found.dims["k"]
+    kernel = tile(kernel, MAIN, {k: found.instruction.sizes["k"]})
+    for loop in _loops_around(kernel, MAIN):
+        if loop == f"{k}_o":
+            kernel = set_kind(kernel, loop, LoopKind.UNROLLED)
+    pairs = _operands(kernel, found)
+    for name, role in pairs.items():
+        kernel = promote(
+            kernel, MAIN, name, MAIN, by="dims", space=Space.PRIVATE, name=_fragment(name)
+        )
+    # The result's first: with it, loads know which tiles there are.
+    out = find_compute(kernel, MAIN).out.buffer.name
+    kernel = _held(kernel, MAIN, out, found.instruction.out, found)
+    for name, role in pairs.items():
+        kernel = _held(kernel, MAIN, _fragment(name), role, found)
+    for name in pairs:
+        kernel = _loaded(kernel, _fragment(name), found)
+    return tensorize(kernel, MAIN, found.instruction, found.dims)
+
+
+def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Kernel:
+    """What begins and ends a tile of C, done by each lane on what it holds."""
+    kernel = on_lanes(kernel, computes, found.lanes)
+    for name in computes:
+        dims = [d.var.name for d in find_compute(kernel, name).dims]
+        last = find_compute(kernel, name).dims[-1].extent
+        assert isinstance(last, Const)
+        kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=int(last.value), unroll=dims)
+    return kernel
+
+
+def _fragment(operand: str) -> str:
+    return f"{operand}_fragment"
+
+
+def _operands(kernel: Kernel, found: Matrices) -> dict[str, Role]:
+    """Which of the instruction's operands each of the compute's is, by its dims."""
+    main = find_compute(kernel, MAIN)
+    result: dict[str, Role] = {}
+    for operand in main.operands[:2]:
+        steps = strides(main, operand.view)
+        used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
+        for role in found.instruction.operands:
+            assert role.fragment is not None
+            if set(role.fragment.dims) == used:
+                result[operand.var.name] = role
+    if len(result) != len(found.instruction.operands):
+        raise ScheduleError(
+            f"{found.instruction.name} multiplies a matrix of m and k by one of k and n",
+            where=f"compute {MAIN}",
+            why="the operands here depend on other dims",
+            cure="choose an instruction that each work-item carries out for itself",
+        )
+    return result
+
+
+def _held(kernel: Kernel, compute: str, name: str, role: Role, found: Matrices) -> Kernel:
+    assert role.fragment is not None
+    dims = {own: found.dims[own] for own in role.fragment.dims}
+    return hold(kernel, compute, name, role.fragment, dims)
+
+
+def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
+    """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
+    fill = next(
+        s.name
+        for s in walk_stmts(kernel.body)
+        if isinstance(s, Compute) and s.out.buffer.name == buffer
+    )
+    for instruction in found.machine.instructions:
+        if instruction.lanes != found.lanes or len(instruction.operands) != 1:
+            continue
+        try:
+            return tensorize(
+                kernel, fill, instruction, {own: found.dims[own] for own in instruction.sizes}
+            )
+        except ScheduleError:
+            continue
+    return on_own_registers(kernel, found, [fill])
+
+
+def _loops_around(kernel: Kernel, compute: str) -> list[str]:
+    return [
+        s.var.name
+        for s in walk_stmts(kernel.body)
+        if isinstance(s, For)
+        and any(isinstance(x, Compute) and x.name == compute for x in walk_stmts(s.body))
+    ]

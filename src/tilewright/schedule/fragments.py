@@ -1,0 +1,150 @@
+"""Matrices that the lanes of a subgroup hold together: their layout, and who does what on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Layout, Space
+from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt, View
+from tilewright.ir.visit import map_exprs, replace_buffer, substitute
+from tilewright.layout.fragments import Fragment, registers
+from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+
+@transform
+def hold(
+    kernel: Kernel, compute: str, name: str, fragment: Fragment, dims: Mapping[str, str]
+) -> Kernel:
+    """Spreads the private buffer called ``name`` over the lanes of a subgroup, in tiles of
+    ``fragment``, whose dims are mapped to those of the compute that uses it by ``dims``.
+
+        alloc acc: f32[32, 8] private
+        compute init(i in 32, j in 8): acc[i, j] = 0.0
+    ->  hold("init", "acc", <m16n8>, {"m": "i", "n": "j"})
+        alloc acc: f32[32, 8] private {0:2:4 0:2:2 0:8:32 1:4:8 1:2:1}
+    """
+    uses = [view for stmt, _ in computes_named(kernel, compute, "hold") for view in views_of(stmt)]
+    found = {v.buffer: v for v in uses if v.buffer.name == name}
+    if not found:
+        raise ScheduleError(
+            f"hold: '{compute}' uses no buffer '{name}'",
+            where=f"kernel {kernel.name}",
+            cure="choose one of " + ", ".join(sorted({v.buffer.name for v in uses})),
+        )
+    body = kernel.body
+    for old, view in found.items():
+        layout = _layout(view, fragment, dims)
+        body = replace_buffer(body, old, Buffer(name, old.dtype, old.shape, layout, old.space))
+    return replace(kernel, body=body)
+
+
+def _layout(view: View, fragment: Fragment, dims: Mapping[str, str]) -> Layout:
+    """The layout of the buffer of ``view`` as tiles of ``fragment``."""
+    shape = view.buffer.shape
+    names = [index.name if isinstance(index, Var) else "" for index in view.index]
+    along = [names.index(dims[d]) if dims.get(d) in names else -1 for d in fragment.dims]
+    others = [n for dim, n in enumerate(shape) if dim not in along]
+    if -1 in along or view.buffer.space is not Space.PRIVATE or any(n != 1 for n in others):
+        raise ScheduleError(
+            f"hold: '{view.buffer.name}' is no matrix of " + ", ".join(dims.values()),
+            where=to_text(view),
+            why="lanes hold private buffers that are indexed by two dims of a compute",
+            cure="name the dims that index it",
+        )
+    tiled = fragment.tiled([shape[dim] for dim in along])
+    return Layout(tuple(replace(b, dim=along[b.dim]) for b in tiled.blocks))
+
+
+@transform
+def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "lane") -> Kernel:
+    """Divides computes on matrices that a subgroup holds among its lanes: each does what it holds.
+
+        alloc acc: f32[8, 8] private {lane m + 8 registers}
+        compute init(m in 8, n in 8): acc[m, n] = 0.0
+    ->  on_lanes(["init"], 8)
+        alloc acc: f32[8, 8] private {...}
+        lane for lane in 8:
+          compute init(n in 8): acc[lane, n] = 0.0
+
+    Dims of the compute that are parts of one that lanes and registers share are called after it.
+    The compute reads or writes exactly one such matrix (or several of one layout), by its own dims.
+    """
+    for each in computes:
+        computes_named(kernel, each, "on_lanes")
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Compute) or stmt.name not in computes:
+            return None
+        spread = _Spread(stmt, lanes, var(fresh(name, place.names)))
+        return For(spread.lane, const(lanes), spread.on_lane(place), LoopKind.LANE)
+
+    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """A compute that is divided among ``lane``s."""
+
+    compute: Compute
+    lanes: int
+    lane: Var
+
+    def on_lane(self, place: Place) -> Compute:
+        """What one lane does."""
+        buffer, dims = self._matrix()
+        held = registers(buffer.layout, self.lanes)
+        taken = place.names | {d.var.name for d in self.compute.dims}
+        values: dict[Var, Expr] = {dim.var: const(0) for dim in dims.values()}
+        inner = dict.fromkeys(dims, 1)
+        own: list[tuple[int, Dim]] = []
+        for block in reversed(buffer.layout.blocks):
+            if block.size == 1:
+                continue
+            dim = dims[block.dim]
+            if block.stride >= held:
+                digit: Expr = self.lane // (block.stride // held) % block.size
+            else:
+                part = var(fresh(f"{dim.var.name}_r", taken))
+                taken |= {part.name}
+                digit = part
+                own.append((block.stride, Dim(part, const(block.size))))
+            values[dim.var] = values[dim.var] + digit * inner[block.dim]
+            inner[block.dim] *= block.size
+        own.sort(key=lambda pair: -pair[0])
+        moved = map_exprs(replace(self.compute, dims=()), lambda e: substitute(e, values))
+        assert isinstance(moved, Compute)
+        kept = [d for d in self.compute.dims if d.var not in values]
+        return replace(moved, dims=(*kept, *(dim for _, dim in own)))
+
+    def _matrix(self) -> tuple[Buffer, dict[int, Dim]]:
+        """The matrix that lanes hold, and by its dims those of the compute."""
+        dims = {dim.var: dim for dim in self.compute.dims}
+        held = [v for v in views_of(self.compute) if v.buffer.space is Space.PRIVATE]
+        if not held:
+            raise self._refusal("no operand is in registers", "choose a compute on a fragment")
+        if len({v.buffer.layout for v in held}) > 1:
+            raise self._refusal(
+                "its operands lie in registers in different ways", "hold them in one layout"
+            )
+        view = held[0]
+        along = {
+            number: dims[index]
+            for number, index in enumerate(view.index)
+            if isinstance(index, Var) and index in dims
+        }
+        sizes = {n: int(d.extent.value) for n, d in along.items() if isinstance(d.extent, Const)}
+        if any(sizes.get(n, 1) != size for n, size in enumerate(view.buffer.shape)):
+            raise self._refusal(
+                f"it does not go through all of '{view.buffer.name}' by its dims",
+                f"write the view as {view.buffer.name}[dims], here it is {to_text(view)}",
+            )
+        return view.buffer, along
+
+    def _refusal(self, what: str, cure: str) -> ScheduleError:
+        return ScheduleError(f"on_lanes: {what}", where=headline(self.compute), cure=cure)

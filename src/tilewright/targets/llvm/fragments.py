@@ -1,0 +1,102 @@
+"""Fragments in registers: the slots of private buffers that the lanes of a subgroup share out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Dim
+from tilewright.targets.llvm.masked import as_integers, from_memory, lane_of
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.plan import Address
+from tilewright.targets.llvm.types import llvm_type
+from tilewright.targets.llvm.values import Value
+
+# Elements that one slot holds at most.
+_WIDEST = 64
+
+
+def first_register(memory: Memory, address: Address, dims: Sequence[Dim]) -> int:
+    """Which of a lane's registers holds the first element of a fragment, whose dims are ``dims``."""
+    if address.buffer not in memory.registers:
+        raise CompilationError(
+            f"{address.buffer.name!r} is not held in registers",
+            why="instructions on matrices take their operands from there",
+            cure="promote it into private memory, and hold it as a fragment",
+        )
+    memory.exprs.push()
+    for dim in dims:
+        memory.exprs.variables[dim.var] = 0
+    offset = memory.constant_offset(address)
+    memory.exprs.pop()
+    if offset is None:
+        raise NotInRegisters(address.buffer)
+    return offset
+
+
+def read_registers(memory: Memory, buffer: Buffer, offset: int, count: int) -> Value:
+    """``count`` elements of a lane's, from ``offset`` on, as a vector."""
+    found = memory.slots.get((buffer, offset))
+    if found is not None and found.lanes == count:
+        return from_memory(memory.w, found, buffer.dtype)
+    elements = [_element(memory, buffer, offset + i) for i in range(count)]
+    if count == 1:
+        return elements[0]
+    return from_memory(memory.w, vector_of(memory, elements), buffer.dtype)
+
+
+def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequence[Value]) -> None:
+    """``values``, vectors or scalars, one behind the other from ``offset`` on: in the slots that
+    are there, or in new ones."""
+    w = memory.w
+    for value in map(lambda each: as_integers(w, each), values):
+        key = (buffer, offset)
+        old = memory.slots.get(key)
+        covering = _covering(memory, buffer, offset)
+        if old is not None and old.lanes == value.lanes or covering is None:
+            memory.put_slot(buffer, offset, value)
+        else:
+            for lane in range(value.lanes):
+                _put_element(memory, buffer, offset + lane, lane_of(w, value, lane))
+        offset += value.lanes
+
+
+def vector_of(memory: Memory, elements: Sequence[Value]) -> Value:
+    """The elements as one vector."""
+    dtype, count = elements[0].dtype, len(elements)
+    type_ = llvm_type(dtype, count)
+    text = "poison"
+    for lane, element in enumerate(elements):
+        text = memory.w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
+    return Value(text, dtype, count)
+
+
+def _covering(memory: Memory, buffer: Buffer, offset: int) -> int | None:
+    """Where the slot begins that holds the element at ``offset``."""
+    for start in range(offset, max(-1, offset - _WIDEST), -1):
+        found = memory.slots.get((buffer, start))
+        if found is not None:
+            return start if start + found.lanes > offset else None
+    return None
+
+
+def _element(memory: Memory, buffer: Buffer, offset: int) -> Value:
+    """One element, as memory holds it."""
+    start = _covering(memory, buffer, offset)
+    if start is None:
+        raise NotInRegisters(buffer)
+    return lane_of(memory.w, memory.slots[buffer, start], offset - start)
+
+
+def _put_element(memory: Memory, buffer: Buffer, offset: int, value: Value) -> None:
+    start = _covering(memory, buffer, offset)
+    if start is None:
+        memory.put_slot(buffer, offset, value)
+        return
+    old = memory.slots[buffer, start]
+    if old.lanes == 1:
+        memory.put_slot(buffer, offset, value)
+        return
+    text = memory.w.assign(f"insertelement {old.typed}, {value.typed}, i64 {offset - start}")
+    memory.put_slot(buffer, start, Value(text, old.dtype, old.lanes))
