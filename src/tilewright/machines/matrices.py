@@ -1,8 +1,8 @@
 """NVIDIA's instructions on matrices: which lane of a subgroup holds which element.
 
 In a table of PTX, a lane is a group of four, ``g = lane / 4``, and a place in it, ``t = lane % 4``.
-Source: NVIDIA, PTX ISA, "Matrix multiply-accumulate operation using mma instruction" and "Warp-level
-matrix load instruction: ldmatrix".
+Source: NVIDIA, PTX ISA, "Matrix multiply-accumulate operation using mma instruction" and
+"Warp-level matrix load instruction: ldmatrix".
 """
 
 from __future__ import annotations

@@ -54,12 +54,11 @@ class WorkgroupConfig:
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M, of N, of a batch.
 
-    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product of
-      matrices
+    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product
+      of matrices that a subgroup computes
     - ``lanes``: the dim across a work-item's vector; of matrices, N
-    - ``k``: the reduced dim that a product of matrices adds up ("" for others)
-    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it (with matrices, of a
-      subgroup), per dim of the result; dims left out are 1
+    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it (of a subgroup,
+      where it multiplies matrices), per dim of the result; dims left out are 1
     - ``order``: the workgroups' loops over tiles, outermost first
     - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
     - ``reduce_order``: loops over reduced dims, outermost first
@@ -78,6 +77,7 @@ class WorkgroupConfig:
     - ``persistent``: workgroups that take all tiles, several each (0: one for each tile)
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
       (0 for those that it leaves out)
+    - ``k``: the reduced dim that a product of matrices adds up ("" without)
     """
 
     instruction: str
@@ -85,7 +85,6 @@ class WorkgroupConfig:
     group: Mapping[str, int]
     item: Mapping[str, int]
     order: tuple[str, ...]
-    k: str = ""
     step: Mapping[str, int] = field(default_factory=dict)
     reduce_order: tuple[str, ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
@@ -97,6 +96,7 @@ class WorkgroupConfig:
     raster: int = 1
     persistent: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
+    k: str = ""
 
     def __post_init__(self) -> None:
         _check(self)

@@ -92,9 +92,12 @@ def rows_along(main: Compute, found: Matrices, position: int) -> str:
     return kept if steps.get(kept) == 1 and steps.get(k) != 1 else k
 
 
-def rows_last(names: list[str], along: str) -> list[str]:
-    """``names`` with the dim of rows innermost."""
-    return [*(n for n in names if n != along), along]
+def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str], str]:
+    """The dims of a shared tile, those of its rows innermost, and the dim of which each has one."""
+    if along in reduced:
+        others = [d for d in reduced if d != along]
+        return [*others, *kept, along], kept[-1]
+    return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
 def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
@@ -105,7 +108,7 @@ def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
         if loop == f"{k}_o":
             kernel = set_kind(kernel, loop, LoopKind.UNROLLED)
     pairs = _operands(kernel, found)
-    for name, role in pairs.items():
+    for name in pairs:
         kernel = promote(
             kernel, MAIN, name, MAIN, by="dims", space=Space.PRIVATE, name=_fragment(name)
         )

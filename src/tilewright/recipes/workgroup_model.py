@@ -18,6 +18,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import paddings
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.matrix_model import matrix_config
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroups import combined, is_vector, tiles_of
@@ -52,6 +53,13 @@ def default_config(
     if not parts.kept:
         return None
     lanes = _lanes(parts, sizes, near)
+    found = matrix_config(main, machine, sizes, parts, lanes)
+    if found is not None:
+        slices = _slices(sizes, parts, dict(found.group), dict(found.step), machine)
+        found = replace(found, slices=slices)
+        tiles = tiles_of(naive, machine, found, prepack)
+        stages, fill = _ahead(main, tiles, found, machine, _steps(sizes, parts, found))
+        return replace(found, stages=stages, fill=fill)
     vector = machine.lanes(main.out.buffer.dtype)
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     item = _item(sizes, lanes, rows, vector, machine)
@@ -97,7 +105,7 @@ def _ahead(
     """
     assert machine.hierarchy is not None
     total = main.out.buffer.dtype
-    converted = any(o.var.type is not total for o in main.operands[:2])
+    converted = not config.k and any(o.var.type is not total for o in main.operands[:2])
     alone = "async_copy" in machine.features and not converted
     copies = [
         s

@@ -28,15 +28,6 @@ from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
-from tilewright.recipes.matrices import (
-    Matrices,
-    in_fragments,
-    matrices,
-    on_own_registers,
-    packed_order,
-    rows_along,
-    rows_last,
-)
 from tilewright.recipes.mapping import (
     PRODUCERS,
     adders,
@@ -47,6 +38,15 @@ from tilewright.recipes.mapping import (
     slice_adders,
     sliced,
     zeros,
+)
+from tilewright.recipes.matrices import (
+    Matrices,
+    in_fragments,
+    matrices,
+    on_own_registers,
+    packed_order,
+    rows_along,
+    rows_last,
 )
 from tilewright.recipes.roles import (
     MAIN,
@@ -353,12 +353,12 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
         rows = [v.name for v in reduced if v in used]
         order: list[tuple[str, int | None]] = []
         if found is not None:
-            names = [v.name for v in (*items, *inner, *reduced) if v in used]
+            names = [v.name for v in (*items, *inner) if v in used]
             along = rows_along(main, found, position)
-            order = [(d, None) for d in rows_last(names, along)]
-            layout[name] = order
+            places, row = rows_last(names, rows, along)
+            layout[name] = [(dim, None) for dim in places]
             if config.padding.get(name):
-                padding[name] = {order[-2][0]: config.padding[name]}
+                padding[name] = {row: config.padding[name]}
             continue
         order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
         # A dim that each work-item has once is a loop around: it has no vectors.

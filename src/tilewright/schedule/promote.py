@@ -57,7 +57,8 @@ def promote(
           compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
 
     The copy stands at the start of the loop ``at``, or of the kernel (directly before the compute,
-    where ``at`` is its own name), and holds all that is read from there on. What a mask hides is zero in the copy, so that the compute reads without one.
+    where ``at`` is its own name), and holds all that is read from there on. What a mask hides is
+    zero in the copy, so that the compute reads without one.
 
     With ``by="tensor"`` the copy has the tensor's dims that vary inside, each as long as the
     footprint, halo included; one is called like the compute's dims that index it, joined by ``_``.

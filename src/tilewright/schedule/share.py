@@ -9,7 +9,8 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import affine
+from tilewright.facts.affine import Affine, affine
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
@@ -29,6 +30,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
 from tilewright.schedule.access import buffers_allocated, buffers_written, view_variables
+from tilewright.schedule.collapse import difference
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
@@ -287,7 +289,7 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
     sizes = {dim.var: _size(dim) for dim in pack.dims}
     inner = order[-1]
     whole = sizes[inner.var] % vector == 0
-    wide = vector if whole and _contiguous(pack, inner.var, here) else 1
+    wide = vector if whole and _contiguous(pack, inner.var, vector, here) else 1
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in pack.operands}
     part = var(fresh("part", taken))
@@ -299,10 +301,25 @@ def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> 
     moved = map_exprs(replace(pack, dims=()), lambda e: substitute(e, values))
     assert isinstance(moved, Compute)
     moved = replace(moved, dims=(Dim(part, const(rounds)), Dim(lane, const(wide))))
+    if wide > 1:
+        moved = _masked_together(moved, lane)
     if rounds * count * wide == total:
         return moved
     # The run, not the element: all of a vector is copied, or nothing.
     return _bounded(moved, part * count + number < total // wide)
+
+
+def _masked_together(compute: Compute, element: Var) -> Compute:
+    """``compute`` with its operands' masks asked for the first of a run of neighbours only."""
+    first = {element: const(0)}
+    operands = tuple(
+        Operand(
+            o.var,
+            replace(o.view, mask=all_of(substitute(c, first) for c in conjuncts(o.view.mask))),
+        )
+        for o in compute.operands
+    )
+    return replace(compute, operands=operands)
 
 
 def _bounded(compute: Compute, inside: Expr) -> Compute:
@@ -359,12 +376,30 @@ def _steps(pack: Compute, view: View) -> dict[Var, int]:
     return steps
 
 
-def _contiguous(pack: Compute, dim: Var, here: Place) -> bool:
-    """Whether neighbours along ``dim`` are neighbours in the source, everywhere."""
+def _contiguous(pack: Compute, dim: Var, vector: int, here: Place) -> bool:
+    """Whether ``vector`` neighbours along ``dim`` are neighbours in the source, everywhere, and
+    masked only together."""
     view = pack.operands[0].view
     form = affine(view.buffer.layout.offset_of(view.index))
     hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
     facts = here.facts_with(pack.dims)
     conditions = [c for c in conjuncts(view.mask) if dim in variables(c)]
-    masked = any(facts.prove(condition) is not True for condition in conditions)
+    masked = any(
+        facts.prove(condition) is not True and not _together_masked(condition, dim, vector, facts)
+        for condition in conditions
+    )
     return form.terms.get(dim, 0) == 1 and not hidden and not masked
+
+
+def _together_masked(condition: Expr, dim: Var, vector: int, facts: Facts) -> bool:
+    """Whether ``condition`` is the same for all of ``vector`` neighbours, from a multiple on."""
+    form = difference(condition)
+    if form is None or form.terms.get(dim) not in (1, -1):
+        return False
+    if any(dim in variables(atom) for atom in form.terms if atom is not dim):
+        return False
+    # Of `0 <= form`: all else is a multiple of the vector, but for what its last element adds.
+    rest = Affine({a: c for a, c in form.terms.items() if a is not dim}, form.constant)
+    ends = rest.constant if form.terms[dim] == 1 else rest.constant - (vector - 1)
+    terms = Affine(rest.terms).to_expr()
+    return ends % vector == 0 and facts.divisible(terms, vector)

@@ -17,7 +17,6 @@ from tilewright.targets.llvm.types import lane_numbers, llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-
 EmitCompute = Callable[[Memory, ComputePlan, Instruction], None]
 
 

@@ -18,7 +18,7 @@ _WIDEST = 64
 
 
 def first_register(memory: Memory, address: Address, dims: Sequence[Dim]) -> int:
-    """Which of a lane's registers holds the first element of a fragment, whose dims are ``dims``."""
+    """Which of a lane's registers holds the first element of a fragment with ``dims``."""
     if address.buffer not in memory.registers:
         raise CompilationError(
             f"{address.buffer.name!r} is not held in registers",
@@ -54,7 +54,7 @@ def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequenc
         key = (buffer, offset)
         old = memory.slots.get(key)
         covering = _covering(memory, buffer, offset)
-        if old is not None and old.lanes == value.lanes or covering is None:
+        if (old is not None and old.lanes == value.lanes) or covering is None:
             memory.put_slot(buffer, offset, value)
         else:
             for lane in range(value.lanes):

@@ -5,9 +5,9 @@ At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its i
 with the outermost loop slowest, are the workgroups. Inside of it may stand allocations of workgroup
 memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``, ``lane``):
 its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops over their
-lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other statements in a row are a launch of one
-work-item, in which grid loops run one iteration after the other. What is allocated at the top lives
-across launches: a workspace.
+lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other statements
+in a row are a launch of one work-item, in which grid loops run one iteration after the other. What
+is allocated at the top lives across launches: a workspace.
 
 Each function takes pointers to the kernel's arguments, in order, and then to the workspaces.
 """
