@@ -23,8 +23,8 @@ _LARGEST, _SMALLEST = 128, 64
 _SUBGROUPS = 2
 # Bytes of the rows that a step shares, and that one work-item copies at a time.
 _ROW, _COPIED = 64, 16
-# Tiles that are shared at a time, where copies run by themselves.
-_STAGES = 4
+# Of a reduced dim, what is no padding: from here on, more does not matter.
+_USED = 0.75
 
 
 def matrix_config(
@@ -37,7 +37,7 @@ def matrix_config(
     if not (rows and products and parts.k) or lanes in parts.batch:
         return None
     instruction = products[0]
-    k = _reduced(main, parts, sizes)
+    k = _reduced(main, parts, sizes, instruction)
     group = {
         lanes: _tile(sizes[lanes], 2 * instruction.sizes["n"]),
         rows: _tile(sizes[rows], instruction.sizes["m"]),
@@ -72,11 +72,18 @@ def _products(main: Compute, machine: Machine) -> list[Instruction]:
     return [each for each in found if each.lanes > 1]
 
 
-def _reduced(main: Compute, parts: Roles, sizes: Mapping[str, int]) -> str:
-    """The reduced dim to add up: the longest of those along which an operand is contiguous."""
+def _reduced(
+    main: Compute, parts: Roles, sizes: Mapping[str, int], instruction: Instruction
+) -> str:
+    """The reduced dim to add up: one that pads little, along which operands are contiguous."""
     steps = [strides(main, operand.view) for operand in main.operands[:2]]
-    near = [d for d in parts.k if any(each.get(d) == 1 for each in steps)]
-    return max(near or parts.k, key=lambda d: sizes[d])
+    whole = instruction.sizes["k"]
+
+    def worth(dim: str) -> tuple[float, int, int]:
+        used = sizes[dim] / (-(-sizes[dim] // whole) * whole)
+        return min(used, _USED), sum(each.get(dim) == 1 for each in steps), sizes[dim]
+
+    return max(parts.k, key=worth)
 
 
 def _tile(size: int, least: int) -> int:

@@ -148,10 +148,14 @@ def _slices(
     groups = math.prod(-(-sizes[d] // group.get(d, 1)) for d in parts.kept)
     steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
     wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
-    if wanted < 2:
-        return ()
-    dim = max(parts.k, key=lambda d: -(-sizes[d] // step.get(d, 1)))
-    return ((dim, min(wanted, -(-sizes[dim] // step.get(dim, 1)))),)
+    # Of most parts, those that pad the reduction least.
+    best = (1.0, "", 1)
+    for dim in parts.k:
+        whole = -(-sizes[dim] // step.get(dim, 1))
+        for count in range(2, min(wanted, whole) + 1):
+            gain = count * whole / (-(-whole // count) * count)
+            best = max(best, (gain, dim, count))
+    return ((best[1], best[2]),) if best[1] else ()
 
 
 def _contiguous(kernel: Kernel) -> str:

@@ -67,6 +67,7 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pad import pad
 from tilewright.schedule.pipeline import Fill, pipeline
+from tilewright.schedule.place import views_of
 from tilewright.schedule.promote import promote
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.share import share
@@ -387,25 +388,32 @@ def is_vector(copy: Compute) -> bool:
     return bool(copy.dims) and copy.dims[-1].var.name.startswith("element")
 
 
+def _is_held(compute: Compute) -> bool:
+    """Whether ``compute`` moves the next tile into registers, or from there."""
+    private = [v.buffer for v in views_of(compute) if v.buffer.space is Space.PRIVATE]
+    return compute.combiner is None and any(b.name.endswith("_next") for b in private)
+
+
 def _lowered(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, found: Matrices | None
 ) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
+    held = config.fill == Fill.REGISTERS.value
     copies = dict.fromkeys(
-        s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute) and is_vector(s)
+        s.name
+        for s in walk_stmts(kernel.body)
+        if isinstance(s, Compute) and (is_vector(s) or (held and _is_held(s)))
     )
     for name in copies:
-        dims = find_compute(kernel, name).dims
+        compute = find_compute(kernel, name)
         # What is held in registers has to be unrolled; what is not may not fit there.
         unroll = [
             d.var.name
-            for d in dims
-            if config.fill == Fill.REGISTERS.value
-            or (isinstance(d.extent, Const) and d.extent.value <= _UNROLLED_COPIES)
+            for d in compute.dims
+            if held or (isinstance(d.extent, Const) and d.extent.value <= _UNROLLED_COPIES)
         ]
-        kernel = lower_computes(
-            kernel, [name], vector=dims[-1].var.name, lanes=config.vector, unroll=unroll
-        )
+        along = compute.dims[-1].var.name if is_vector(compute) else None
+        kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
     if found is not None:
         kernel = on_own_registers(kernel, found, [PRODUCERS[0], item_root(config)])
     kernel = lower_computes(

@@ -18,6 +18,8 @@ from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_
 _END = b"\0"
 _UNKNOWN_INTRINSIC = re.compile(r"^\.extern \.func .*?(llvm\.[\w.$]+)", re.MULTILINE)
 _OPT = 2
+# The version of PTX, where the capability's first lacks instructions that it has: CUDA 11's.
+_VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70"}
 
 
 def to_ptx(ir_text: str, level: str) -> str:
@@ -26,7 +28,10 @@ def to_ptx(ir_text: str, level: str) -> str:
     Raises `CompilationError`, which names a file that holds the IR.
     """
     processor = f"the target, {level}"
-    with parsed(ir_text, processor, TRIPLE, level, "", _OPT) as (machine, module):
+    with parsed(ir_text, processor, TRIPLE, level, _VERSIONS.get(level, ""), _OPT) as (
+        machine,
+        module,
+    ):
         ptx: str = machine.emit_assembly(module)
     # LLVM takes an unknown llvm.* name for a function of another module.
     unknown = _UNKNOWN_INTRINSIC.search(ptx)

@@ -1,0 +1,359 @@
+"""Instructions on matrices: who holds what, schedules that use them, and what the machine gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from staged import check_text
+from tilewright.errors import CompilationError, LayoutError, ScheduleError, VerificationError
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.ir.expr import const
+from tilewright.ir.stmt import Compute
+from tilewright.ir.visit import walk_stmts
+from tilewright.layout.fragments import Fragment, registers
+from tilewright.machines import nvidia
+from tilewright.machines.instruction import Instruction
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.schedule.fragments import hold, on_lanes
+from tilewright.schedule.tensorize import tensorize
+from tilewright.simplify import simplify
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
+
+MACHINE = nvidia.machine("sm_80")
+PRODUCTS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 2}
+PRODUCTS |= {
+    i.name: i for i in nvidia.machine("sm_75").instructions if i.lanes > 1 and len(i.operands) == 2
+}
+LOADS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 1}
+
+# Where PTX ISA's tables have register i of lane (g = lane / 4, t = lane % 4): (row, column).
+Place = Callable[[int, int, int], tuple[int, int]]
+_C: Place = lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2)  # noqa: E731
+TABLES: dict[str, dict[str, Place]] = {
+    "mma_m16n8k8_f32_f16": {
+        "a": lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2),
+        "b": lambda g, t, i: (2 * t + i, g),
+        "c": _C,
+    },
+    "mma_m16n8k16_f32_f16": {
+        "a": lambda g, t, i: (g + 8 * (i // 2 % 2), 2 * t + i % 2 + 8 * (i // 4)),
+        "b": lambda g, t, i: (2 * t + i % 2 + 8 * (i // 2), g),
+        "c": _C,
+    },
+    "mma_m8n8k4_f64_f64": {
+        "a": lambda g, t, i: (g, t),
+        "b": lambda g, t, i: (t, g),
+        "c": lambda g, t, i: (g, 2 * t + i),
+    },
+    "mma_m8n8k16_s32_s8": {
+        "a": lambda g, t, i: (g, 4 * t + i),
+        "b": lambda g, t, i: (4 * t + i, g),
+        "c": lambda g, t, i: (g, 2 * t + i),
+    },
+    "mma_m16n8k32_s32_s8": {
+        "a": lambda g, t, i: (g + 8 * (i // 4 % 2), 4 * t + i % 4 + 16 * (i // 8)),
+        "b": lambda g, t, i: (4 * t + i % 4 + 16 * (i // 4), g),
+        "c": _C,
+    },
+}
+
+
+def _offset(fragment: Fragment, row: int, column: int) -> int:
+    found = simplify(fragment.layout.offset_of((const(row), const(column))))
+    return int(found.value)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_fragments_are_those_of_the_manual(name: str) -> None:
+    instruction = PRODUCTS[name]
+    for role in (instruction.out, *instruction.operands):
+        fragment = role.fragment
+        assert fragment is not None and fragment.lanes == 32
+        held = fragment.registers
+        for lane, register in product(range(32), range(held)):
+            row, column = TABLES[name][role.name](lane // 4, lane % 4, register)
+            assert _offset(fragment, row, column) == lane * held + register
+
+
+@pytest.mark.parametrize("instruction", PRODUCTS.values(), ids=str)
+def test_every_fragment_holds_each_element_once(instruction: Instruction) -> None:
+    for role in (instruction.out, *instruction.operands):
+        assert role.fragment is not None
+        rows, columns = role.fragment.sizes.values()
+        places = {_offset(role.fragment, m, n) for m, n in product(range(rows), range(columns))}
+        assert places == set(range(rows * columns))
+
+
+def test_tiles_of_a_fragment() -> None:
+    fragment = PRODUCTS["mma_m16n8k16_f32_f16"].out.fragment
+    assert fragment is not None
+    layout = fragment.tiled((32, 24))
+    assert registers(layout, 32) == 6 * fragment.registers
+    for m, n in product(range(32), range(24)):
+        lane, register = divmod(_offset(fragment, m % 16, n % 8), fragment.registers)
+        tile = m // 16 * 3 + n // 8
+        found = simplify(layout.offset_of((const(m), const(n))))
+        assert found is const(lane * 24 + tile * 4 + register)
+    with pytest.raises(LayoutError, match=r"\[32, 20\] is no whole number of tiles of \[16, 8\]"):
+        fragment.tiled((32, 20))
+    with pytest.raises(LayoutError, match="cannot be spread evenly over 7 lanes"):
+        registers(layout, 7)
+
+
+# Schedules.
+
+
+def _stages(op: Op, level: str, config: WorkgroupConfig | None = None) -> Kernel:
+    """The last stage; all of them compute what the naive one does."""
+    op = op.resolved()
+    kernel, machine = op.kernel(), nvidia.machine(level)
+    if config is None:
+        chosen, scheduled = choose.choose(op, kernel, machine)
+        assert isinstance(chosen, WorkgroupConfig)
+        assert machine.instruction(chosen.instruction).lanes > 1
+    else:
+        scheduled = choose.schedule(op, kernel, machine, config)
+    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages(stages, scheduled.packs, machine, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    return scheduled.kernel
+
+
+def _used(kernel: Kernel) -> set[str]:
+    found = {s.instruction for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+    return {name for name in found if name is not None}
+
+
+def _convolution(direction: str, layout: str, problem: str = "mb2ic24ih9oc40oh9kh3ph1") -> Op:
+    return tw.convolution(problem, direction=direction, dtype="bf16", src=layout, dst=layout)
+
+
+CASES: dict[str, tuple[Op, str]] = {
+    "f16": (tw.matmul("100x72:72x90", dtype="f16:f16:f32"), "sm_80"),
+    "f16 on sm_75": (tw.matmul("50x40:40x50", dtype="f16:f16:f16"), "sm_75"),
+    "s8 on sm_75": (tw.matmul("50x40:40x50", dtype="s8:s8:s32"), "sm_75"),
+    "u8s8": (tw.matmul("50x40:40x50", dtype="u8:s8:s32"), "sm_80"),
+    "f64": (tw.matmul("50x40:40x50", dtype="f64"), "sm_80"),
+    "batched": (tw.matmul("3x20x33:3x33x64", dtype="bf16"), "sm_90a"),
+    "groups": (_convolution("fwd", "nhwc", "g2mb1ic32ih8oc64oh8kh3ph1"), "sm_80"),
+    "first layer": (_convolution("fwd", "nhwc", "mb1ic3ih17oc32oh8kh3sh2ph1"), "sm_80"),
+    **{
+        f"{direction} {layout}": (_convolution(direction, layout), "sm_80")
+        for direction in ("fwd", "bwd_d", "bwd_w")
+        for layout in ("nhwc", "nchw")
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_default_configs_multiply_matrices(name: str) -> None:
+    op, level = CASES[name]
+    used = _used(_stages(op, level))
+    assert any(each.startswith("mma_") for each in used)
+    # Doubles have no such load.
+    assert any(each.startswith("ldmatrix_") for each in used) == (name != "f64")
+
+
+CONFIG = WorkgroupConfig(
+    instruction="mma_m16n8k16_f32_bf16",
+    lanes="n",
+    group={"m": 32, "n": 32},
+    item={"m": 16, "n": 16},
+    order=("m", "n"),
+    step={"k": 32},
+    vector=8,
+    k="k",
+)
+OTHERS = (
+    {"stages": 2, "fill": "registers"},
+    {"stages": 2, "fill": "copy", "padding": {"a": 8}},
+    {"stages": 4, "fill": "async", "padding": {"a": 8, "b": 8}},
+    {"item": {"m": 32, "n": 8}, "stages": 3, "fill": "async"},
+    {"group": {"m": 64, "n": 16}, "slices": (("k", 2),), "atomic": True},
+    {"lanes": "m", "item": {"n": 16, "m": 16}},
+    {"raster": 2, "persistent": 2, "stages": 3, "fill": "async"},
+    {"vector": 3, "step": {"k": 48}},
+)
+
+
+@pytest.mark.parametrize("changed", OTHERS, ids=str)
+def test_other_configs(changed: dict[str, Any]) -> None:
+    config = replace(CONFIG, **changed)
+    kernel = _stages(tw.matmul("60x100:100x70", dtype="bf16:bf16:f32"), "sm_80", config)
+    assert "mma_m16n8k16_f32_bf16" in _used(kernel)
+    _ptx(kernel, "sm_80")
+
+
+def _ptx(kernel: Kernel, level: str) -> str:
+    return to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
+
+
+def test_rows_across_the_reduction_are_turned_by_the_load() -> None:
+    op = tw.matmul("64x64:64x64", dtype="bf16", weights="ba")
+    assert "ldmatrix_k16n16_bf16" in _used(_stages(op, "sm_80", CONFIG))
+    op = tw.matmul("64x64:64x64", dtype="bf16", src="ba", weights="ab")
+    used = _used(_stages(op, "sm_80", CONFIG))
+    assert {"ldmatrix_m16k16_bf16_trans", "ldmatrix_k16n16_bf16_trans"} <= used
+
+
+def test_the_ptx_of_a_tile() -> None:
+    ptx = _ptx(_stages(tw.matmul("32x64:64x32", dtype="bf16"), "sm_80", CONFIG), "sm_80")
+    # A step has two products along k; each subgroup has two tiles along n.
+    assert ptx.count("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") == 4
+    assert ptx.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 2
+    assert ptx.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == 2
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no k": ({"k": ""}, "multiplies matrices of 16 along k"),
+    "short step": ({"step": {"k": 24}}, "k is 'k' here, of which a step has 24"),
+    "narrow item": ({"item": {"m": 8, "n": 16}}, "m is 'm' here, of which a subgroup's tile has 8"),
+    "slices of items": (
+        {"item_slices": (("k", 2),)},
+        "the work-items reduce parts, and multiply matrices",
+    ),
+    "many": (
+        {"group": {"m": 128, "n": 128}},
+        "a workgroup of 2048 work-items",
+    ),
+    "another type": ({"instruction": "mma_m16n8k16_f32_f16"}, "computes f32"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_configs(name: str) -> None:
+    changed, message = REFUSED[name]
+    op = tw.matmul("256x256:256x256", dtype="bf16").resolved()
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+
+
+# Transforms.
+
+HELD = """
+kernel k(out y: f32[32, 16]):
+  subgroup for s in 1:
+    alloc acc: f32[32, 16] private
+    compute init(i in 32, j in 16):
+      acc[i, j] = f32(i * 16 + j)
+    compute store(i in 32, j in 16):
+      v = acc[i, j]
+      y[i, j] = v
+"""
+
+
+def test_what_lanes_hold_they_do() -> None:
+    fragment = PRODUCTS["mma_m16n8k16_f32_bf16"].out.fragment
+    assert fragment is not None
+    kernel = parse_kernel(HELD)
+    held = hold(kernel, "init", "acc", fragment, {"m": "i", "n": "j"})
+    assert "alloc acc: f32[32, 16] {0:2:8 1:2:4 0:2:2 0:8:64 1:4:16 1:2:1} private" in to_text(held)
+    spread = on_lanes(held, ["init", "store"], 32)
+    verify(spread)
+    memory = {"y": np.zeros(512, np.float32)}
+    run(spread, memory)
+    assert memory["y"].tolist() == list(range(512))
+    assert to_text(spread).count("lane for lane in 32:") == 2
+
+
+TRANSFORM_REFUSALS: dict[str, tuple[Callable[[Kernel, Fragment], Kernel], str]] = {
+    "no such buffer": (
+        lambda k, f: hold(k, "init", "other", f, {"m": "i", "n": "j"}),
+        "hold: 'init' uses no buffer 'other'",
+    ),
+    "not private": (
+        lambda k, f: hold(k, "store", "y", f, {"m": "i", "n": "j"}),
+        "hold: 'y' is no matrix of i, j",
+    ),
+    "one dim": (
+        lambda k, f: hold(k, "init", "acc", f, {"m": "i", "n": "i"}),
+        "hold: 'acc' is no matrix of i, i",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORM_REFUSALS)
+def test_refused_transforms(name: str) -> None:
+    make, message = TRANSFORM_REFUSALS[name]
+    fragment = PRODUCTS["mma_m16n8k16_f32_bf16"].out.fragment
+    assert fragment is not None
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        make(parse_kernel(HELD), fragment)
+
+
+def test_on_lanes_takes_computes_on_one_matrix() -> None:
+    kernel = parse_kernel(HELD.replace("init(i in 32", "init(i in 30"))
+    with pytest.raises(ScheduleError, match="does not go through all of 'acc'"):
+        on_lanes(kernel, ["init"], 32)
+    text = "kernel k(out y: f32[4]):\n  compute f(i in 4):\n    y[i] = 0.0\n"
+    with pytest.raises(ScheduleError, match="no operand is in registers"):
+        on_lanes(parse_kernel(text), ["f"], 32)
+
+
+def test_tensorize_takes_operands_from_registers_as_they_are_held() -> None:
+    kernel = parse_kernel("""
+kernel k(in a: bf16[16, 16], in b: bf16[16, 8]):
+  subgroup for s in 1:
+    alloc acc: f32[16, 8] private
+    compute main(m in 16, n in 8, k in 16):
+      x = a[m, k]
+      y = b[k, n]
+      acc[m, n] add= f32(x) * f32(y)
+""")
+    instruction, dims = PRODUCTS["mma_m16n8k16_f32_bf16"], {"m": "m", "n": "n", "k": "k"}
+    with pytest.raises(ScheduleError, match="'acc' does not lie as"):
+        tensorize(kernel, "main", instruction, dims)
+    assert instruction.out.fragment is not None
+    kernel = hold(kernel, "main", "acc", instruction.out.fragment, {"m": "m", "n": "n"})
+    with pytest.raises(ScheduleError, match="it is in global memory, not in registers"):
+        tensorize(kernel, "main", instruction, dims)
+    with pytest.raises(ScheduleError, match="takes 16 of 'm', here it is 8"):
+        short = parse_kernel(to_text(kernel).replace("main(m in 16", "main(m in 8"))
+        tensorize(short, "main", instruction, dims)
+
+
+# What the machine gets.
+
+
+def test_a_lane_has_its_own_registers_only() -> None:
+    text = """
+kernel k(out y: f32[64]):
+  grid for g in 1:
+    subgroup for s in 1:
+      alloc acc: f32[64] private
+      lane for l in 32:
+        acc[l * 2] = 1.0
+        acc[l * 2 + 1] = 2.0
+      lane for l in 32:
+        y[l] = acc[INDEX]
+"""
+    assert "st.global" in _ptx(parse_kernel(text.replace("INDEX", "l * 2 + 1")), "sm_80")
+    for index in ("l", "62 - l * 2", "(l + 1) % 32 * 2"):
+        with pytest.raises(CompilationError, match="a lane accesses what another one holds"):
+            _ptx(parse_kernel(text.replace("INDEX", index)), "sm_80")
+    dynamic = text.replace("y[l] = acc[INDEX]", "for i in 2:\n          y[l] = acc[l * 2 + i]")
+    with pytest.raises(CompilationError, match="'acc' in registers, but it is indexed at run time"):
+        _ptx(parse_kernel(dynamic), "sm_80")
+
+
+def test_lanes_carry_a_product_out_together() -> None:
+    kernel = _stages(tw.matmul("32x64:64x32", dtype="bf16"), "sm_80", CONFIG)
+    alone = parse_kernel(to_text(kernel).replace("subgroup for", "workgroup for"))
+    with pytest.raises((CompilationError, VerificationError)):
+        verify(alone)
+        _ptx(alone, "sm_80")
