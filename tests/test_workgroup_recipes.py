@@ -90,7 +90,7 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
     parts = roles(main)
     item = {d: r.choice([1, 1, 2, 3, 4]) for d in parts.kept}
     fill = r.choice(["copy", "registers", "async"])
-    return WorkgroupConfig(
+    config = WorkgroupConfig(
         instruction="",
         lanes=r.choice(parts.kept or ("",)),
         group={d: item[d] * r.choice([1, 2, 3, 4]) for d in parts.kept},
@@ -106,6 +106,9 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         persistent=r.choice([0, 0, 1, 3]),
         padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.4},
     )
+    if config.slices or config.persistent:
+        return config
+    return replace(config, stream=r.choice([0, 2, 3, 7]))
 
 
 # What a config that is drawn at random may be refused for.
@@ -115,6 +118,7 @@ _REFUSALS = (
     "computes on the way, which asynchronous copies do not",
     "bytes",
     "is not proven to be another element",
+    "with tiles of one step",
 )
 
 

@@ -75,6 +75,9 @@ class WorkgroupConfig:
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
     - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
     - ``persistent``: workgroups that take all tiles, several each (0: one for each tile)
+    - ``stream``: workgroups that share the steps of all tiles evenly, so that a share may begin and
+      end inside a tile (stream-K; 0: none, each tile is one workgroup's). A tile that is cut so is
+      added up afterwards, in order
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
       (0 for those that it leaves out)
     - ``k``: the reduced dim that a product of matrices adds up ("" without)
@@ -95,6 +98,7 @@ class WorkgroupConfig:
     fill: str = "copy"
     raster: int = 1
     persistent: Count = 0
+    stream: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
     k: str = ""
 

@@ -1,17 +1,23 @@
 """Who of the workgroups and their work-items makes which tile of a contraction, and which slice of
-its reduction."""
+its reduction; in which order, or in which shares, workgroups take the tiles."""
 
 from __future__ import annotations
 
-from tilewright.ir.stmt import Kernel, LoopKind
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, roles
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.join import join_groups
+from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.slices import slice_reduction
+from tilewright.schedule.stream import stream_reduction
 
 # What works on the tile of a work-item, before it is stored.
 PRODUCERS = ("init", MAIN)
+# What the computes are called after that store and add up the parts of tiles that shares cut.
+_STREAM = "stream"
 
 
 def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
@@ -69,6 +75,12 @@ def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
     )
 
 
+def streamers(kernel: Kernel) -> tuple[str, ...]:
+    """The computes that store and add up parts of tiles, where shares cut some."""
+    names = dict.fromkeys(s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute))
+    return tuple(n for n in (f"{_STREAM}_store", f"{_STREAM}_sum") if n in names)
+
+
 def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that clear what slices are added to atomically."""
     return tuple(f"{_slice(dim)}_zero" for dim, _ in config.slices if config.atomic)
@@ -114,3 +126,37 @@ def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int
 def joined(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """One nest of workgroups, which accumulate parts and add them up."""
     return join_groups(kernel, item_root(config), group_root(config))
+
+
+def streamed(kernel: Kernel, machine: Machine, config: WorkgroupConfig, steps: str) -> Kernel:
+    """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
+    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
+    kernel = _in_bands(kernel, config)
+    return stream_reduction(kernel, steps, config.stream, _STREAM, vector=vector)
+
+
+def ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """The grid in bands of rows, and on persistent workgroups."""
+    kernel = _in_bands(kernel, config)
+    loops = _grid_loops(kernel)
+    return persist(kernel, loops, config.persistent) if config.persistent and loops else kernel
+
+
+def _in_bands(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    loops = _grid_loops(kernel)
+    if config.raster == 1 or len(loops) < 2:
+        return kernel
+    return rasterize(kernel, loops[-2], loops[-1], config.raster)
+
+
+def _grid_loops(kernel: Kernel) -> list[str]:
+    """The names of the first nest of grid loops, outermost first."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.GRID:
+            names: list[str] = []
+            inner: Stmt = stmt
+            while isinstance(inner, For) and inner.kind is LoopKind.GRID:
+                names.append(inner.var.name)
+                inner = inner.body
+            return names
+    return []

@@ -8,6 +8,7 @@ naive
    other, with what they need inside)
 -> joined (where work-items reduce parts: the workgroup adds them up, and does what comes after)
 -> stepped (the reduction in steps)
+-> streamed (the steps of all tiles in even shares of workgroups)
 -> shared (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
 -> tensorized, lowered
@@ -23,7 +24,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
@@ -35,8 +36,11 @@ from tilewright.recipes.mapping import (
     item_root,
     joined,
     mapped,
+    ordered,
     slice_adders,
     sliced,
+    streamed,
+    streamers,
     zeros,
 )
 from tilewright.recipes.matrices import (
@@ -69,7 +73,6 @@ from tilewright.schedule.pad import pad
 from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.place import views_of
 from tilewright.schedule.promote import promote
-from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.share import share
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
@@ -100,7 +103,7 @@ def schedule(
         instruction = machine.instruction(config.instruction)
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
     result.stage("lowered", _lowered(result.kernel, machine, config, found))
-    result.stage("ordered", _ordered(result.kernel, config))
+    result.stage("ordered", ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
@@ -127,6 +130,8 @@ def _until_shared(
     if config.item_slices:
         result.stage("joined", joined(result.kernel, config))
     result.stage("stepped", _stepped(result.kernel, config))
+    if config.stream:
+        result.stage("streamed", streamed(result.kernel, machine, config, STEP))
 
 
 def combined(kernel: Kernel) -> Kernel:
@@ -178,6 +183,8 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
             "choose one of " + ", ".join(fill.value for fill in Fill),
         )
     _check_slices(config)
+    if config.stream:
+        _check_stream(config, math.prod(-(-sizes[d] // config.step.get(d, 1)) for d in parts.k))
     for dim, part in config.item.items():
         size = config.group.get(dim, 1)
         if size % part:
@@ -215,6 +222,24 @@ def _items_kind(machine: Machine, config: WorkgroupConfig) -> LoopKind:
 def lanes_of(machine: Machine, config: WorkgroupConfig) -> int:
     """The lanes that work on an item's tile together."""
     return machine.instruction(config.instruction).lanes if config.instruction else 1
+
+
+def _check_stream(config: WorkgroupConfig, steps: int) -> None:
+    others = [n for n in ("slices", "item_slices", "persistent") if getattr(config, n)]
+    if others:
+        raise _refusal(
+            config,
+            f"stream={config.stream} with {others[0]}={getattr(config, others[0])!r}",
+            "both say how workgroups divide the work",
+            f"leave stream or {others[0]} out",
+        )
+    if steps < 2:
+        raise _refusal(
+            config,
+            f"stream={config.stream} with tiles of one step",
+            "shares that end inside a tile end between its steps",
+            "make the steps smaller, or choose persistent",
+        )
 
 
 def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
@@ -337,11 +362,14 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
     main = find_compute(kernel, MAIN)
     vector = machine.lanes(main.out.buffer.dtype)
     kept = {v for index in main.out.index for v in variables(index)}
-    items = [
-        stmt.var
-        for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For) and stmt.kind in THREADS
-    ]
+    # Each once, though several nests may have them.
+    items = list(
+        dict.fromkeys(
+            stmt.var
+            for stmt in walk_stmts(kernel.body)
+            if isinstance(stmt, For) and stmt.kind in THREADS
+        )
+    )
     found = matrices(kernel, machine, config)
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
@@ -415,10 +443,11 @@ def _lowered(
         along = compute.dims[-1].var.name if is_vector(compute) else None
         kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
     if found is not None:
-        kernel = on_own_registers(kernel, found, [PRODUCERS[0], item_root(config)])
+        own = [PRODUCERS[0], *streamers(kernel), item_root(config)]
+        kernel = on_own_registers(kernel, found, own)
     kernel = lower_computes(
         kernel,
-        [*PRODUCERS, item_root(config), *adders(config), group_root(config)],
+        [*PRODUCERS, item_root(config), *adders(config), *streamers(kernel), group_root(config)],
         vector=config.lanes,
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.item if d != config.lanes)),
@@ -430,25 +459,3 @@ def _lowered(
         for name in (*zeros(config), RESULT):
             kernel = tiled_root(kernel, name, StreamingConfig(vector=vector))
     return lower_rest(kernel)
-
-
-def _ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """The grid in bands of rows, and on persistent workgroups."""
-    loops = _grid_loops(kernel)
-    if config.raster > 1 and len(loops) > 1:
-        kernel = rasterize(kernel, loops[-2], loops[-1], config.raster)
-        loops = _grid_loops(kernel)
-    return persist(kernel, loops, config.persistent) if config.persistent and loops else kernel
-
-
-def _grid_loops(kernel: Kernel) -> list[str]:
-    """The names of the first nest of grid loops, outermost first."""
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For) and stmt.kind is LoopKind.GRID:
-            names: list[str] = []
-            inner: Stmt = stmt
-            while isinstance(inner, For) and inner.kind is LoopKind.GRID:
-                names.append(inner.var.name)
-                inner = inner.body
-            return names
-    return []

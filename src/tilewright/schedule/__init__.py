@@ -7,7 +7,7 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
 bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
-order), `widen` and `slices` (partial results), `join` (two nests of workgroups made one),
+order), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made one),
 `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
 several of them need; `trace` has the `Schedule`, which records them.
 """
@@ -34,6 +34,7 @@ from tilewright.schedule.share import share
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
+from tilewright.schedule.stream import stream_reduction
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trace import Schedule, Stage, Step
@@ -72,6 +73,7 @@ __all__ = [
     "slice_reduction",
     "split_dim",
     "spread",
+    "stream_reduction",
     "tensorize",
     "tile",
     "tile_and_fuse",
