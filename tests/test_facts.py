@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scopes import FREE_VALUES, random_condition, random_integer, random_scope
 from tilewright.dtypes import boolean, s8, s32, s64
-from tilewright.facts import Facts, affine, intervals, order_key
+from tilewright.facts import Facts, affine, intervals, order_key, starting_from
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, var
@@ -81,6 +81,17 @@ def test_chains_of_conditions() -> None:
     assert facts.prove(i + 2 <= n) is True
     assert facts.prove(i + 3 <= n) is None
     assert facts.prove(n < i) is False
+
+
+def test_what_is_found_out_is_kept_for_the_same_steps() -> None:
+    outer = Facts.empty()
+    with starting_from(outer):
+        assert Facts.empty() is outer
+        inside = Facts.empty().loop(i, n).assume(i < j)
+        with starting_from(Facts.empty().bind(t, n)):
+            assert Facts.empty() is outer.bind(t, n)
+        assert Facts.empty().loop(i, n).assume(i < j) is inside
+    assert Facts.empty() is not outer
 
 
 def test_alternatives() -> None:

@@ -45,7 +45,15 @@ from tilewright.ir import (
     walk,
     walk_stmts,
 )
-from tilewright.ir.visit import children, map_exprs, rebuild, replace_buffer
+from tilewright.ir.expr import Load
+from tilewright.ir.visit import (
+    children,
+    loads_in,
+    map_exprs,
+    rebuild,
+    replace_buffer,
+    rewrite_loads,
+)
 
 TYPES = {v.name: v.type for v in VARIABLES}
 NAMES = {b.name: b for b in BUFFERS}
@@ -125,6 +133,19 @@ def test_walking_sees_each_node_once_and_parents_first() -> None:
     assert len(nodes) == len(set(nodes)) == 6
     assert nodes.index(shared) < nodes.index(i)
     assert variables(parsed("ints[i, j | b]")) == {i, j, var("b", TYPES["b"])}
+
+
+def test_loads_are_found_where_they_are() -> None:
+    expr = parsed("ints[ints[i, j], j | b] * (i * j + 3) + ints[i, j]")
+    found = [node for node in walk(expr) if isinstance(node, Load)]
+    assert list(loads_in(expr)) == found
+    assert len(found) == 2
+    assert list(loads_in(parsed("i * j + 3"))) == []
+    zero = rewrite_loads(expr, lambda node: const(0, node.type))
+    assert zero is rewrite(
+        expr, lambda node: const(0, node.type) if isinstance(node, Load) else node
+    )
+    assert rewrite_loads(i * j, lambda node: const(0)) is i * j
 
 
 def test_substitution() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from commands import Command
 from test_nvidia_lower import AHEAD, TURN, lowered
+from tilewright.engine.compile import compile_op
 from tilewright.engine.cost import cost_of
+from tilewright.engine.trace import Trace
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.machines import nvidia
 from tilewright.problems import parse
@@ -149,6 +151,23 @@ def test_ptx_alone(own_cache: Path, tmp_path: Path, tilewright: Command) -> None
     assert ended.code == 0
     assert {each.suffix for each in folder.iterdir()} == {".ptx", ".ll", ".md"}
     assert "the driver assembles it, as no ptxas was at hand" in (folder / "ABI.md").read_text()
+
+
+@needs_ptxas
+def test_parts_that_are_assembled_side_by_side_keep_their_order(
+    own_cache: Path, tmp_path: Path
+) -> None:
+    trace = Trace(0)
+    kernel = compile_op(Case(parse("matmul", "64x64:64x64")).op(), "nvidia:sm_80", trace=trace)
+    kernel.export(tmp_path)
+    parts = [step.name for step in trace.steps if step.kind == "part"]
+    assert parts == ["schedule", "lower", "lower", "assemble", "assemble"]
+    for each in tmp_path.glob("*.ptx"):
+        assert f".entry {each.stem}_0" in each.read_text()
+    assert {each.stem for each in tmp_path.glob("*.cubin")} == {
+        "matmul_fwd_d",
+        "matmul_fwd_d_pack_weights",
+    }
 
 
 @needs_ptxas

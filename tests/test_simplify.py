@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scopes import random_condition, random_integer, random_scope
 from strategies import exprs
 from tilewright.dtypes import bf16, boolean, f32, f64, s8, s16, s32, s64
-from tilewright.facts import Facts
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import (
@@ -28,6 +28,8 @@ from tilewright.ir.expr import (
     unary,
     var,
 )
+from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Block,
     Compute,
@@ -43,7 +45,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import variables, walk
-from tilewright.simplify import simplify, simplify_kernel, simplify_stmt
+from tilewright.simplify import simplify, simplify_kernel, simplify_stmt, traced
 
 a, b, i, j, n, t = (var(name) for name in "abijnt")
 x, y = var("x", f32), var("y", f32)
@@ -193,6 +195,22 @@ def test_every_rewrite_is_traced() -> None:
     assert result is const(0)
     assert ("min-known", minimum(i, 14), i) in seen
     assert seen[-1] == ("constant-quotient", i // 13, const(0))
+
+
+def test_kernels_of_one_compilation_are_simplified_once() -> None:
+    text = """kernel k(inout x: f32[100]):
+  for a in 10:
+    for b in 10:
+      x[(b + a * 10) // 10 * 10 + (b + a * 10) % 10] = 1.0
+"""
+    rewrites: list[str] = []
+    with starting_from(Facts.empty()), traced(lambda rule, *_: rewrites.append(rule)):
+        first = simplify_kernel(parse_kernel(text))
+        assert len(rewrites) > 0
+        rewrites.clear()
+        second = simplify_kernel(parse_kernel(text))
+        assert rewrites == []
+    assert to_text(first) == to_text(second) != text
 
 
 @settings(max_examples=300, deadline=None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilewright.config import settings
@@ -15,6 +19,7 @@ from tilewright.engine.program import Code
 from tilewright.engine.signature import Form
 from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, TilewrightError
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
@@ -57,7 +62,8 @@ def compile_op(
         found = _memory.get(key) or _from_disk(key, where)
     if found is None:
         cached = False
-        found = _build(op, where, config, key, trace if trace is not None else Trace())
+        with starting_from(Facts.empty()):
+            found = _build(op, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
     chosen, code, packs = found
     seconds = time.perf_counter() - start
@@ -89,8 +95,8 @@ def _build(
     parts = {"": scheduled.kernel, **scheduled.packs}
     payload = bytearray()
     meta: dict[str, Any] = {"config": repr(config), "parts": {}}
-    for name, part in parts.items():
-        binary, module = _machine_code(part, target, trace)
+    codes = _machine_codes(list(parts.values()), target, trace)
+    for (name, part), (binary, module) in zip(parts.items(), codes, strict=True):
         meta["parts"][name] = {
             "start": len(payload),
             "size": len(binary),
@@ -102,16 +108,35 @@ def _build(
     return _load(target, bytes(payload), meta, config)
 
 
-def _machine_code(kernel: Kernel, target: Target, trace: Trace) -> tuple[bytes, Module]:
-    """The code of one kernel, and the module that it was made of."""
-    kernel = trace.passes(kernel)
-    trace.kernel(kernel)
-    with trace.part("lower"), trace.rewrites():
-        module = target.lower(kernel)
-    with trace.part("assemble"):
-        binary = target.assemble(module)
-    trace.code(lambda: target.assembly(module))
-    return binary, module
+def _machine_codes(
+    kernels: Sequence[Kernel], target: Target, trace: Trace
+) -> list[tuple[bytes, Module]]:
+    """The code of each kernel, and the module that it was made of."""
+    codes: list[tuple[bytes, Module]] = []
+    with ExitStack() as stack:
+        pool: ThreadPoolExecutor | None = None
+        if target.assembles_aside and len(kernels) > 1:
+            pool = stack.enter_context(ThreadPoolExecutor(len(kernels)))
+        begun: list[tuple[Module, Callable[[], tuple[bytes, float]]]] = []
+        for kernel in kernels:
+            kernel = trace.passes(kernel)
+            trace.kernel(kernel)
+            with trace.part("lower"), trace.rewrites():
+                module = target.lower(kernel)
+            work = partial(_assembled, target, module)
+            begun.append((module, pool.submit(work).result if pool is not None else work))
+        for module, finish in begun:
+            binary, seconds = finish()
+            trace.took("assemble", seconds)
+            trace.code(partial(target.assembly, module))
+            codes.append((binary, module))
+    return codes
+
+
+def _assembled(target: Target, module: Module) -> tuple[bytes, float]:
+    """The binary, and the seconds that it took."""
+    start = time.perf_counter()
+    return target.assemble(module), time.perf_counter() - start
 
 
 def _packed_meta(pack: Kernel) -> dict[str, Any]:

@@ -62,7 +62,11 @@ class Trace:
         """A part of the compilation, timed."""
         start = time.perf_counter()
         yield
-        self._add(Step("part", name, time.perf_counter() - start))
+        self.took(name, time.perf_counter() - start)
+
+    def took(self, name: str, seconds: float) -> None:
+        """A part of the compilation that was timed elsewhere; it may have run beside others."""
+        self._add(Step("part", name, seconds))
 
     def stages(self, records: Iterable[Record]) -> None:
         """Takes the stages of a schedule."""

@@ -7,6 +7,6 @@ conditions, and proofs from them).
 
 from tilewright.facts.affine import Affine, affine, order_key
 from tilewright.facts.intervals import Interval
-from tilewright.facts.scope import Facts
+from tilewright.facts.scope import Facts, starting_from
 
-__all__ = ["Affine", "Facts", "Interval", "affine", "order_key"]
+__all__ = ["Affine", "Facts", "Interval", "affine", "order_key", "starting_from"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from tilewright.dtypes import boolean, s64
@@ -50,8 +53,8 @@ class Facts(Ranges):
 
     @staticmethod
     def empty() -> Facts:
-        """The scope in which nothing is known."""
-        return Facts()
+        """The scope in which nothing is known: the one of `starting_from`, inside of it."""
+        return _start.get() or Facts()
 
     def loop(self, var: Var, extent: Expr) -> Facts:
         """Inside ``for var in range(extent)``: ``var`` is in [0, extent)."""
@@ -349,6 +352,23 @@ class Facts(Ranges):
             self._learn_nonnegative(dividend.shifted(-by * limit[0]), depth - 1)
         if limit[1] is not None:
             self._learn_nonnegative((-dividend).shifted(by * limit[1] + by - 1), depth - 1)
+
+
+_start: ContextVar[Facts | None] = ContextVar("tilewright.facts.start", default=None)
+
+
+@contextmanager
+def starting_from(facts: Facts) -> Iterator[None]:
+    """Inside it, ``facts`` are what `Facts.empty` gives.
+
+    The kernels of one compilation have most loops and expressions in common: what was found out for
+    one of them is there for the next, in whatever transform it is asked for.
+    """
+    token = _start.set(facts)
+    try:
+        yield
+    finally:
+        _start.reset(token)
 
 
 def _is_pure(expr: Expr) -> bool:

@@ -21,11 +21,11 @@ from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import CONCURRENT, WORKGROUPS
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Load, Var, unary
+from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, View
 from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import reads_memory, substitute, variables, walk
+from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
 
 Index = tuple[Expr, ...]
 Scope = tuple[tuple[Var, Expr], ...]  # loops and op dims with their extents, outermost first
@@ -108,7 +108,7 @@ class Nest:
             for access in self.stores[buffer]
         )
         exprs = [e for access in accesses for e in access.exprs()]
-        loads = any(isinstance(node, Load) for e in exprs for node in walk(e))
+        loads = any(map(reads_memory, exprs))
         self.known = self.known and depends and not loads
 
 
@@ -210,11 +210,10 @@ class _Collector:
     def expr(self, expr: Expr, lets: dict[Var, Expr], around: _Around) -> Expr:
         """``expr`` with lets replaced; its loads are noted."""
         expr = substitute(expr, lets)
-        for node in walk(expr):
-            if isinstance(node, Load):
-                guards = around.guard(node.mask).guards
-                access = Access(node.index, around.scope, guards)
-                self.nest.loads.setdefault(node.buffer, []).append(access)
+        for node in loads_in(expr):
+            guards = around.guard(node.mask).guards
+            access = Access(node.index, around.scope, guards)
+            self.nest.loads.setdefault(node.buffer, []).append(access)
         return expr
 
 

@@ -253,8 +253,14 @@ class Load(Expr):
     mask: Expr | None
 
 
+_HALF = 2**63
+
+
 def const(value: Any, type: DType | None = None) -> Const:
     """A constant. Without a type: bool, int and float (or numpy's) give bool, s64 and f32."""
+    if value.__class__ is int and (type is s64 or type is None) and -_HALF <= value < _HALF:
+        index: Const = Const._intern((Const, "s64", value), s64, value=value)
+        return index
     if type is None:
         if isinstance(value, bool | np.bool_):
             type = boolean
@@ -382,6 +388,10 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b``. Both have one type; comparisons and logic give bool. Folds two constants."""
     a = as_expr(a, b if isinstance(b, Expr) else None)
     b = as_expr(b, a)
+    key = (Binary, op, id(a), id(b))
+    known = _interned.get(key)
+    if known is not None and (node := known()) is not None:
+        return node  # it was checked when it was made
     if a.type is not b.type:
         raise TypeError(f"{op}: operands of types {a.type} and {b.type}; cast one of them")
     type_ = a.type
@@ -394,7 +404,7 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     result_type = boolean if op in COMPARISONS else type_
     if isinstance(a, Const) and isinstance(b, Const):
         return const(BINARY[op](a.value, b.value), result_type)
-    result: Expr = Binary._intern((Binary, op, id(a), id(b)), result_type, op=op, a=a, b=b)
+    result: Expr = Binary._intern(key, result_type, op=op, a=a, b=b)
     return result
 
 

@@ -127,6 +127,28 @@ def summary(expr: Expr) -> tuple[frozenset[Var], bool]:
     return expr.summary
 
 
+def loads_in(expr: Expr) -> Iterator[Load]:
+    """Every distinct load, as `walk` comes by them; only parts that have one are looked at."""
+    if reads_memory(expr):
+        seen: set[int] = set()
+        stack = [expr]
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, Load):
+                yield node
+            stack.extend(part for part in reversed(children(node)) if reads_memory(part))
+
+
+def rewrite_loads(expr: Expr, change: Callable[[Load], Expr]) -> Expr:
+    """`rewrite` where ``change`` is applied to loads only."""
+    if not reads_memory(expr):
+        return expr
+    return rewrite(expr, lambda node: change(node) if isinstance(node, Load) else node)
+
+
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Bottom-up: ``change`` is applied to every node whose children are already rewritten."""
     done: dict[int, Expr] = {}
@@ -327,16 +349,14 @@ def substitute_stmt(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
 def replace_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
     """``stmt`` with every access to ``old`` going to ``new`` at the same index."""
 
-    def in_expr(node: Expr) -> Expr:
-        if isinstance(node, Load) and node.buffer is old:
-            return load(new, node.index, node.mask)
-        return node
+    def in_load(node: Load) -> Expr:
+        return load(new, node.index, node.mask) if node.buffer is old else node
 
     def in_view(view: View) -> View:
         return View(new, view.index, view.mask) if view.buffer is old else view
 
     def in_stmt(node: Stmt) -> Stmt:
-        node = map_exprs(node, lambda expr: rewrite(expr, in_expr))
+        node = map_exprs(node, lambda expr: rewrite_loads(expr, in_load))
         match node:
             case Store() if node.buffer is old:
                 return replace(node, buffer=new)

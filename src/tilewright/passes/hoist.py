@@ -31,13 +31,13 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import (
     block,
     children,
+    loads_in,
     map_exprs,
     map_kernel,
     nested,
     reads_memory,
     rebuild,
     variables,
-    walk,
     walk_stmts,
 )
 
@@ -324,7 +324,7 @@ class _Hoister:
     def _crossable(self, node: Expr, loops: Sequence[_Loop]) -> list[_Loop]:
         """The loops, innermost last, that a float or a load may be put in front of."""
         crossed: list[_Loop] = []
-        loads = [part for part in walk(node) if isinstance(part, Load)]
+        loads = list(loads_in(node))
         for loop in reversed(loops):
             if loop.launched or (loads and loop.guards != self.guards):
                 break

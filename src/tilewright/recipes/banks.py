@@ -6,14 +6,14 @@ Source for how wide accesses take turns: NVIDIA, CUDA C++ Best Practices Guide, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Layout, Space
-from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Const, Expr, Var
+from tilewright.ir.expr import BINARY, UNARY, Binary, Const, Expr, Select, Unary, Var
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, View
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.visit import children, variables, walk_stmts
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.roles import MAIN, find_compute
 
@@ -46,8 +46,8 @@ def paddings(kernel: Kernel, hierarchy: Hierarchy, lanes: str, vector: int) -> d
         width = vector if wide else 1
         numbers = _lanes(items, hierarchy.subgroup)
         accesses = (
-            _access(copy.out, copy, 1, numbers),
-            _access(operand.view, main, width, numbers),
+            _access(copy.out, 1, numbers),
+            _access(operand.view, width, numbers),
         )
         best = min(
             range(0, _MOST + 1, width),
@@ -101,39 +101,48 @@ class _Access:
         return turns
 
 
-def _access(
-    view: View, compute: Compute, width: int, numbers: Sequence[Mapping[Var, int]]
-) -> _Access:
-    """How ``compute`` reaches ``view``, at the first point of its dims."""
-    free = {dim.var: 0 for dim in compute.dims}
+def _access(view: View, width: int, numbers: Mapping[Var, list[int]]) -> _Access:
+    """How the lanes with ``numbers`` reach ``view``, at the first point of its compute's dims."""
     layout = view.buffer.layout
     first, *rest = layout.blocks
     # The outermost block is that of the reduced dim: its steps are the rows.
     longer = Layout((replace(first, stride=first.stride + 1), *rest), layout.offset)
-    starts, ends = (
-        tuple(_value(each.offset_of(view.index), {**free, **known}) for known in numbers)
-        for each in (layout, longer)
-    )
+    starts, ends = (_values(each.offset_of(view.index), numbers) for each in (layout, longer))
     rows = tuple(end - start for start, end in zip(starts, ends, strict=True))
-    return _Access(starts, rows, width, view.buffer.dtype.bytes)
+    return _Access(tuple(starts), rows, width, view.buffer.dtype.bytes)
 
 
-def _lanes(items: Sequence[tuple[Var, int]], subgroup: int) -> list[dict[Var, int]]:
+def _lanes(items: Sequence[tuple[Var, int]], subgroup: int) -> dict[Var, list[int]]:
     """The numbers of the work-items of the first subgroup along each loop."""
-    total = 1
-    for _, extent in items:
-        total *= extent
-    result: list[dict[Var, int]] = []
-    for lane in range(min(subgroup, total)):
-        numbers: dict[Var, int] = {}
-        rest = lane
-        for variable, extent in reversed(items):
-            numbers[variable] = rest % extent
-            rest //= extent
-        result.append(numbers)
-    return result
+    rest = list(range(min(subgroup, math.prod(extent for _, extent in items))))
+    numbers: dict[Var, list[int]] = {}
+    for variable, extent in reversed(items):
+        numbers[variable] = [number % extent for number in rest]
+        rest = [number // extent for number in rest]
+    return numbers
 
 
-def _value(expr: Expr, known: Mapping[Var, int]) -> int:
-    """``expr`` where everything that is not known is 0: it moves all lanes alike."""
-    return int(evaluate(expr, {v: known.get(v, 0) for v in variables(expr)}))
+def _values(expr: Expr, numbers: Mapping[Var, list[int]]) -> list[int]:
+    """``expr``, an index, per lane; what is not in ``numbers`` is 0: it moves all lanes alike."""
+    lanes = len(next(iter(numbers.values())))
+    done: dict[Expr, list[int]] = {v: numbers.get(v, [0] * lanes) for v in variables(expr)}
+
+    def values(node: Expr) -> list[int]:
+        found = done.get(node)
+        if found is None:
+            parts = map(values, children(node))
+            match node:
+                case Const():
+                    found = [int(node.value)] * lanes
+                case Binary():
+                    found = list(map(BINARY[node.op], *parts))
+                case Unary():
+                    found = list(map(UNARY[node.op], *parts))
+                case Select():
+                    found = [a if chosen else b for chosen, a, b in zip(*parts, strict=True)]
+                case _:
+                    raise TypeError(f"no index of a tile has a {type(node).__name__}")
+            done[node] = found
+        return found
+
+    return values(expr)

@@ -11,12 +11,12 @@ from tilewright.ir.functions import atomic_operator
 from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
 from tilewright.ir.visit import (
     direct_exprs,
+    loads_in,
     map_exprs,
     nested,
-    rewrite,
+    rewrite_loads,
     rewrite_stmts,
     variables,
-    walk,
 )
 from tilewright.schedule.place import Place, views_of, walk_placed
 
@@ -60,9 +60,8 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
         case _:
             pass
     for expr in direct_exprs(node):
-        for part in walk(expr):
-            if isinstance(part, Load):
-                yield Access(View(part.buffer, part.index, part.mask), node, place, False)
+        for part in loads_in(expr):
+            yield Access(View(part.buffer, part.index, part.mask), node, place, False)
 
 
 def buffers_written(stmt: Stmt) -> set[Buffer]:
@@ -112,14 +111,14 @@ def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
     def in_view(view: View) -> View:
         return change(view) if view.buffer is old else view
 
-    def in_expr(node: Expr) -> Expr:
-        if isinstance(node, Load) and node.buffer is old:
-            view = change(View(old, node.index, node.mask))
-            return load(view.buffer, view.index, view.mask)
-        return node
+    def in_load(node: Load) -> Expr:
+        if node.buffer is not old:
+            return node
+        view = change(View(old, node.index, node.mask))
+        return load(view.buffer, view.index, view.mask)
 
     def in_stmt(node: Stmt) -> Stmt:
-        node = map_exprs(node, lambda expr: rewrite(expr, in_expr))
+        node = map_exprs(node, lambda expr: rewrite_loads(expr, in_load))
         match node:
             case Store() if node.buffer is old:
                 view = change(View(old, node.index))

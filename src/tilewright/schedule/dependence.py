@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var, conjuncts
+from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Let
-from tilewright.ir.visit import variables, walk
+from tilewright.ir.visit import loads_in, variables
 from tilewright.schedule.access import Access, accesses, buffers_allocated, buffers_written
 from tilewright.schedule.digits import numbers
 from tilewright.schedule.place import Place
@@ -148,7 +148,7 @@ def _steps(loop: For, place: Place, forms: list[Affine], facts: list[Facts]) -> 
 
 def _is_fixed(expr: Expr, outside: frozenset[str], written: set[Buffer]) -> bool:
     """Whether ``expr`` is the same in all iterations of a loop that writes those buffers."""
-    loads = {part.buffer for part in walk(expr) if isinstance(part, Load)}
+    loads = {part.buffer for part in loads_in(expr)}
     return _names(expr) <= outside and not loads & written
 
 

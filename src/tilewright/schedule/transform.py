@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
-from tilewright.facts import Facts
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.simplify import simplify_kernel
 
@@ -28,11 +28,12 @@ def transform(function: Transform[P]) -> Transform[P]:
 
     @functools.wraps(function)
     def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
-        changed = function(kernel, *args, **kwargs)
-        if changed is kernel:
-            return kernel
         facts = _facts.get(kernel) or Facts.empty()
-        result = simplify_kernel(changed, facts=facts)
+        with starting_from(facts):
+            changed = function(kernel, *args, **kwargs)
+            if changed is kernel:
+                return kernel
+            result = simplify_kernel(changed)
         _facts[result] = facts
         return result
 

@@ -33,14 +33,12 @@ _NOTHING = Block(())
 _REPLACEABLE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 
 
-def simplify_kernel(
-    kernel: Kernel, trace: Trace | None = None, facts: Facts | None = None
-) -> Kernel:
+def simplify_kernel(kernel: Kernel, trace: Trace | None = None) -> Kernel:
     """``kernel`` with its body simplified; the same object when nothing changed.
 
-    With the ``facts`` of an earlier call, what did not change since is not looked at again.
+    Under the same `starting_from`, what did not change since the last call is not looked at again.
     """
-    return map_kernel(kernel, lambda body: simplify_stmt(body, facts, trace))
+    return map_kernel(kernel, lambda body: simplify_stmt(body, None, trace))
 
 
 def simplify_stmt(stmt: Stmt, facts: Facts | None = None, trace: Trace | None = None) -> Stmt:

@@ -33,6 +33,10 @@ class Target(Protocol):
     def place(self) -> str:
         """Where kernels run, in words: "runs on ...", or "does not run here"."""
 
+    @property
+    def assembles_aside(self) -> bool:
+        """Whether a program of its own does most of `assemble`: others can go on meanwhile."""
+
     def lower(self, kernel: Kernel) -> Module: ...
     def assemble(self, module: Module) -> bytes: ...
     def assembly(self, module: Module) -> str: ...

@@ -16,7 +16,7 @@ from tilewright.errors import CompilationError
 from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -30,7 +30,7 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
-from tilewright.ir.visit import variables, walk
+from tilewright.ir.visit import loads_in, reads_memory, variables
 from tilewright.layout.fragments import registers
 from tilewright.simplify import simplify
 
@@ -234,9 +234,8 @@ class Planner:
     def _loads(self, exprs: Iterable[Expr], facts: Facts) -> Loads:
         loads: Loads = {}
         for expr in exprs:
-            for node in walk(expr):
-                if isinstance(node, Load):
-                    loads[id(node)] = self.address(node.buffer, node.index, facts)
+            for node in loads_in(expr):
+                loads[id(node)] = self.address(node.buffer, node.index, facts)
         return loads
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
@@ -306,7 +305,7 @@ class Planner:
         return all(
             (known := self._variables.get(v)) is not None and known.part in parts
             for v in variables(atom)
-        ) and not any(isinstance(node, Load) for node in walk(atom))
+        ) and not reads_memory(atom)
 
 
 def _stored(plans: list[Plan]) -> frozenset[Buffer]:

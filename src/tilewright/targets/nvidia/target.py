@@ -51,6 +51,10 @@ class NvidiaTarget:
         """Where kernels run, in words."""
         return place_of(self.device)
 
+    @property
+    def assembles_aside(self) -> bool:
+        return True  # ptxas
+
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 

@@ -42,6 +42,10 @@ class SpirvTarget:
         """Where kernels run, in words."""
         return place_of(self.device)
 
+    @property
+    def assembles_aside(self) -> bool:
+        return False
+
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 

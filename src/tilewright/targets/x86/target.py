@@ -45,6 +45,10 @@ class X86Target:
         """Whether this processor has all that the code may use."""
         return self.machine.features <= host().features
 
+    @property
+    def assembles_aside(self) -> bool:
+        return False
+
     def lower(self, kernel: Kernel) -> Module:
         return lower_module(kernel, {i.name: i for i in self.machine.instructions})
 
