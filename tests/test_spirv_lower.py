@@ -108,7 +108,7 @@ def test_a_workgroup_alone_beside_other_statements() -> None:
 def test_grid_loops_that_are_not_at_the_top_are_serial() -> None:
     module = lowered(body("for i in 4:", "  grid for g in 16:", "    x[g + 16 * i] = 0.0"))
     assert module.launches == (Launch("k_0", 1, 1, 0),)
-    assert module.text.count(" = phi i64 [0, ") == 2
+    assert module.text.count(" = phi i32 [0, ") == 2
 
 
 def test_unrolled_iterations_share_workgroup_memory() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilewright.dtypes import bf16, s32, s64
+from tilewright.dtypes import bf16, s32
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.amx import emit_tiles
+from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
-from tilewright.targets.llvm.types import lane_numbers, llvm_type, suffix
+from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -112,7 +113,7 @@ def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Va
         return [True] * len(plan.operands)
     exprs.push()
     if count > 1:
-        exprs.variables[lanes] = Value(lane_numbers(count), s64, count)
+        exprs.variables[lanes] = lane_indices(memory.w, count)
     else:
         exprs.variables[lanes] = 0
     masks: list[Value | bool] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.dtypes import DType, s64
 from tilewright.ir.stmt import LoopKind
 
 
@@ -27,6 +28,7 @@ class Dialect:
     ``minimum`` keep NaNs. ``defines_halves``: the module defines what LLVM calls to convert f16.
     Loops of the ``serial`` kinds may stand inside of what one thread runs, which then goes through
     their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
+    ``index`` is the type of whatever index is known to fit in it; others have s64.
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation.
     """
@@ -40,6 +42,7 @@ class Dialect:
     defines_halves: bool = True
     serial: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
     most_lanes: int = 0
+    index: DType = s64
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
 

@@ -7,13 +7,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, s16, s64
+from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, s16, s32, s64
 from tilewright.errors import CompilationError
+from tilewright.facts import intervals
+from tilewright.facts.intervals import EVERYTHING
 from tilewright.ir.expr import (
     BINARY,
+    COMPARISONS,
     UNARY,
     Binary,
     Cast,
@@ -28,6 +32,14 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.indices import (
+    as_index,
+    fitted,
+    index_type,
+    is_natural,
+    overflow_flags,
+    range_of,
+)
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Known, Result, Value
@@ -39,7 +51,10 @@ if TYPE_CHECKING:
 # Types that are kept, but not computed on.
 _NARROW = (bf16, f16, f8_e4m3, f8_e5m2)
 
+_INDICES = frozenset({s32, s64})
+
 LoadEmitter = Callable[[Load, "Loads"], Value]
+Converter = Callable[[Writer, Value, DType, int], Value]
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTEGER = {"add": "add", "sub": "sub", "mul": "mul"}
@@ -59,16 +74,17 @@ class Expressions:
         self.variables: dict[Var, Result] = {}
         self._emit_load = emit_load
         self._scopes: list[dict[tuple[Expr, int], Result]] = [{}]
-        self._splats: list[dict[tuple[str, int], str]] = [{}]
+        # what values became in other types: splats, and indices in the other width
+        self._converted: list[dict[tuple[str, str], str]] = [{}]
         self._loads: Loads = {}
 
     def push(self) -> None:
         self._scopes.append({})
-        self._splats.append({})
+        self._converted.append({})
 
     def pop(self) -> None:
         self._scopes.pop()
-        self._splats.pop()
+        self._converted.pop()
 
     def evaluate(self, expr: Expr, loads: Loads) -> Result:
         """The value of ``expr``; ``loads`` has the address of every load in it."""
@@ -79,26 +95,25 @@ class Expressions:
             self._loads = outer
 
     def value(self, result: Result, dtype: DType, lanes: int = 1) -> Value:
-        """``result`` as an LLVM value of ``lanes`` lanes."""
+        """``result`` as an LLVM value of ``lanes`` lanes; an index as ``dtype``."""
         if not isinstance(result, Value):
             text = splat(constant(result, dtype), dtype, lanes)
-            return Value(text, dtype, lanes)
+            return Value(text, dtype, lanes, range_of(result) if dtype.is_integer else EVERYTHING)
+        if dtype is not result.dtype and {dtype, result.dtype} <= _INDICES:
+            result = self._once(result, dtype, result.lanes, _resized)
         if result.lanes == lanes:
             return result
-        return self._splat(result, lanes)
+        return self._once(result, result.dtype, lanes, _splat)
 
-    def _splat(self, value: Value, lanes: int) -> Value:
-        key = (value.text, lanes)
-        for scope in self._splats:
+    def _once(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
+        """``value`` as ``make`` converts it, which is remembered."""
+        key = (value.text, llvm_type(dtype, lanes))
+        for scope in self._converted:
             if key in scope:
-                return Value(scope[key], value.dtype, lanes)
-        type_ = llvm_type(value.dtype, lanes)
-        first = self.w.assign(f"insertelement {type_} poison, {value.typed}, i64 0")
-        text = self.w.assign(
-            f"shufflevector {type_} {first}, {type_} poison, <{lanes} x i32> zeroinitializer"
-        )
-        self._splats[-1][key] = text
-        return Value(text, value.dtype, lanes)
+                return Value(scope[key], dtype, lanes, value.range)
+        made = make(self.w, value, dtype, lanes)
+        self._converted[-1][key] = made.text
+        return made
 
     def _visit(self, expr: Expr) -> Result:
         if isinstance(expr, Const):
@@ -135,9 +150,17 @@ class Expressions:
                     assert isinstance(folded, Const)
                     number: Known = folded.value
                     return number
-                return emit_cast(self.w, inner, expr.type)
+                return self._cast(inner, expr)
             case _:
                 raise CompilationError(f"cannot lower the expression {expr!r}")
+
+    def _cast(self, inner: Value, expr: Cast) -> Value:
+        source = expr.a.type
+        if expr.type is not s64 or source.is_float:
+            return emit_cast(self.w, inner, expr.type)
+        range_ = (int(source.lowest), int(source.highest))
+        made = emit_cast(self.w, inner, index_type(self.w, range_))
+        return Value(made.text, made.dtype, made.lanes, range_)
 
     def _operands(self, dtype: DType, *results: Result) -> list[Value]:
         lanes = max(r.lanes if isinstance(r, Value) else 1 for r in results)
@@ -162,6 +185,8 @@ class Expressions:
             folded = const(BINARY[expr.op](left, right), expr.type)
             number: Known = folded.value
             return number
+        if dtype is s64:
+            return self._index(expr, left, right)
         a, b = self._operands(dtype, left, right)
         if dtype not in _NARROW:
             return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
@@ -171,6 +196,49 @@ class Expressions:
         if expr.type is boolean:
             return Value(text, boolean, a.lanes)
         return emit_cast(self.w, Value(text, f32, a.lanes), dtype)
+
+    def _index(self, expr: Binary, left: Result, right: Result) -> Value:
+        """An operation on indices, in the type that they and the result fit in."""
+        ranges = [range_of(left), range_of(right)]
+        if expr.op in ("add", "sub") and isinstance(left, Value) and ranges[1] == (0, 0):
+            return left
+        if expr.op in COMPARISONS:
+            dtype = index_type(self.w, *ranges)
+            a, b = self._operands(dtype, left, right)
+            return Value(self._binary_text(expr, dtype, a, b, right), boolean, a.lanes)
+        ranges.append(intervals.BINARY[expr.op](*ranges))
+        dtype = index_type(self.w, *ranges)
+        a, b = self._operands(dtype, left, right)
+        if expr.op in _INTEGER and dtype is not s64:
+            flags = overflow_flags(*ranges)
+            text = self.w.assign(f"{_INTEGER[expr.op]} {flags}{a.typed}, {b.text}")
+        else:
+            text = self._binary_text(expr, dtype, a, b, right)
+        return fitted(self.w, Value(text, dtype, a.lanes, ranges[-1]))
+
+    def total(self, steps: Sequence[tuple[Value, int]]) -> Value | None:
+        """The sum of indices, each times a number, in a type narrower than s64; None where it does
+        not fit. Remembered: neighbouring elements are as far from others."""
+        ranges = [intervals.scale(value.range, factor) for value, factor in steps]
+        sums = list(accumulate(ranges, intervals.add))
+        dtype = index_type(self.w, *ranges, *sums)
+        if dtype is s64:
+            return None
+        key = (" ".join(f"{factor}*{value.text}" for value, factor in steps), "")
+        for scope in self._converted:
+            if key in scope:
+                return Value(scope[key], dtype, 1, sums[-1])
+        total: Value | None = None
+        for (value, factor), range_, whole in zip(steps, ranges, sums, strict=True):
+            flags = overflow_flags(value.range, (factor, factor), range_)
+            text = self.w.assign(f"mul {flags}{self.value(value, dtype).typed}, {factor}")
+            if total is not None:
+                flags = overflow_flags(total.range, range_, whole)
+                text = self.w.assign(f"add {flags}{total.typed}, {text}")
+            total = Value(text, dtype, 1, whole)
+        assert total is not None
+        self._converted[-1][key] = total.text
+        return total
 
     def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:
         op, w = expr.op, self.w
@@ -214,7 +282,7 @@ class Expressions:
     def _division_by(self, op: str, dtype: DType, a: Value, divisor: Value) -> str:
         """Floor division and modulo by a positive constant."""
         w = self.w
-        if dtype.kind == "uint":
+        if dtype.kind == "uint" or is_natural(a.range):
             return w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor.text}")
         flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
         # What is left has the sign of the dividend: below zero, it is one divisor short.
@@ -238,7 +306,7 @@ class Expressions:
                     mask = self.value(int(right) - 1, dtype, a.lanes).text
                     return w.assign(f"and {a.typed}, {mask}")
                 amount = self.value(int(right).bit_length() - 1, dtype, a.lanes).text
-                shift = "ashr" if dtype.kind == "int" else "lshr"
+                shift = "lshr" if dtype.kind == "uint" or is_natural(a.range) else "ashr"
                 return w.assign(f"{shift} {a.typed}, {amount}")
             if right > 0:
                 return self._division_by(op, dtype, a, b)
@@ -270,7 +338,11 @@ class Expressions:
             folded = const(UNARY[expr.op](inner), expr.type)
             number: Known = folded.value
             return number
-        w, dtype = self.w, expr.type
+        w, dtype, range_ = self.w, expr.type, EVERYTHING
+        if dtype is s64:
+            range_ = intervals.UNARY[expr.op](inner.range)
+            dtype = index_type(w, inner.range, range_)
+            inner = self.value(inner, dtype, inner.lanes)
         match expr.op:
             case "neg" if dtype.is_float and scalar_type(dtype) in ("i8", "i16"):
                 sign = splat(str(1 << (dtype.bits - 1)), dtype, inner.lanes)
@@ -288,7 +360,7 @@ class Expressions:
                 text = w.call(inner.type, name, f"{inner.typed}, i1 false", f"{inner.type}, i1")
             case _:
                 return emit_function(w, expr.op, (inner,))
-        return Value(text, dtype, inner.lanes)
+        return Value(text, dtype, inner.lanes, range_)
 
     def _select(self, expr: Select) -> Result:
         condition = self._visit(expr.condition)
@@ -298,16 +370,30 @@ class Expressions:
         lanes = max(
             condition.lanes, *(r.lanes if isinstance(r, Value) else 1 for r in (first, second))
         )
-        a, b = (self.value(r, expr.type, lanes) for r in (first, second))
-        if expr.type is not f16:
+        dtype, range_ = expr.type, EVERYTHING
+        if dtype is s64:
+            range_ = intervals.union(range_of(first), range_of(second))
+            dtype = index_type(self.w, range_)
+        a, b = (self.value(r, dtype, lanes) for r in (first, second))
+        if dtype is not f16:
             text = self.w.assign(f"select {condition.typed}, {a.typed}, {b.typed}")
-            return Value(text, expr.type, lanes)
+            return Value(text, dtype, lanes, range_)
         # As integers: LLVM would widen and narrow 16-bit floats.
         short = llvm_type(s16, lanes)
         x, y = (self.w.assign(f"bitcast {value.typed} to {short}") for value in (a, b))
         text = self.w.assign(f"select {condition.typed}, {short} {x}, {short} {y}")
-        return Value(self.w.assign(f"bitcast {short} {text} to {a.type}"), expr.type, lanes)
+        return Value(self.w.assign(f"bitcast {short} {text} to {a.type}"), dtype, lanes)
 
-    def index(self, result: Result) -> str:
-        """``result`` (s64) as the text of a scalar i64."""
-        return self.value(result, s64).text
+
+def _resized(w: Writer, value: Value, dtype: DType, lanes: int) -> Value:
+    del lanes
+    return as_index(w, value, dtype)
+
+
+def _splat(w: Writer, value: Value, dtype: DType, lanes: int) -> Value:
+    type_ = llvm_type(dtype, lanes)
+    first = w.assign(f"insertelement {type_} poison, {value.typed}, i64 0")
+    text = w.assign(
+        f"shufflevector {type_} {first}, {type_} poison, <{lanes} x i32> zeroinitializer"
+    )
+    return Value(text, dtype, lanes, value.range)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilewright.dtypes import s64
+from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
@@ -29,6 +29,7 @@ from tilewright.schedule.access import buffers_in
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import EmitCompute
 from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.llvm.nests import bind_digits, iterations, nest
@@ -50,11 +51,11 @@ class Form:
     """How a target spells a launch.
 
     ``calls`` are the functions with effects that it has. ``attributes`` gives those of a parameter
-    by its access ("in", "out", "inout"). ``identity`` writes what gives the number (i64) of this
-    workgroup ("group"), or of this work-item in it ("local"). ``header`` begins the function for
-    a machine, of a name, with these parameters, for so many work-items in a workgroup.
-    ``collective`` emits what the lanes of a subgroup carry out together; ``uniform`` makes of a
-    value (i64) which is the same in all lanes of one that it surely is.
+    by its access ("in", "out", "inout"). ``identity`` writes what gives the number, of type
+    ``number``, of this workgroup ("group"), or of this work-item in it ("local"). ``header`` begins
+    the function for a machine, of a name, with these parameters, for so many work-items in a
+    workgroup. ``collective`` emits what the lanes of a subgroup carry out together; ``uniform``
+    makes of a value which is the same in all lanes of one that it surely is.
     """
 
     triple: str
@@ -62,9 +63,10 @@ class Form:
     calls: Mapping[str, EmitCall]
     attributes: Callable[[str], str]
     identity: Callable[[Writer, str], str]
+    number: DType
     header: Callable[[Machine, str, str, int], str]
     collective: EmitCompute | None = None
-    uniform: Callable[[Writer, str], str] | None = None
+    uniform: Callable[[Writer, Value], Value] | None = None
 
 
 def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
@@ -189,9 +191,9 @@ def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) ->
     threads = nest(plans[-1], THREADS) if plans else []
     groups, items = iterations(grid), iterations(threads) * max(1, lanes)
     if groups > 1:
-        bind_digits(statements, grid, form.identity(statements.w, "group"))
+        bind_digits(statements, grid, form.identity(statements.w, "group"), form.number)
     else:
-        bind_digits(statements, grid, "0")
+        bind_digits(statements, grid, "0", form.number)
     body = threads[-1].body if threads else plans
     _check_body(body, (LoopKind.LANE,) if lanes else ())
     if not threads:
@@ -201,13 +203,20 @@ def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) ->
     statements.emit(plans[:-1])
     number = form.identity(statements.w, "local") if items > 1 else "0"
     if lanes:
-        w = statements.w
-        statements.memory.lane = Value(w.assign(f"urem i64 {number}, {lanes}"), s64)
-        number = w.assign(f"udiv i64 {number}, {lanes}")
-        number = form.uniform(w, number) if form.uniform is not None else number
-    bind_digits(statements, threads, number)
+        number = _by_lanes(statements, Value(number, form.number, 1, (0, items - 1)), lanes, form)
+    bind_digits(statements, threads, number, form.number)
     statements.emit(body)
     return groups, items
+
+
+def _by_lanes(statements: Statements, item: Value, lanes: int, form: Form) -> str:
+    """Says which lane this is; gives the number of its subgroup."""
+    w = statements.w
+    lane = w.assign(f"urem {item.typed}, {lanes}")
+    statements.memory.lane = fitted(w, Value(lane, item.dtype, 1, (0, lanes - 1)))
+    most = item.range[1] or 0
+    subgroup = Value(w.assign(f"udiv {item.typed}, {lanes}"), item.dtype, 1, (0, most // lanes))
+    return (form.uniform(w, subgroup) if form.uniform is not None else subgroup).text
 
 
 def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:

@@ -9,8 +9,9 @@ with the buffer on the stack.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
@@ -125,17 +126,29 @@ class Memory:
             offset += coefficient * self.unrolled(variable)
         if lane and self.lanes is not None:
             offset += lane * address.lane_coefficient(self.lanes.var)
+        steps: list[tuple[Value, int]] = []
         for atom, coefficient in address.loose:
             value = self.exprs.evaluate(atom, loads)
             if not isinstance(value, Value):
                 offset += coefficient * int(value)
                 continue
-            text = value.text
             if value.lanes > 1:
                 text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
-            scaled = self.w.assign(f"mul i64 {text}, {coefficient * size}")
-            base = self.advanced(base, scaled, coefficient * size)
+                value = Value(text, value.dtype, 1, value.range)
+            steps.append((value, coefficient * size))
+        total = self.exprs.total(steps) if len(steps) > 1 else None
+        if total is not None:
+            distance = self.exprs.value(total, s64).text
+            base = self.advanced(base, distance, gcd(*(step for _, step in steps)))
+        else:
+            for value, step in steps:
+                base = self.moved(base, value, step)
         return self.advanced(base, str(offset * size), offset * size) if offset else base
+
+    def moved(self, pointer: Pointer, index: Value, step: int) -> Pointer:
+        """``index`` times ``step`` bytes further."""
+        scaled = self.w.assign(f"mul {self.exprs.value(index, s64).typed}, {step}")
+        return self.advanced(pointer, scaled, step)
 
     def advanced(self, pointer: Pointer, offset: str, step: int) -> Pointer:
         """``offset`` bytes further, which is a multiple of ``step``."""

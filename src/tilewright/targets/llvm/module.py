@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewright.dtypes import s64
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
@@ -159,7 +160,7 @@ def _write_range(statements: Statements, phase: _Phase, plans: list[Plan]) -> No
     index, line = w.name("i"), w.reserve()
     memory.exprs.push()
     loops = nest(plans[0], (LoopKind.PARALLEL,))
-    bind_digits(statements, loops, index)
+    bind_digits(statements, loops, index, s64)
     statements.emit(loops[-1].body)
     memory.exprs.pop()
     following = w.assign(f"add nsw i64 {index}, 1")

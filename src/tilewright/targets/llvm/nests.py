@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.dtypes import s64
+from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import LoopKind
+from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.plan import ForPlan, Plan
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
@@ -39,17 +40,20 @@ def iterations(loops: list[ForPlan]) -> int:
     return count
 
 
-def bind_digits(statements: Statements, loops: list[ForPlan], index: str) -> None:
-    """Binds each loop's variable to its digit of ``index``, the number of the iteration."""
+def bind_digits(statements: Statements, loops: list[ForPlan], number: str, dtype: DType) -> None:
+    """Binds each loop's variable to its digit of the iteration's ``number``, of type ``dtype``."""
     w = statements.w
     rest = iterations(loops)
+    index = Value(number, dtype)
+    if rest > 1:
+        index = fitted(w, Value(number, dtype, 1, (0, rest - 1)))
     for position, loop in enumerate(loops):
         extent = extent_of(loop)
         rest //= max(extent, 1)
         value: int | Value = 0
         if extent > 1:
-            digit = index if rest == 1 else w.assign(f"udiv i64 {index}, {rest}")
+            digit = index.text if rest == 1 else w.assign(f"udiv {index.typed}, {rest}")
             if position > 0:
-                digit = w.assign(f"urem i64 {digit}, {extent}")
-            value = Value(digit, s64)
+                digit = w.assign(f"urem {index.type} {digit}, {extent}")
+            value = Value(digit, index.dtype, 1, (0, extent - 1))
         statements.bind(loop.stmt.var, value, loop.scope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tilewright.dtypes import boolean, s64
+from tilewright.dtypes import boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var, conjuncts
@@ -13,6 +13,7 @@ from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import EmitCompute, emit_compute
+from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
@@ -27,7 +28,7 @@ from tilewright.targets.llvm.plan import (
     StorePlan,
     Terms,
 )
-from tilewright.targets.llvm.types import lane_numbers, memory_type
+from tilewright.targets.llvm.types import llvm_type, memory_type
 from tilewright.targets.llvm.values import Value
 
 # A stack that a thread surely has room for; more must come from the workspace.
@@ -122,8 +123,7 @@ class Statements:
                 if value:
                     pointer = self.memory.advanced(parent, str(value * step), value * step)
             else:
-                scaled = self.w.assign(f"mul i64 {value.text}, {step}")
-                pointer = self.memory.advanced(parent, scaled, step)
+                pointer = self.memory.moved(parent, value, step)
             self.memory.pointers[buffer_id, terms] = pointer
 
     def _let(self, plan: LetPlan) -> None:
@@ -193,7 +193,7 @@ class Statements:
                 why=f"vectors of this target have at most {most}",
                 cure="split the loop",
             )
-        value: int | Value = Value(lane_numbers(count), s64, count) if count > 1 else 0
+        value: int | Value = lane_indices(self.w, count) if count > 1 else 0
         self.memory.lanes = Lanes(plan.stmt.var, extent, count) if count > 1 else None
         self.exprs.push()
         self.exprs.variables[plan.stmt.var] = value
@@ -206,8 +206,10 @@ class Statements:
         w, memory = self.w, self.memory
         head, after = w.label("loop"), w.label("after")
         before = w.block
+        dtype = index_type(w, loop_range(extent), range_of(extent))
+        limit = self.exprs.value(extent, dtype)
         if isinstance(extent, Value):
-            runs = w.assign(f"icmp sgt i64 {extent.text}, 0")
+            runs = w.assign(f"icmp sgt {limit.typed}, 0")
             w.branch(runs, head, after)
         else:
             w.jump(head)
@@ -218,20 +220,20 @@ class Statements:
         carried = self._carry_slots(plan, entry_slots)
         pointers = self._carry_pointers(plan)
         self.exprs.push()
-        self.exprs.variables[plan.stmt.var] = Value(index, s64)
+        self.exprs.variables[plan.stmt.var] = Value(index, dtype, 1, loop_range(extent))
         self.emit(plan.body)
         self.exprs.pop()
         latch = w.block
-        following = w.assign(f"add nsw i64 {index}, 1")
-        w.fill(index_line, f"  {index} = phi i64 [0, %{before}], [{following}, %{latch}]")
+        type_ = llvm_type(dtype)
+        following = w.assign(f"add nsw {type_} {index}, 1")
+        w.fill(index_line, f"  {index} = phi {type_} [0, %{before}], [{following}, %{latch}]")
         for (_, terms), (phi, buffer) in pointers.items():
             step = terms[-1][1] * buffer.dtype.bytes
             moved = w.assign(f"getelementptr i8, {phi.type} {phi.name}, i64 {step}", "p")
             self._fill(phi, before, moved, latch)
         for key, phi in carried.items():
             self._fill(phi, before, memory.slots[key].text, latch)
-        limit = extent.text if isinstance(extent, Value) else str(extent)
-        again = w.assign(f"icmp slt i64 {following}, {limit}")
+        again = w.assign(f"icmp slt {type_} {following}, {limit.text}")
         w.branch(again, head, after)
         w.start(after)
         if isinstance(extent, Value):

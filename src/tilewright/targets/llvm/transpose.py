@@ -15,9 +15,10 @@ from tilewright.errors import CompilationError
 from tilewright.ir.expr import Var, binary, var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
-from tilewright.targets.llvm.types import lane_numbers, llvm_type, splat
+from tilewright.targets.llvm.types import llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -104,7 +105,7 @@ def _row_mask(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: i
     assert lanes is not None
     exprs.push()
     exprs.variables[across] = row
-    exprs.variables[along] = Value(lane_numbers(lanes.count), s64, lanes.count)
+    exprs.variables[along] = lane_indices(memory.w, lanes.count)
     result = exprs.evaluate(condition, {})
     exprs.pop()
     return result if isinstance(result, Value) else bool(result)

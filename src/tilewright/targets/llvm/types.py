@@ -78,9 +78,10 @@ def splat(text: str, dtype: DType, lanes: int) -> str:
 
 
 @cache
-def lane_numbers(lanes: int) -> str:
-    """The constant s64 vector 0, 1, 2, ..."""
-    return "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
+def lane_numbers(lanes: int, dtype: DType) -> str:
+    """The constant vector 0, 1, 2, ..."""
+    type_ = scalar_type(dtype)
+    return "<" + ", ".join(f"{type_} {lane}" for lane in range(lanes)) + ">"
 
 
 def lane_mask(active: int, lanes: int) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
 
 from tilewright.dtypes import DType
+from tilewright.facts.intervals import EVERYTHING, Interval
 from tilewright.targets.llvm.types import llvm_type
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An LLVM value: its text (a name or a constant), element type and number of lanes."""
+class Value(NamedTuple):
+    """An LLVM value: its text (a name or a constant), element type and number of lanes.
+
+    ``range`` is the least and the greatest that an index can be. One that is known to fit may have
+    the type s32, whatever its expression says (see `indices`).
+    """
 
     text: str
     dtype: DType
     lanes: int = 1
+    range: Interval = EVERYTHING
 
     @property
     def type(self) -> str:

@@ -8,6 +8,9 @@ Source: LLVM, User Guide for NVPTX Back-end.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tilewright.dtypes import s32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
@@ -17,6 +20,7 @@ from tilewright.targets.llvm.launches import Form, write_launches
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
 from tilewright.targets.nvidia.matrices import emit_matrices
@@ -55,17 +59,14 @@ def _attributes(access: str) -> str:
 
 
 def _identity(w: Writer, kind: str) -> str:
-    number = w.call("i32", f"llvm.nvvm.read.ptx.sreg.{_NUMBERS[kind]}.x", "", "")
-    return w.assign(f"zext i32 {number} to i64")
+    return w.call("i32", f"llvm.nvvm.read.ptx.sreg.{_NUMBERS[kind]}.x", "", "")
 
 
-def _uniform(w: Writer, value: str) -> str:
+def _uniform(w: Writer, value: Value) -> Value:
     # What lane 0 has is in a register of its own kind, by which branches don't diverge.
-    narrow = w.assign(f"trunc i64 {value} to i32")
-    types = "i32, i32, i32, i32"
-    arguments = f"i32 -1, i32 {narrow}, i32 0, i32 31"
-    same = w.call("i32", "llvm.nvvm.shfl.sync.idx.i32", arguments, types)
-    return w.assign(f"zext i32 {same} to i64")
+    arguments = f"i32 -1, {value.typed}, i32 0, i32 31"
+    same = w.call("i32", "llvm.nvvm.shfl.sync.idx.i32", arguments, "i32, i32, i32, i32")
+    return replace(value, text=same)
 
 
 def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
@@ -83,6 +84,7 @@ _DIALECT = Dialect(
     masked_memory=False,
     defines_halves=False,
     serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
+    index=s32,
     library=_no_library,
     float_atomics=True,
 )
@@ -101,5 +103,15 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     `UnsupportedError` for functions that GPUs do not have.
     """
     calls = {**_CALLS, **COPIES} if "async_copy" in machine.features else _CALLS
-    form = Form(TRIPLE, _DIALECT, calls, _attributes, _identity, _header, emit_matrices, _uniform)
+    form = Form(
+        TRIPLE,
+        _DIALECT,
+        calls,
+        _attributes,
+        _identity,
+        s32,
+        _header,
+        collective=emit_matrices,
+        uniform=_uniform,
+    )
     return write_launches(kernel, machine, form)

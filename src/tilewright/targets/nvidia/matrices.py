@@ -116,25 +116,26 @@ def _row(memory: Memory, plan: ComputePlan, fragment: Fragment, role: Role, coun
     they go to, eight rows each."""
     assert memory.lane is not None
     w, lane, (source,) = memory.w, memory.lane, plan.operands
-    row = w.assign(f"and i64 {lane.text}, {_ROWS - 1}")
-    matrix = w.assign(f"lshr i64 {lane.text}, {_ROWS.bit_length() - 1}")
+    type_, sizes = lane.type, fragment.sizes
+    row = w.assign(f"and {lane.typed}, {_ROWS - 1}")
+    matrix = w.assign(f"lshr {lane.typed}, {_ROWS.bit_length() - 1}")
     if count < fragment.lanes // _ROWS:
-        matrix = w.assign(f"and i64 {matrix}, {count - 1}")
+        matrix = w.assign(f"and {type_} {matrix}, {count - 1}")
     packed = _REGISTER // role.dtype.bytes
     places = {name: "0" for name in fragment.dims}
     inner = dict.fromkeys(fragment.dims, 1)
     for block in reversed(fragment.layout.blocks):
         name = fragment.dims[block.dim]
         if packed <= block.stride < fragment.registers and block.size > 1:
-            digit = w.assign(f"udiv i64 {matrix}, {block.stride // packed}")
-            digit = w.assign(f"urem i64 {digit}, {block.size}")
-            scaled = w.assign(f"mul i64 {digit}, {inner[name]}")
-            places[name] = w.assign(f"add i64 {places[name]}, {scaled}")
+            digit = w.assign(f"udiv {type_} {matrix}, {block.stride // packed}")
+            digit = w.assign(f"urem {type_} {digit}, {block.size}")
+            scaled = w.assign(f"mul {type_} {digit}, {inner[name]}")
+            places[name] = w.assign(f"add {type_} {places[name]}, {scaled}")
         inner[name] *= block.size
     rows = role.steps[0].dim
-    places[rows] = w.assign(f"add i64 {places[rows]}, {row}")
+    places[rows] = w.assign(f"add {type_} {places[rows]}, {row}")
     values = {
-        dim.var: Value(places[name], lane.dtype)
+        dim.var: Value(places[name], lane.dtype, 1, (0, sizes[name] - 1))
         for dim, name in zip(plan.stmt.dims, fragment.dims, strict=True)
     }
     return _pointer(memory, source, values)
@@ -142,13 +143,12 @@ def _row(memory: Memory, plan: ComputePlan, fragment: Fragment, role: Role, coun
 
 def _pointer(memory: Memory, address: Address, values: Mapping[Var, Value]) -> Pointer:
     """The element of ``address`` where the dims of the compute have ``values``."""
-    w, size = memory.w, address.buffer.dtype.bytes
+    size = address.buffer.dtype.bytes
     memory.exprs.push()
     memory.exprs.variables.update(values)
     pointer = memory.pointer(address, {})
     for variable, coefficient in address.lanes:
         assert isinstance(variable, Var)
-        scaled = w.assign(f"mul i64 {values[variable].text}, {coefficient * size}")
-        pointer = memory.advanced(pointer, scaled, coefficient * size)
+        pointer = memory.moved(pointer, values[variable], coefficient * size)
     memory.exprs.pop()
     return pointer

@@ -5,6 +5,7 @@ Workgroup memory is a variable of the module for each buffer.
 
 from __future__ import annotations
 
+from tilewright.dtypes import s32, s64
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.calls import emit_atomic_add, emit_nothing
@@ -67,6 +68,7 @@ _FORM = Form(
         defines_halves=False,
         serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
         most_lanes=16,
+        index=s32,
         library=_builtin,
     ),
     {
@@ -77,6 +79,7 @@ _FORM = Form(
     },
     _attributes,
     _identity,
+    s64,
     _header,
 )
 

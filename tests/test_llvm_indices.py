@@ -1,0 +1,217 @@
+"""Indices of 32 bits where they are known to fit, of 64 elsewhere: as text, and as results."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tilewright.dtypes import s64
+from tilewright.engine.program import Code
+from tilewright.facts import Facts, intervals
+from tilewright.interpret import run
+from tilewright.ir import (
+    Expr,
+    binary,
+    const,
+    parse_kernel,
+    select,
+    to_text,
+    unary,
+    var,
+    verify,
+    walk,
+)
+from tilewright.machines import nvidia
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.program import abi_of
+from tilewright.targets.registry import find_target
+from tilewright.targets.spirv.device import devices
+from tilewright.targets.x86.target import x86_target
+
+LIMIT = 2**31
+
+
+def lowered(text: str) -> Module:
+    kernel = parse_kernel(text)
+    verify(kernel)
+    return lower_launches(kernel, nvidia.machine("sm_80"))
+
+
+def body(*lines: str, params: str = "inout x: s32[64]") -> str:
+    return "\n".join([f"kernel k({params}):", *("  " + line for line in lines), ""])
+
+
+def arithmetic(text: str) -> list[str]:
+    """The instructions on integers, without names: operation, flags and type."""
+    found = []
+    for line in lowered(text).text.splitlines():
+        words = line.replace(",", "").split()
+        if len(words) > 3 and words[1] == "=":
+            kept = [w for w in words[2:] if not w.startswith("%") and not w.lstrip("-").isdigit()]
+            if kept[0] in ("add", "sub", "mul", "udiv", "urem", "sdiv", "srem", "and", "lshr"):
+                found.append(" ".join(kept))
+            elif kept[0] in ("phi", "icmp", "zext", "sext", "trunc"):
+                found.append(" ".join(kept[: 3 if kept[0] == "icmp" else 2]))
+    return found
+
+
+def test_work_items_and_loops_have_32_bits() -> None:
+    text = body(
+        "grid for g in 4:",
+        "  lane for l in 32:",
+        "    for i in 7:",
+        "      if i + l < 30:",
+        "        x[(g * 7 + i + l) // 3 % 5] = s32(1)",
+    )
+    found = arithmetic(text)
+    assert found.count("udiv i32") == 1
+    assert found.count("urem i32") == 1
+    assert found.count("phi i32") == 1
+    assert found.count("icmp slt i32") == 2
+    assert "add nuw nsw i32" in found
+    # Only the distance in bytes is of 64 bits.
+    assert [each for each in found if "64" in each] == ["mul i64"]
+    assert found.count("zext i32") == 1
+
+
+@pytest.mark.parametrize(("extent", "type_"), [(LIMIT - 1, "i32"), (LIMIT, "i64"), (2**40, "i64")])
+def test_the_least_loop_that_needs_64_bits(extent: int, type_: str) -> None:
+    found = arithmetic(body(f"for i in {extent}:", "  x[i % 64] = s32(i % 7)"))
+    assert f"phi {type_}" in found
+    assert f"icmp slt {type_}" in found
+
+
+def test_a_large_tensor() -> None:
+    """2^34 elements: each index fits, their distance does not."""
+    found = arithmetic(
+        body(
+            "grid for g in 65536:",
+            "  lane for l in 256:",
+            "    for i in 1024:",
+            "      x[g, l * 1024 + i] = 1.0",
+            params="out x: f32[65536, 262144]",
+        )
+    )
+    distances = ["zext i32", "mul i64"] * 2
+    assert found == [*distances, "phi i32", "phi ptr", "add nsw i32", "icmp slt i32"]
+
+
+def test_what_is_computed_of_indices_may_not_fit() -> None:
+    found = arithmetic(
+        body(
+            "grid for g in 65536:",
+            "  lane for l in 256:",
+            "    x[(g * 65536 + l * 3) // 100 % 64] = s32(1)",
+        )
+    )
+    # g * 65536 reaches 2^32; its remainder fits again.
+    assert "mul i64" in found
+    assert "add i64" in found
+    assert "udiv i64" in found
+    assert "trunc i64" in found
+    assert {each for each in found if "32" in each} == {"mul nuw nsw i32", "and i32", "zext i32"}
+
+
+def test_what_may_be_negative_is_divided_with_a_correction() -> None:
+    lines = "lane for l in 16:", "  x[l] = s32((l - 1) // 3 + (l - 1) % 3)"
+    signed = arithmetic(body(*lines))
+    assert {"sdiv i32", "srem i32", "sub nsw i32"} <= set(signed)
+    plain = arithmetic(body(*lines).replace("l - 1", "l + 1"))
+    assert {"udiv i32", "urem i32", "add nuw nsw i32"} <= set(plain)
+    assert not {"sdiv i32", "srem i32"} & set(plain)
+
+
+def test_indices_from_memory_have_64_bits() -> None:
+    found = arithmetic(
+        body(
+            "lane for l in 16:",
+            "  x[(at[l] + 1) % 64] = s32(1)",
+            params="inout x: s32[64], in at: s64[16]",
+        )
+    )
+    assert "add i64" in found
+    small = arithmetic(
+        body(
+            "lane for l in 16:",
+            "  x[(s64(at[l]) + 1) % 64] = s32(1)",
+            params="inout x: s32[64], in at: u8[16]",
+        )
+    )
+    assert "add nuw nsw i32" in small
+
+
+def test_a_processor_keeps_64_bits() -> None:
+    kernel = parse_kernel(body("for i in 7:", "  x[i * 3 // 2] = s32(i * 3 // 7)"))
+    text = x86_target("").lower(kernel).text
+    assert "i64" in text
+    assert "phi i32" not in text
+    assert "udiv i64" in text and "sdiv" not in text
+
+
+# Results.
+
+
+def _expression(r: random.Random, depth: int) -> Expr:
+    """Of g and l, with numbers around the limits of 32 bits."""
+    if depth == 0 or r.random() < 0.1:
+        near = [0, 1, 2, 7, 31, 100, 46341, LIMIT // 2, LIMIT - 1, LIMIT, 2**33 + 5]
+        number = const(r.choice(near) * r.choice([1, 1, -1]) + r.choice([0, 0, 1, -1]))
+        return r.choice([var("g"), var("l"), var("l"), number])
+    a, b = _expression(r, depth - 1), _expression(r, depth - 1)
+    match r.choice(["op", "op", "op", "divide", "divide", "select", "unary"]):
+        case "op":
+            return binary(r.choice(["add", "sub", "mul", "min", "max"]), a, b)
+        case "divide":
+            by = const(r.choice([1, 2, 3, 8, 56, 1000, LIMIT - 1, LIMIT, -7]))
+            return binary(r.choice(["floordiv", "mod"]), a, r.choice([by, by, b]))
+        case "select":
+            return select(binary(r.choice(["lt", "le", "eq"]), a, b), b, a + 1)
+        case _:
+            return unary(r.choice(["neg", "abs"]), a)
+
+
+def _expressions(r: random.Random, count: int) -> list[str]:
+    """Those that stay far from the limits of 64 bits, which is what indices do."""
+    facts = Facts.empty().loop(var("g"), const(3)).loop(var("l"), const(32))
+    found: list[str] = []
+    while len(found) < count:
+        expr = _expression(r, r.choice([1, 2, 3]))
+        ranges = [facts.bounds(part) for part in walk(expr) if part.type is s64]
+        if all(intervals.is_within(each, (-(2**62), 2**62)) for each in ranges):
+            found.append(to_text(expr))
+    return found
+
+
+@pytest.mark.parametrize("loop", ["lane for l in 32", "for l in 32", "vector for l in 16"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "x86",
+        pytest.param("spirv", marks=pytest.mark.skipif(not devices(), reason="no OpenCL device")),
+    ],
+)
+def test_results_around_the_limits(target: str, loop: str) -> None:
+    r = random.Random(loop)
+    lanes = int(loop.split()[-1])
+    texts = _expressions(r, 60)
+    outer = "grid" if target == "spirv" else "parallel"
+    lines = [f"{outer} for g in 3:", f"  {loop}:"]
+    lines += [f"    x[{i}, g, l] = {text}" for i, text in enumerate(texts)]
+    text = body(*lines, params=f"out x: s64[{len(texts)}, 3, {lanes}]")
+    if target == "x86":
+        text = text.replace("lane for", "for")
+    kernel = parse_kernel(text)
+    verify(kernel)
+    wanted = {"x": np.zeros(len(texts) * 3 * lanes, np.int64)}
+    run(kernel, wanted)
+    made = np.zeros_like(wanted["x"])
+    where = find_target(target)
+    module = where.lower(kernel)
+    Code(where, where.assemble(module), abi_of(kernel, module)).run([made.ctypes.data], 1)
+    for number, (got, right) in enumerate(
+        zip(made.reshape(len(texts), -1), wanted["x"].reshape(len(texts), -1), strict=True)
+    ):
+        np.testing.assert_array_equal(got, right, err_msg=texts[number])
