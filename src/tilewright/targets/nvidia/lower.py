@@ -8,8 +8,6 @@ Source: LLVM, User Guide for NVPTX Back-end.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.dtypes import s32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel, LoopKind
@@ -66,7 +64,7 @@ def _uniform(w: Writer, value: Value) -> Value:
     # What lane 0 has is in a register of its own kind, by which branches don't diverge.
     arguments = f"i32 -1, {value.typed}, i32 0, i32 31"
     same = w.call("i32", "llvm.nvvm.shfl.sync.idx.i32", arguments, "i32, i32, i32, i32")
-    return replace(value, text=same)
+    return value._replace(text=same)
 
 
 def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
