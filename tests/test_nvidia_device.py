@@ -5,18 +5,17 @@ the errors where there is none. Nothing here runs on a GPU.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from enum import Enum
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nvidia_driver import Driver, Status, standing_in
 from tilewright.dtypes import f32
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia import device as here
-from tilewright.targets.nvidia import target as targets
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.program import Abi, Parameter
 from tilewright.targets.registry import find_target
@@ -30,116 +29,23 @@ ABI = Abi(
 )
 
 
-class Status(Enum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_NO_DEVICE = 100
-    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
-    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222
-    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+def doubled(value: Callable[[int], int]) -> None:
+    """y += x, on four elements each."""
+    x, y = ((ctypes.c_float * 4).from_address(value_at(value(i))) for i in (0, 1))
+    for i in range(4):
+        y[i] += x[i]
 
 
-class Names:
-    """Constants, each of which is its own name."""
-
-    def __getattr__(self, name: str) -> str:
-        return name
-
-
-class Driver:
-    """Stands for ``cuda.bindings.driver``: memory is the host's, a launch doubles the last array.
-
-    ``failing`` says which functions give which error; ``calls`` are those that were made.
-    """
-
-    CUresult = Status
-    CUdevice_attribute = Names()
-    CUfunction_attribute = Names()
-    CUstream_flags = Names()
-
-    def __init__(self, **attributes: int) -> None:
-        self.attributes = {
-            "COMPUTE_CAPABILITY_MAJOR": 9,
-            "COMPUTE_CAPABILITY_MINOR": 0,
-            "MULTIPROCESSOR_COUNT": 132,
-            "MAX_THREADS_PER_BLOCK": 1024,
-            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
-        } | attributes
-        self.failing: dict[str, Status] = {}
-        self.calls: list[tuple[Any, ...]] = []
-        self.memory: dict[int, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> tuple[Any, ...]:
-            self.calls.append((name, *arguments))
-            if name in self.failing:
-                return (self.failing[name], None)
-            result = getattr(self, f"on_{name}", lambda *_: None)(*arguments)
-            return (Status.CUDA_SUCCESS, *(() if result is None else (result,)))
-
-        if not name.startswith("cu"):
-            raise AttributeError(name)
-        return call
-
-    def cuGetErrorString(self, status: Status) -> tuple[Status, bytes]:  # noqa: N802
-        return Status.CUDA_SUCCESS, status.name.lower().encode()
-
-    def on_cuDeviceGetCount(self) -> int:  # noqa: N802
-        return 1
-
-    def on_cuDeviceGet(self, number: int) -> int:  # noqa: N802
-        return number
-
-    def on_cuDeviceGetName(self, size: int, handle: int) -> bytes:  # noqa: N802
-        return b"Some GPU\0\0\0"
-
-    def on_cuDeviceGetAttribute(self, kind: str, handle: int) -> int:  # noqa: N802
-        return self.attributes[kind.removeprefix("CU_DEVICE_ATTRIBUTE_")]
-
-    def on_cuDevicePrimaryCtxRetain(self, handle: int) -> str:  # noqa: N802
-        return "context"
-
-    def on_cuModuleLoadData(self, image: bytes) -> bytes:  # noqa: N802
-        return image
-
-    def on_cuModuleGetFunction(self, module: bytes, name: bytes) -> str:  # noqa: N802
-        return name.decode()
-
-    def on_cuStreamCreate(self, flags: str) -> str:  # noqa: N802
-        return "stream"
-
-    def on_cuMemAlloc(self, size: int) -> int:  # noqa: N802
-        memory = ctypes.create_string_buffer(size)
-        self.memory[ctypes.addressof(memory)] = memory
-        return ctypes.addressof(memory)
-
-    def on_cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: str) -> None:  # noqa: N802
-        ctypes.memmove(to, source, size)
-
-    def on_cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: str) -> None:  # noqa: N802
-        ctypes.memmove(to, source, size)
-
-    def on_cuLaunchKernel(self, function: str, *rest: Any) -> None:  # noqa: N802
-        places = (ctypes.c_void_p * 3).from_address(rest[-2])
-        x, y, _ = (ctypes.c_void_p.from_address(place or 0).value for place in places)
-        for i in range(4):
-            before = (ctypes.c_float * 4).from_address(x or 0)[i]
-            (ctypes.c_float * 4).from_address(y or 0)[i] += before
-
-
-def _forget() -> None:
-    for each in (here._found, here._context, here._first_process, targets.nvidia_target):
-        each.cache_clear()
+def value_at(place: int) -> int:
+    return ctypes.c_void_p.from_address(place).value or 0
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made = Driver()
-    monkeypatch.setattr(here, "load_cuda", lambda: made)
-    monkeypatch.setattr("tilewright.targets.nvidia.driver.load_cuda", lambda: made)
-    _forget()
-    yield made
-    _forget()
+    made.kernels |= {"k_0": doubled, "k_1": doubled}
+    with standing_in(monkeypatch, made):
+        yield made
 
 
 # No device.
@@ -170,6 +76,47 @@ def test_without_a_device(driver: Driver) -> None:
     driver.failing["cuInit"] = Status.CUDA_ERROR_NO_DEVICE
     with pytest.raises(DeviceError, match="CUDA_ERROR_NO_DEVICE: cuda_error_no_device"):
         find_target("nvidia")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"version": 11040},
+            "there is no NVIDIA GPU\n  why: the driver is for CUDA 11.4, older than 12.0\n"
+            "  cure: install or update the driver; `nvidia-smi` shows it",
+        ),
+        (
+            {"devices": 0},
+            "there is no NVIDIA GPU\n  why: the driver finds no device\n  cure: look for it with "
+            "`nvidia-smi`; CUDA_VISIBLE_DEVICES hides those that it does not name",
+        ),
+        (
+            {"failing": {"cuInit": Status.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH}},
+            "there is no NVIDIA GPU\n  why: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "
+            "cuda_error_system_driver_mismatch\n"
+            "  cure: install or update the driver; `nvidia-smi` shows it",
+        ),
+    ],
+)
+def test_why_there_is_no_device(driver: Driver, change: dict[str, Any], text: str) -> None:
+    for name, value in change.items():
+        setattr(driver, name, value)
+    with pytest.raises(DeviceError) as raised:
+        find_target("nvidia")
+    assert str(raised.value) == text
+    with pytest.raises(UnsupportedError, match="or export the kernel and run it elsewhere"):
+        find_target("nvidia:sm_80").load(BINARY, ABI)
+
+
+def test_a_device_of_another_capability(driver: Driver) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        find_target("nvidia:sm_100a").load(BINARY, ABI)
+    assert str(raised.value) == (
+        "kernels for nvidia:sm_100a do not run here\n"
+        "  why: Some GPU (compute capability 9.0) has another compute capability\n"
+        "  cure: compile for 'nvidia'"
+    )
 
 
 def test_a_function_that_an_old_driver_lacks(driver: Driver) -> None:
@@ -223,8 +170,14 @@ def test_a_call(driver: Driver) -> None:
     launches = [call[1:9] for call in driver.calls if call[0] == "cuLaunchKernel"][:2]
     assert launches == [("k_0", 3, 1, 1, 32, 1, 1, 100), ("k_1", 1, 1, 1, 64, 1, 1, 50_000)]
     names = [call[0] for call in driver.calls]
-    # Memory is kept from call to call; only what is written comes back.
-    assert names.count("cuMemAlloc") == 3
+    # Two arrays and a workspace, in the order of the stream; only what is written comes back.
+    taken = [call[1:] for call in driver.named("cuMemAllocFromPoolAsync")]
+    assert [size for size, _, _ in taken] == [16, 16, 64] * 2
+    assert names.count("cuMemFreeAsync") == 6
+    assert not driver.memory
+    (stream,) = {stream for _, _, stream in taken}
+    assert {call[1] for call in driver.named("cuStreamSynchronize")} == {stream}
+    assert names.count("cuMemPoolCreate") == names.count("cuStreamCreate") == 1
     assert names.count("cuMemcpyHtoDAsync") == 4
     assert names.count("cuMemcpyDtoHAsync") == 2
     assert names.count("cuCtxPushCurrent") == names.count("cuCtxPopCurrent")
@@ -234,6 +187,9 @@ def test_a_call(driver: Driver) -> None:
     bound = made.bound([ctypes.addressof(x), ctypes.addressof(y)], 1)
     bound()
     assert list(y) == [7, 14, 21, 28]
+    assert len(driver.named("cuMemAlloc")) == 3
+    del bound
+    assert not driver.memory
 
 
 def test_the_driver_assembles_what_the_cubin_is_not_for(driver: Driver) -> None:
@@ -246,7 +202,7 @@ def test_the_driver_assembles_what_the_cubin_is_not_for(driver: Driver) -> None:
         program()
     assert "does not take the code of k" in str(raised.value)
     assert "CUDA_ERROR_UNSUPPORTED_PTX_VERSION" in str(raised.value)
-    assert "update it" in str(raised.value)
+    assert "if its driver, for CUDA 13.0, is too old for the PTX, update it" in str(raised.value)
 
 
 def test_a_device_that_fails(driver: Driver) -> None:
@@ -258,9 +214,38 @@ def test_a_device_that_fails(driver: Driver) -> None:
     assert "k failed on Some GPU" in str(raised.value)
     assert "x: f32[4], y: f32[4]" in str(raised.value)
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(raised.value)
-    driver.failing = {"cuMemAlloc": Status.CUDA_ERROR_OUT_OF_MEMORY}
-    with pytest.raises(DeviceError, match="if memory ran out, choose a smaller problem"):
+    assert "start the process again, as the device forgets all of it" in str(raised.value)
+    assert not driver.memory
+    # The stream of a call that failed is not used again.
+    driver.failing = {}
+    made.run([ctypes.addressof(x)] * 2, 1)
+    assert len(driver.named("cuStreamCreate")) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "cure"),
+    [
+        ("cuMemAllocFromPoolAsync", Status.CUDA_ERROR_OUT_OF_MEMORY, "choose a smaller problem"),
+        ("cuMemPoolCreate", Status.CUDA_ERROR_NOT_SUPPORTED, "install or update the driver"),
+        ("cuLaunchKernel", Status.CUDA_ERROR_INVALID_HANDLE, "pass a stream of this device"),
+        (
+            "cuStreamSynchronize",
+            Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+            "while a graph is captured, pass arrays on the device only",
+        ),
+    ],
+)
+def test_what_to_do_about_an_error(
+    driver: Driver, function: str, status: Status, cure: str
+) -> None:
+    made = program()
+    driver.failing[function] = status
+    x = (ctypes.c_float * 4)()
+    with pytest.raises(DeviceError) as raised:
         made.run([ctypes.addressof(x)] * 2, 1)
+    assert f"why: {function}: {status.name}" in str(raised.value)
+    assert f"cure: {cure}" in str(raised.value)
+    assert not driver.memory
 
 
 def test_workgroups_that_are_too_large(driver: Driver) -> None:

@@ -6,6 +6,7 @@ there, and the caches), `kernel` (what a user holds and calls), `cost` (what the
 """
 
 from tilewright.engine.compile import compile_op
-from tilewright.engine.kernel import CompiledKernel, Packed
+from tilewright.engine.kernel import CompiledKernel
+from tilewright.engine.placing import Packed
 
 __all__ = ["CompiledKernel", "Packed", "compile_op"]

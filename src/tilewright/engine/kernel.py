@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
+from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.signature import Form, argument_form
 from tilewright.errors import ArgumentError
@@ -24,19 +24,6 @@ from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
-
-
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """An argument in the order in which a kernel reads it; made by `CompiledKernel.pack`.
-
-    ``key`` says which kernels take it: those that pack alike.
-    """
-
-    name: str
-    key: str
-    data: NDArray[Any]
-    pointer: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +44,12 @@ class CompiledKernel:
 
     Calling it takes the op's arguments by name. Results are allocated, unless ``out`` (or an
     argument of the result's name) is given; one result is returned as it is, several as a dict.
+
+    On an NVIDIA GPU, arrays in its memory (torch, ``__cuda_array_interface__``, DLPack) are taken
+    as they are, those of the host are copied. A call runs on ``stream`` (a handle, or a stream of
+    torch or cupy), else on torch's current one, else on the one that an array names. It waits for
+    the kernel only if there is none of these, or if an array of the host was copied. A result is
+    allocated where the other arrays are: a torch tensor for torch tensors on the device.
     """
 
     def __init__(
@@ -85,6 +78,7 @@ class CompiledKernel:
             (a.name, self._getter(a.name, a.access != "in")) for a in op.arguments
         )
         self._pairs = self._may_overlap()
+        self._placing = self._find_placing()
 
     @property
     def packed(self) -> tuple[str, ...]:
@@ -101,10 +95,10 @@ class CompiledKernel:
         form = self._forms[name]
         if pack is None:
             return form.spec(name, writable).pointer
-        key = pack.key
+        key, on_device = pack.key, self.code.device is not None
 
         def pointer(array: Any) -> int:
-            if type(array) is Packed and array.key == key:
+            if type(array) is Packed and array.key == key and (on_device or array.device is None):
                 return array.pointer
             given = "packed for another kernel" if type(array) is Packed else "not packed"
             raise ArgumentError(
@@ -129,6 +123,11 @@ class CompiledKernel:
         if pack is None:
             return array
         source = self._forms[name].spec(name, writable=False)
+        program = pack.code.device
+        if program is not None:
+            placing = Placing(program, {}, {})
+            memory = placing.pack(array, name, source, self._bytes(name))
+            return Packed(name, pack.key, memory, memory.pointer, program.device_number)
         flat = np.zeros(pack.form.extent + 64, pack.form.dtype.numpy)
         skip = (-flat.ctypes.data % 64) // pack.form.dtype.bytes
         data = flat[skip : skip + pack.form.extent]
@@ -136,25 +135,64 @@ class CompiledKernel:
         pack.code.run([source.pointer(array), pointer], 1)
         return Packed(name, pack.key, data, pointer)
 
-    def __call__(self, *, out: Any = None, **arrays: Any) -> Any:
+    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
         if out is not None or len(arrays) < len(self._names):
             self._outputs(out, arrays)
-        self.code.run(self._pointers(arrays), self.threads)
+        if self._placing is None:
+            if stream is not None:
+                raise self._no_stream()
+            self.code.run(self._pointers(arrays), self.threads)
+        else:
+            self._placing.run(self._place(self._placing, arrays, stream))
         results = self._results
         if len(results) == 1:
             return arrays[results[0]]
         return {name: arrays[name] for name in results}
 
-    def bind(self, *, out: Any = None, **arrays: Any) -> Callable[[], None]:
-        """A function of no arguments that runs the kernel on these arrays, checked once."""
+    def bind(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Callable[[], None]:
+        """A function of no arguments that runs the kernel on these arrays, checked once; and on the
+        stream that a call now would run on."""
         self._outputs(out, arrays)
-        call: Callable[[], None] = self.code.bound(self._pointers(arrays), self.threads)
+        keep: tuple[Any, ...] = ()
+        if self._placing is None:
+            if stream is not None:
+                raise self._no_stream()
+            call: Callable[[], None] = self.code.bound(self._pointers(arrays), self.threads)
+        else:
+            placed = self._place(self._placing, arrays, stream)
+            call, keep = self._placing.bound(placed), placed.keep
 
-        def bound(_keep: Any = (arrays, self), _call: Callable[[], None] = call) -> None:
+        def bound(_keep: Any = (arrays, keep, self), _call: Callable[[], None] = call) -> None:
             _call()
 
         return bound
+
+    def _find_placing(self) -> Placing | None:
+        """How arrays in a device's memory are taken, if the kernel runs on a device."""
+        if self.code.device is None:
+            return None
+        specs = {
+            a.name: self._forms[a.name].spec(a.name, a.access != "in")
+            for a in self.op.arguments
+            if a.name not in self._packs
+        }
+        return Placing(self.code.device, dict(self._getters), specs)
+
+    def _place(self, placing: Placing, arrays: dict[str, Any], stream: Any) -> Call:
+        try:
+            call = placing.place(arrays, stream)
+        except KeyError as error:
+            raise self._misnamed(arrays, error.args[0]) from None
+        self._check_pointers(arrays, call.pointers)
+        return call
+
+    def _no_stream(self) -> ArgumentError:
+        return ArgumentError(
+            f"there are no streams for {self.target.name}",
+            where="stream",
+            cure="leave it out: the call returns when the kernel is done",
+        )
 
     def _outputs(self, out: Any, arrays: dict[str, Any]) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""
@@ -175,20 +213,28 @@ class CompiledKernel:
                     raise ArgumentError(
                         f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                     )
-                arrays[name] = self._forms[name].empty()
+                arrays[name] = self._empty(name, arrays)
+
+    def _empty(self, name: str, arrays: dict[str, Any]) -> Any:
+        form = self._forms[name]
+        return form.empty() if self._placing is None else self._placing.empty(name, form, arrays)
 
     def _pointers(self, arrays: dict[str, Any]) -> list[int]:
         try:
             pointers = [getter(arrays[name]) for name, getter in self._getters]
         except KeyError as error:
             raise self._misnamed(arrays, error.args[0]) from None
+        self._check_pointers(arrays, pointers)
+        return pointers
+
+    def _check_pointers(self, arrays: dict[str, Any], pointers: list[int]) -> None:
+        """Whether there is one for each argument, and no result that shares memory."""
         if len(arrays) != len(pointers):
             raise self._misnamed(arrays)
         for position, other, size, other_size in self._pairs:
             start, second = pointers[position], pointers[other]
             if start < second + other_size and second < start + size:
                 raise self._overlap(position, other)
-        return pointers
 
     def _misnamed(self, arrays: dict[str, Any], missing: str = "") -> ArgumentError:
         """The error for arguments that the kernel does not have, or else for a missing one."""

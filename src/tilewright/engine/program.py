@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from tilewright.targets.program import Abi, Program
+from tilewright.targets.program import Abi, DeviceProgram, Program
 from tilewright.targets.registry import Target
 
 
 class Code:
     """A kernel's code: ``run`` and ``bound`` are its program's.
 
-    Code for another machine can be exported; to run it raises what the target's ``load`` does.
+    ``device`` is that program too, where it takes arrays in a device's memory. Code for another
+    machine can be exported; to run it raises what the target's ``load`` does.
     """
 
     def __init__(self, target: Target, binary: bytes, abi: Abi) -> None:
@@ -24,6 +25,7 @@ class Code:
         # Nothing stands between a call and the program: calls take microseconds.
         self.run = program.run
         self.bound = program.bound
+        self.device = program if isinstance(program, DeviceProgram) else None
 
 
 class _Elsewhere:

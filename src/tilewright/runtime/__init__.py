@@ -1,4 +1,5 @@
 """Arrays of other libraries as memory.
 
-In reading order: `arrays` (pointer, type, shape and strides of what a caller passes), `dlpack`.
+In reading order: `arrays` (pointer, type, shape and strides of what a caller passes), `dlpack`,
+`device_arrays` (those in a GPU's memory, and streams).
 """

@@ -61,12 +61,14 @@ def describe(array: Any, name: str = "array") -> ArrayInfo:
     """
     if isinstance(array, np.ndarray):
         return _describe_numpy(array, name)
-    if _is_torch(array):
+    if is_torch(array):
         return _describe_torch(array, name)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _describe_dlpack(array, name)
     if hasattr(array, "__array_interface__"):
         return _describe_interface(array, name)
+    if hasattr(array, "__cuda_array_interface__"):
+        raise _not_here(name, "it has __cuda_array_interface__")
     try:
         view = memoryview(array)
     except (TypeError, ValueError, BufferError) as error:
@@ -79,7 +81,7 @@ def describe(array: Any, name: str = "array") -> ArrayInfo:
     try:
         return _describe_numpy(np.asarray(view), name)
     except (ValueError, NotImplementedError) as error:
-        raise _odd_elements(name, f"buffer format {view.format!r}") from error
+        raise odd_elements(name, f"buffer format {view.format!r}") from error
 
 
 def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
@@ -118,10 +120,11 @@ def _element_type(given: np.dtype[Any], name: str) -> DType:
     try:
         return dtype(given)
     except UnsupportedError as error:
-        raise _odd_elements(name, f"numpy type {given.name!r}") from error
+        raise odd_elements(name, f"numpy type {given.name!r}") from error
 
 
-def _odd_elements(name: str, given: str) -> ArgumentError:
+def odd_elements(name: str, given: str) -> ArgumentError:
+    """The error for elements of a type that `dtypes` has not."""
     return ArgumentError(
         f"{name} has elements of an unknown type: {given}",
         where=name,
@@ -129,13 +132,21 @@ def _odd_elements(name: str, given: str) -> ArgumentError:
     )
 
 
-def _is_torch(array: Any) -> bool:
+def is_torch(array: Any) -> bool:
+    """Whether it is a torch tensor."""
     return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in type(array).__mro__)
 
 
 def _describe_torch(tensor: Any, name: str) -> ArrayInfo:
+    if tensor.device.type != "cpu":
+        what = f"{name} is a torch tensor, on device {tensor.device}"
+        raise ArgumentError(what, where=name, cure="pass x.cpu()")
+    return describe_strided_tensor(tensor, name)
+
+
+def describe_strided_tensor(tensor: Any, name: str) -> ArrayInfo:
+    """A torch tensor as memory, wherever that is. Raises `ArgumentError` for one that is not."""
     for refused, what, cure in (
-        (tensor.device.type != "cpu", f"on device {tensor.device}", "pass x.cpu()"),
         (str(tensor.layout) != "torch.strided", f"{tensor.layout}", "pass x.to_dense()"),
         (tensor.requires_grad, "one that requires grad", "pass x.detach()"),
         (tensor.is_neg(), "a lazily negated view", "pass x.resolve_neg()"),
@@ -145,7 +156,7 @@ def _describe_torch(tensor: Any, name: str) -> ArrayInfo:
     try:
         element = dtype(str(tensor.dtype).removeprefix("torch."))
     except UnsupportedError as error:
-        raise _odd_elements(name, str(tensor.dtype)) from error
+        raise odd_elements(name, str(tensor.dtype)) from error
     return ArrayInfo(
         pointer=int(tensor.data_ptr()),
         dtype=element,
@@ -159,25 +170,30 @@ def _describe_torch(tensor: Any, name: str) -> ArrayInfo:
 def _describe_dlpack(array: Any, name: str) -> ArrayInfo:
     device = int(array.__dlpack_device__()[0])
     if device not in dlpack.HOST_DEVICES:
-        raise ArgumentError(
-            f"{name} is not in the CPU's memory",
-            where=name,
-            why=f"it is on a device of DLPack type {device}",
-            cure="copy it to the CPU first",
-        )
+        raise _not_here(name, f"it is on a device of DLPack type {device}")
+    return describe_capsule(array, name)
+
+
+def _not_here(name: str, why: str) -> ArgumentError:
+    cure = "copy it to the CPU first"
+    return ArgumentError(f"{name} is not in the CPU's memory", where=name, why=why, cure=cure)
+
+
+def describe_capsule(array: Any, name: str, stream: int | None = None) -> ArrayInfo:
+    """What has DLPack as memory, wherever that is, for use on a device's ``stream``."""
     try:
-        tensor = dlpack.read(array)
+        tensor = dlpack.read(array, stream)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"{name} does not give its memory away", where=name, why=str(error)
         ) from error
     if tensor.dtype is None:
-        raise _odd_elements(name, f"DLPack type {tensor.type_code}")
+        raise odd_elements(name, f"DLPack type {tensor.type_code}")
     return ArrayInfo(
         pointer=tensor.pointer,
         dtype=dtype(tensor.dtype),
         shape=tensor.shape,
-        strides=tensor.strides or _contiguous(tensor.shape),
+        strides=tensor.strides or contiguous(tensor.shape),
         writable=not tensor.read_only,
         owner=tensor.capsule,
     )
@@ -194,7 +210,8 @@ def _describe_interface(array: Any, name: str) -> ArrayInfo:
     return _describe_numpy(view, name)
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, in elements."""
     strides: list[int] = []
     stride = 1
     for extent in reversed(shape):
@@ -232,13 +249,16 @@ class ArraySpec:
         # By numpy type: tf32 is how f32 is computed with, not another way to keep it.
         if info.dtype.numpy != self.dtype.numpy:
             cure = f"convert it, as in x.astype({self.dtype.numpy_name!r})"
+            if is_torch(info.owner):
+                cure = f"convert it, as in x.to(torch.{self.dtype.numpy_name})"
             raise self._wrong(f"{info.dtype} elements", f"{self.dtype}", cure)
         if info.shape != self.shape:
             cure = self.cure or f"pass an array of shape {self.shape}"
             raise self._wrong(f"shape {info.shape}", f"{self.shape}", cure)
         if not self._same_strides(info.strides):
             given = f"strides {info.strides} (in elements)"
-            raise self._wrong(given, f"{self.strides}", self.cure or self._stride_cure())
+            cure = self.cure or self._stride_cure(is_torch(info.owner))
+            raise self._wrong(given, f"{self.strides}", cure)
         if self.writable and not info.writable:
             raise self._wrong("read-only memory", "a writable array", "pass a copy, x.copy()")
         if info.pointer % self.dtype.bytes:
@@ -290,7 +310,7 @@ class ArraySpec:
                     return address
             info = describe(array, spec.name)
             spec.check(info)
-            if _is_torch(array):
+            if is_torch(array):
                 tensor_type, torch_type, torch_layout = kind, array.dtype, array.layout
             return info.pointer
 
@@ -303,12 +323,14 @@ class ArraySpec:
             for n, given, wanted in zip(self.shape, strides, self.strides, strict=True)
         )
 
-    def _stride_cure(self) -> str:
-        if self._same_strides(_contiguous(self.shape)):
-            return "pass np.ascontiguousarray(x), or x.contiguous() of a torch tensor"
+    def _stride_cure(self, torch: bool) -> str:
+        if self._same_strides(contiguous(self.shape)):
+            return "pass x.contiguous()" if torch else "pass np.ascontiguousarray(x)"
         # Dims from the outermost in memory to the innermost, and the way back.
         order = tuple(sorted(range(len(self.shape)), key=lambda dim: -self.strides[dim]))
         back = tuple(order.index(dim) for dim in range(len(order)))
+        if torch:
+            return f"pass x.permute{order}.contiguous().permute{back}"
         return f"pass np.ascontiguousarray(x.transpose{order}).transpose{back}"
 
     def _wrong(self, given: str, expected: str, cure: str) -> ArgumentError:

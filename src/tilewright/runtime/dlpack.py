@@ -26,6 +26,8 @@ _NAMES = {
 
 # Memory that the CPU can address: kDLCPU, kDLCUDAHost (pinned).
 HOST_DEVICES = (1, 3)
+# Memory that NVIDIA GPUs can address: kDLCUDA, kDLCUDAManaged.
+CUDA_DEVICES = (2, 13)
 
 _READ_ONLY = 1
 
@@ -78,15 +80,17 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-def read(array: Any) -> DLPackTensor:
+def read(array: Any, stream: int | None = None) -> DLPackTensor:
     """The memory of ``array``, which has `__dlpack__`; the capsule is not consumed.
 
-    Passes on what `__dlpack__` raises; `BufferError` for a version that we don't know.
+    It will be used on ``stream`` of its device (a handle), which its library makes wait for what it
+    does to it. Passes on what `__dlpack__` raises; `BufferError` for a version that we don't know.
     """
+    options = {} if stream is None else {"stream": stream}
     try:
-        capsule = array.__dlpack__(max_version=(1, 0), copy=False)
+        capsule = array.__dlpack__(max_version=(1, 0), copy=False, **options)
     except TypeError:  # from before version 1 of the protocol
-        capsule = array.__dlpack__()
+        capsule = array.__dlpack__(**options)
     read_only = False
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
 from tilewright.ir.stmt import Kernel
@@ -44,7 +44,8 @@ class Abi:
     def as_json(self) -> dict[str, Any]:
         """The ABI as JSON holds it."""
         parameters = [{**asdict(each), "dtype": each.dtype.name} for each in self.parameters]
-        return {**asdict(self), "parameters": parameters}
+        launches = [each.as_json() for each in self.launches]
+        return {**asdict(self), "parameters": parameters, "launches": launches}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Abi:
@@ -59,7 +60,7 @@ class Abi:
             )
             for each in data["parameters"]
         )
-        launches = tuple(Launch(**each) for each in data["launches"])
+        launches = tuple(Launch.from_json(each) for each in data["launches"])
         return Abi(data["entry"], parameters, tuple(data["workspaces"]), launches)
 
 
@@ -85,6 +86,50 @@ class Program(Protocol):
         """Runs the kernel on pointers to its parameters, with so many threads."""
 
     def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+        """A function of no arguments that does the same, with workspaces of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the arrays of one call of a `DeviceProgram` lie, and in what order it runs.
+
+    ``resident`` says of each array whether it lies in the device's memory; others are copied.
+    ``stream`` is the caller's, a handle: the call only adds to it, and waits for it where arrays
+    of the host are copied. None: the call has a stream of its own, and waits. What ``beside`` has
+    on other streams of the caller comes before, and what they get afterwards comes behind.
+    """
+
+    resident: tuple[bool, ...]
+    stream: int | None = None
+    beside: tuple[int, ...] = ()
+
+
+class DeviceMemory(Protocol):
+    """Memory on a device, which is there as long as the object."""
+
+    @property
+    def pointer(self) -> int: ...
+
+
+@runtime_checkable
+class DeviceProgram(Program, Protocol):
+    """A program on a device, which takes arrays in its memory as they are."""
+
+    @property
+    def device_number(self) -> int:
+        """Which device, as other libraries count them."""
+
+    @property
+    def alignment(self) -> int:
+        """What the address of an array in its memory has to be a multiple of."""
+
+    def memory(self, size: int) -> DeviceMemory:
+        """So many bytes on the device, all zero. Raises `DeviceError` where there is no room."""
+
+    def run_placed(self, pointers: list[int], placement: Placement) -> None:
+        """Runs the kernel on pointers to its parameters, some of them to the device's memory."""
+
+    def bound_placed(self, pointers: list[int], placement: Placement) -> Callable[[], None]:
         """A function of no arguments that does the same, with workspaces of its own."""
 
 

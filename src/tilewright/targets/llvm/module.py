@@ -9,7 +9,8 @@ run ``phase(args, thread, threads)`` for each thread; with one thread it is not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tilewright.dtypes import s64
 from tilewright.errors import CompilationError
@@ -19,6 +20,7 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block
 from tilewright.machines.instruction import Instruction
+from tilewright.machines.tensor_map import TensorMap
 from tilewright.targets.llvm.calls import emit_prefetch
 from tilewright.targets.llvm.masked import ZEROS
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
@@ -35,13 +37,26 @@ class Launch:
     """A function that a device runs, on ``groups`` workgroups of ``items`` work-items each.
 
     The work-items of a group share ``shared`` bytes. The function takes the kernel's arguments in
-    order, then the workspaces.
+    order, then the workspaces, then its ``maps``, each as the value that the driver makes of it.
+    ``cluster`` neighbouring workgroups run at the same time and reach each other's shared memory.
     """
 
     entry: str
     groups: int
     items: int
     shared: int
+    cluster: int = 1
+    maps: tuple[TensorMap, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The launch as JSON holds it."""
+        return {**asdict(self), "maps": [each.as_json() for each in self.maps]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Launch:
+        """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
+        maps = tuple(TensorMap.from_json(each) for each in data["maps"])
+        return Launch(**{**data, "maps": maps})
 
 
 @dataclass(frozen=True)

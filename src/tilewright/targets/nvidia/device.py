@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +13,45 @@ from typing import Any
 from tilewright.errors import DeviceError
 
 INSTALL = "pip install 'tilewright[nvidia]', and NVIDIA's driver"
+_DRIVER = "install or update the driver; `nvidia-smi` shows it"
+_HIDDEN = "look for it with `nvidia-smi`; CUDA_VISIBLE_DEVICES hides those that it does not name"
+# What packages of CUDA 12 and later need, and clusters and tensor maps.
+_LEAST_DRIVER = 12000
+
+# What to do about errors, by a pattern of their names.
+_CURES = (
+    (
+        "OUT_OF_MEMORY",
+        "choose a smaller problem, or free memory of the device, also what other libraries keep "
+        "(torch.cuda.empty_cache())",
+    ),
+    ("NO_DEVICE", _HIDDEN),
+    ("DRIVER|NOT_FOUND|NOT_SUPPORTED|UNSUPPORTED_PTX|NO_BINARY|JIT_COMPILER", _DRIVER),
+    ("CAPTURE", "while a graph is captured, pass arrays on the device only, and the stream"),
+    (
+        "INVALID_(HANDLE|CONTEXT)",
+        "pass a stream of this device, one that still exists; after a reset of the device, start "
+        "the process again",
+    ),
+    (
+        "ILLEGAL|MISALIGNED|LAUNCH_(FAILED|TIMEOUT)|HARDWARE|INVALID_(PC|ADDRESS)|ECC|ASSERT",
+        "start the process again, as the device forgets all of it after a fault; if this kernel "
+        "did it, it is a defect of Tilewright: `tilewright check` looks for it without the device",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class Device:
     """A GPU as the driver reports it. ``shared`` are the bytes that a workgroup can have at most;
-    ``handle`` is the driver's number of it."""
+    ``number`` is how all libraries of this process count it, ``handle`` the driver's for it."""
 
     name: str
     capability: tuple[int, int]
     cores: int
     workgroup: int
     shared: int
+    number: int
     handle: Any = field(repr=False)
 
     def __str__(self) -> str:
@@ -58,38 +86,53 @@ def ask(function: str, *arguments: Any) -> Any:
     except (RuntimeError, AttributeError) as error:
         # The library of the driver is not there, or has no such function.
         raise DeviceError(
-            "NVIDIA's driver cannot be used",
-            where=function,
-            why=str(error),
-            cure="install or update the driver; `nvidia-smi` shows it",
+            "NVIDIA's driver cannot be used", where=function, why=str(error), cure=_DRIVER
         ) from error
-    if status != cuda.CUresult.CUDA_SUCCESS:
-        raise DeviceError(
-            "NVIDIA's driver reports an error", where=function, why=_text(cuda, status)
-        )
+    check_status(status, function)
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _text(cuda: Any, status: Any) -> str:
-    """The name of an error, and the driver's words for it."""
+def check_status(status: Any, function: str, what: str = "") -> None:
+    """Raises `DeviceError` unless ``function`` (for ``what``) succeeded."""
+    cuda = load_cuda()
+    if status == cuda.CUresult.CUDA_SUCCESS:
+        return
     _, words = cuda.cuGetErrorString(status)
-    name = getattr(status, "name", str(status))
-    return f"{name}: {words.decode()}" if words else name
+    name: str = getattr(status, "name", str(status))
+    raise DeviceError(
+        "NVIDIA's driver reports an error" + (f" for the {what}" if what else ""),
+        where=function,
+        why=f"{name}: {words.decode()}" if words else name,
+        cure=next((cure for names, cure in _CURES if re.search(names, name)), None),
+    )
 
 
 @cache
-def _found() -> tuple[tuple[Device, ...], str]:
-    """The devices, in the driver's order, and why there are none."""
+def driver_version() -> int:
+    """The release of CUDA that the driver is for: 12080 is 12.8."""
+    return int(ask("cuDriverGetVersion"))
+
+
+def driver_release() -> str:
+    """The same in words: ``CUDA 12.8``."""
+    return f"CUDA {driver_version() // 1000}.{driver_version() % 1000 // 10}"
+
+
+@cache
+def _found() -> tuple[tuple[Device, ...], str, str]:
+    """The devices, in the driver's order; why there are none; and what to do about it."""
     _first_process()
     cuda = load_cuda()
     if cuda is None:
-        return (), "cuda-bindings is not installed"
+        return (), "cuda-bindings is not installed", INSTALL
     try:
         ask("cuInit", 0)
+        if driver_version() < _LEAST_DRIVER:
+            return (), f"the driver is for {driver_release()}, older than 12.0", _DRIVER
         devices = tuple(_describe(cuda, each) for each in range(ask("cuDeviceGetCount")))
     except DeviceError as error:
-        return (), (error.why or error.what).rstrip(".")
-    return devices, "" if devices else "the driver finds no device"
+        return (), (error.why or error.what).rstrip("."), error.cure or _DRIVER
+    return devices, "" if devices else "the driver finds no device", _HIDDEN
 
 
 def devices() -> tuple[Device, ...]:
@@ -97,9 +140,9 @@ def devices() -> tuple[Device, ...]:
     return _found()[0]
 
 
-def why_none() -> str:
-    """Why there is no device."""
-    return _found()[1]
+def why_none() -> tuple[str, str]:
+    """Why there is no device, and the cure."""
+    return _found()[1:]
 
 
 def _describe(cuda: Any, number: int) -> Device:
@@ -120,6 +163,7 @@ def _describe(cuda: Any, number: int) -> Device:
         cores=attribute("MULTIPROCESSOR_COUNT"),
         workgroup=attribute("MAX_THREADS_PER_BLOCK"),
         shared=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        number=number,
         handle=handle,
     )
 
@@ -134,7 +178,8 @@ def find_device() -> Device:
     """The first device. Raises `DeviceError` where there is none."""
     check_process()
     if not devices():
-        raise DeviceError("there is no NVIDIA GPU", why=why_none(), cure=INSTALL)
+        why, cure = why_none()
+        raise DeviceError("there is no NVIDIA GPU", why=why, cure=cure)
     return devices()[0]
 
 

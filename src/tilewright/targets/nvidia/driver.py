@@ -1,46 +1,65 @@
 """PTX and cubin -> a program that runs on an NVIDIA GPU.
 
-Each call copies its arrays from the host's memory to the device's, and back what kernels wrote.
+Arrays in the device's memory are taken as they are. Those of the host are copied there by each
+call, and back what kernels wrote.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tilewright.errors import DeviceError
+from tilewright.machines.tensor_map import UNIT, check_tensor_map
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.assemble import split_binary
-from tilewright.targets.nvidia.device import Device, ask, check_process, load_cuda
-from tilewright.targets.program import Abi
+from tilewright.targets.nvidia.device import Device, ask, check_process, driver_release
+from tilewright.targets.nvidia.launch import Arguments, Launcher
+from tilewright.targets.nvidia.memory import (
+    KeptMemory,
+    OwnStream,
+    allocate,
+    follow,
+    release,
+    synchronize,
+)
+from tilewright.targets.program import Abi, Placement
 
-# Shared memory that every launch may have; more has to be asked for.
-_PLAIN_SHARED = 48 << 10
+# CUDA's handle of the stream that takes what is asked for without one.
+DEFAULT_STREAM = 1
+# Workgroups that a cluster has at most, on any device that has clusters.
+_MOST_CLUSTER = 8
+_CLUSTERS = (9, 0)
 
 
 class KernelProgram:
-    """A `targets.program.Program` on a device.
+    """A `targets.program.DeviceProgram`.
 
-    Each call takes a `_Queue` of its own, so that several Python threads may run the kernel at
-    once. They are kept between calls.
+    Each call takes memory for its workspaces, and for copies, in the order of its stream, so that
+    several Python threads, and calls on several streams, may run the kernel at once.
     """
+
+    # Kernels move whole vectors, and tensor maps begin at such.
+    alignment = UNIT
 
     def __init__(self, device: Device, binary: bytes, abi: Abi) -> None:
         """Loads the module. Raises `DeviceError` if the device refuses it, or has no room."""
         check_process()
         self.device = device
+        self.device_number = device.number
         self.abi = abi
-        self._spare: list[_Queue] = []
+        self._host = Placement((False,) * len(abi.parameters))
+        self._spare: list[OwnStream] = []
         self._module: Any = None
+        self._launchers: list[Launcher] = []
         for launch in abi.launches:
             self._check_room(launch)
         with device.current():
             if abi.launches:
                 self._module = self._load(binary)
-            self._functions = [self._function(launch) for launch in abi.launches]
+            self._launchers += [Launcher(self._module, launch) for launch in abi.launches]
 
     def __del__(self) -> None:
         with suppress(Exception):
@@ -50,51 +69,137 @@ class KernelProgram:
                     ask("cuModuleUnload", self._module)
 
     def run(self, pointers: list[int], threads: int) -> None:
-        """Runs the kernel on the arguments' pointers, in order. ``threads`` are not for devices."""
-        check_process()
-        with self.device.current():
-            try:
-                queue = self._spare.pop()
-            except IndexError:
-                queue = self._queue()
-            self._run(queue, pointers)
-        # One that failed is not used again.
-        self._spare.append(queue)
+        """Runs the kernel on arrays of the host. ``threads`` are not for devices."""
+        self.run_placed(pointers, self._host)
 
     def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these pointers, which one thread at a time is in."""
-        check_process()
-        with self.device.current():
-            queue = self._queue()
+        """A call of no arguments on these arrays of the host."""
+        return self.bound_placed(pointers, self._host)
+
+    def run_placed(self, pointers: list[int], placement: Placement) -> None:
+        """Runs the kernel on the arguments' pointers, in order."""
+        with self._calling():
+            own = self._own_stream() if placement.stream is None else None
+            stream = own.handle if own else placement.stream
+            assert stream is not None
+            memory: list[int] = []
+            try:
+                for size in self._sizes(placement):
+                    memory.append(allocate(self.device, size, stream))
+                self._enqueue(
+                    pointers, self._arguments(pointers, placement, memory), placement, stream
+                )
+                while memory:
+                    release(memory.pop(), stream)
+                self._finish(placement, stream)
+            except DeviceError:
+                for each in memory:
+                    with suppress(DeviceError):
+                        release(each, stream)
+                # Copies may still be at memory of the caller, which may go now.
+                with suppress(DeviceError):
+                    synchronize(stream)
+                raise
+        # One that failed is not used again.
+        if own:
+            self._spare.append(own)
+
+    def bound_placed(self, pointers: list[int], placement: Placement) -> Callable[[], None]:
+        """A call of no arguments on these pointers, with memory of its own on the device."""
+        with self._calling():
+            own = OwnStream(self.device) if placement.stream is None else None
+            memory = KeptMemory(self.device, self._sizes(placement))
+            arguments = self._arguments(pointers, placement, memory.pointers)
+        stream = own.handle if own else placement.stream
+        assert stream is not None
         lock = threading.Lock()
 
-        def call() -> None:
-            check_process()
-            with lock, self.device.current():
-                self._run(queue, pointers)
+        def call(_keep: Any = (own, memory)) -> None:
+            with lock, self._calling():
+                try:
+                    self._enqueue(pointers, arguments, placement, stream)
+                    self._finish(placement, stream)
+                except DeviceError:
+                    with suppress(DeviceError):
+                        synchronize(stream)
+                    raise
 
         return call
 
-    def _queue(self) -> _Queue:
-        try:
-            return _Queue(self.device, self._functions, self.abi)
-        except DeviceError as error:
-            raise self._failure(error) from error
+    def memory(self, size: int) -> KeptMemory:
+        """So many bytes on the device, all zero."""
+        with self._calling():
+            found = KeptMemory(self.device, [size])
+            ask("cuMemsetD8", found.pointer, 0, size)
+            # Other streams would not wait for it.
+            synchronize(DEFAULT_STREAM)
+        return found
 
-    def _run(self, queue: _Queue, pointers: list[int]) -> None:
-        try:
-            queue.run(pointers)
-        except DeviceError as error:
-            raise self._failure(error) from error
+    # A call.
 
-    def _failure(self, error: DeviceError) -> DeviceError:
-        return DeviceError(
-            f"{self.abi.entry} failed on {self.device}",
-            where=", ".join(map(str, self.abi.parameters)),
-            why=f"{error.where}: {error.why}",
-            cure="if memory ran out, choose a smaller problem; after a fault of the device, start "
-            "the process again",
-        )
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """The device is the current one meanwhile, and its errors say which kernel it was."""
+        check_process()
+        with self.device.current():
+            try:
+                yield
+            except DeviceError as error:
+                raise DeviceError(
+                    f"{self.abi.entry} failed on {self.device}",
+                    where=", ".join(map(str, self.abi.parameters)),
+                    why=f"{error.where}: {error.why}",
+                    cure=error.cure,
+                ) from error
+
+    def _own_stream(self) -> OwnStream:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return OwnStream(self.device)
+
+    def _sizes(self, placement: Placement) -> list[int]:
+        """Bytes on the device for each array of the host, then for each workspace."""
+        arrays = zip(self.abi.parameters, placement.resident, strict=True)
+        copied = [parameter.bytes for parameter, resident in arrays if not resident]
+        return [*copied, *self.abi.workspaces]
+
+    def _arguments(self, pointers: list[int], placement: Placement, memory: list[int]) -> Arguments:
+        """What the kernel gets: the pointers of resident arrays, and ``memory`` for the others."""
+        rest = iter(memory)
+        given = zip(pointers, placement.resident, strict=True)
+        found = [pointer if resident else next(rest) for pointer, resident in given]
+        return Arguments([*found, *rest])
+
+    def _enqueue(
+        self, pointers: list[int], arguments: Arguments, placement: Placement, stream: int
+    ) -> None:
+        """Puts all of a call on its stream. All arrays of the host are copied there, also results:
+        kernels may leave parts of one as they were."""
+        for other in placement.beside:
+            follow(stream, other)
+        copied = [
+            (there, here, parameter)
+            for there, here, parameter, resident in zip(
+                arguments.pointers, pointers, self.abi.parameters, placement.resident, strict=False
+            )
+            if parameter.bytes and not resident
+        ]
+        for there, here, parameter in copied:
+            ask("cuMemcpyHtoDAsync", there, here, parameter.bytes, stream)
+        for launcher in self._launchers:
+            launcher.enqueue(arguments, stream)
+        for there, here, parameter in copied:
+            if parameter.access != "in":
+                ask("cuMemcpyDtoHAsync", here, there, parameter.bytes, stream)
+
+    def _finish(self, placement: Placement, stream: int) -> None:
+        """Whoever uses the results finds them."""
+        if placement.stream is None or not all(placement.resident):
+            synchronize(stream)
+            return
+        for other in placement.beside:
+            follow(other, stream)
 
     # Loading.
 
@@ -110,17 +215,10 @@ class KernelProgram:
             raise DeviceError(
                 f"{self.device} does not take the code of {self.abi.entry}",
                 why=f"{error.where}: {error.why}",
-                cure="compile for 'nvidia', which is this device; if the driver is too old for the "
-                "PTX, update it, or install nvidia-cuda-nvcc of its release",
+                cure="compile for 'nvidia', which is this device; if its driver, for "
+                f"{driver_release()}, is too old for the PTX, update it, or install "
+                "nvidia-cuda-nvcc of its release",
             ) from error
-
-    def _function(self, launch: Launch) -> Any:
-        function = ask("cuModuleGetFunction", self._module, launch.entry.encode())
-        if launch.shared > _PLAIN_SHARED:
-            kinds = load_cuda().CUfunction_attribute
-            most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            ask("cuFuncSetAttribute", function, most, launch.shared)
-        return function
 
     def _check_room(self, launch: Launch) -> None:
         for what, wanted, most in (
@@ -135,57 +233,19 @@ class KernelProgram:
                     cure="choose smaller tiles in the config, or the target 'nvidia', whose "
                     "schedules keep to the device's limits",
                 )
-
-
-class _Queue:
-    """A stream with memory of its own on the device, for one call at a time."""
-
-    def __init__(self, device: Device, functions: list[Any], abi: Abi) -> None:
-        self._device = device
-        self._stream: Any = None
-        self._memory: list[Any] = []
-        self._launches = list(zip(functions, abi.launches, strict=True))
-        self._parameters = abi.parameters
-        sizes = [*(each.bytes for each in abi.parameters), *abi.workspaces]
-        self._stream = ask("cuStreamCreate", load_cuda().CUstream_flags.CU_STREAM_NON_BLOCKING)
-        for size in sizes:
-            self._memory.append(ask("cuMemAlloc", max(size, 1)))
-        # What a launch takes: the address of each argument's value.
-        self._values = (ctypes.c_void_p * len(sizes))(*map(int, self._memory))
-        first = ctypes.addressof(self._values)
-        width = ctypes.sizeof(ctypes.c_void_p)
-        places = [first + position * width for position in range(len(sizes))]
-        self._arguments = (ctypes.c_void_p * len(sizes))(*places)
-
-    def run(self, pointers: list[int]) -> None:
-        """Copies all arrays there, as kernels may leave parts of a result out; runs all launches in
-        turn; copies back what they write, and waits for it."""
-        stream = self._stream
-        try:
-            for memory, pointer, each in zip(
-                self._memory, pointers, self._parameters, strict=False
-            ):
-                if each.bytes:
-                    ask("cuMemcpyHtoDAsync", memory, pointer, each.bytes, stream)
-            arguments = ctypes.addressof(self._arguments)
-            for function, launch in self._launches:
-                size = (launch.groups, 1, 1, launch.items, 1, 1, launch.shared)
-                ask("cuLaunchKernel", function, *size, stream, arguments, 0)
-            for memory, pointer, each in zip(
-                self._memory, pointers, self._parameters, strict=False
-            ):
-                if each.bytes and each.access != "in":
-                    ask("cuMemcpyDtoHAsync", pointer, memory, each.bytes, stream)
-        finally:
-            # The copies read and write memory of the caller, which may go if one fails.
-            ask("cuStreamSynchronize", stream)
-
-    def __del__(self) -> None:
-        # At the end of the process, or after a fault, there is nothing left to free.
-        with suppress(Exception):
-            check_process()
-            with self._device.current():
-                for memory in self._memory:
-                    ask("cuMemFree", memory)
-                if self._stream is not None:
-                    ask("cuStreamDestroy", self._stream)
+        if (launch.cluster > 1 or launch.maps) and self.device.capability < _CLUSTERS:
+            raise DeviceError(
+                f"{launch.entry} has clusters or tensor maps",
+                where=str(self.device),
+                why="they came with compute capability 9.0",
+                cure="compile for 'nvidia', which is this device",
+            )
+        if launch.groups % launch.cluster or launch.cluster > _MOST_CLUSTER:
+            raise DeviceError(
+                f"{launch.entry} has {launch.groups} workgroups in clusters of {launch.cluster}",
+                why=f"a cluster is whole, and has at most {_MOST_CLUSTER}",
+                cure="choose a cluster size that divides the number of workgroups",
+            )
+        sizes = [*(each.bytes for each in self.abi.parameters), *self.abi.workspaces]
+        for tensor in launch.maps:
+            check_tensor_map(tensor, sizes[tensor.argument])

@@ -12,7 +12,6 @@ from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
-    INSTALL,
     Device,
     check_process,
     devices,
@@ -67,12 +66,13 @@ class NvidiaTarget:
     def load(self, binary: bytes, abi: Abi) -> KernelProgram:
         if self.device is None:
             here = ", ".join(map(str, devices()))
+            why, cure = why_none()
             raise UnsupportedError(
                 f"kernels for {self.name} do not run here",
-                why=f"{here} has another compute capability" if here else why_none(),
+                why=f"{here} has another compute capability" if here else why,
                 cure="compile for 'nvidia'"
                 if here
-                else INSTALL + "; or export the kernel and run it elsewhere",
+                else cure + "; or export the kernel and run it elsewhere",
             )
         return KernelProgram(self.device, binary, abi)
 

@@ -1,0 +1,162 @@
+"""Calls of a kernel on a device: which arrays lie in its memory, and on which stream it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.engine.signature import Form
+from tilewright.errors import ArgumentError
+from tilewright.runtime.arrays import ArraySpec, is_torch
+from tilewright.runtime.device_arrays import (
+    Resident,
+    describe_resident,
+    is_resident,
+    new_tensor,
+    stream_handle,
+)
+from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """An argument in the order in which a kernel reads it; made by `CompiledKernel.pack`.
+
+    ``key`` says which kernels take it: those that pack alike. ``device`` is the one in whose memory
+    it lies, None for the host's.
+    """
+
+    name: str
+    key: str
+    data: Any
+    pointer: int
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a program gets of a call; ``keep`` is what has to live until it returns."""
+
+    pointers: list[int]
+    placement: Placement
+    keep: tuple[Any, ...]
+
+
+class Placing:
+    """The arguments of a kernel on the device of ``program``.
+
+    ``getters`` are how an array of the host becomes a pointer, ``specs`` what an array in the
+    device's memory must be: none for one that is packed.
+    """
+
+    def __init__(
+        self,
+        program: DeviceProgram,
+        getters: Mapping[str, Callable[[Any], int]],
+        specs: Mapping[str, ArraySpec],
+    ) -> None:
+        self._program = program
+        self._getters = getters
+        self._specs = specs
+
+    def place(self, arrays: Mapping[str, Any], stream: Any) -> Call:
+        """What ``program`` gets for ``arrays``, to run on ``stream``.
+
+        Without a stream it is the one that torch is on, if a torch tensor is among those on the
+        device; or the one that another array names. Raises `ArgumentError`, or `KeyError` for an
+        array that is missing.
+        """
+        handle = None if stream is None else stream_handle(stream)
+        pointers: list[int] = []
+        resident: list[bool] = []
+        found: list[Resident] = []
+        for name, getter in self._getters.items():
+            array = arrays[name]
+            each = describe_resident(array, name, handle) if name in self._specs else None
+            if each is not None:
+                self._check(each, name, self._specs[name])
+                found.append(each)
+                pointers.append(each.info.pointer)
+            else:
+                pointers.append(getter(array))
+            packed = type(array) is Packed and array.device is not None
+            if packed:
+                self._check_device(array.device, name)
+            resident.append(each is not None or packed)
+        beside: tuple[int, ...] = ()
+        if handle is None:
+            handle, beside = _order(found)
+        keep = tuple(each.info.owner for each in found)
+        return Call(pointers, Placement(tuple(resident), handle, beside), keep)
+
+    def run(self, call: Call) -> None:
+        """Runs the kernel."""
+        self._program.run_placed(call.pointers, call.placement)
+
+    def bound(self, call: Call) -> Callable[[], None]:
+        """A function that does, with workspaces of its own."""
+        return self._program.bound_placed(call.pointers, call.placement)
+
+    def pack(self, source: Any, name: str, spec: ArraySpec, size: int) -> DeviceMemory:
+        """What ``program``, which packs an array, makes of ``source``: on the device, and done."""
+        memory = self._program.memory(size)
+        found = describe_resident(source, name)
+        beside: tuple[int, ...] = ()
+        if found is None:
+            pointer = spec.pointer(source)
+        else:
+            self._check(found, name, spec)
+            pointer = found.info.pointer
+            beside = tuple(s for s in (found.stream, found.waiting) if s is not None)
+        # On a stream of its own, which it waits for: calls on any may follow.
+        placement = Placement((found is not None, True), None, beside)
+        self._program.run_placed([pointer, memory.pointer], placement)
+        return memory
+
+    def empty(self, name: str, form: Form, arrays: Mapping[str, Any]) -> Any:
+        """A new array for a result: where the others are."""
+        there = [array for array in arrays.values() if is_resident(array)]
+        if not there:
+            return form.empty()
+        like = next((array for array in there if is_torch(array)), None)
+        if like is None:
+            raise ArgumentError(
+                f"{name} is missing",
+                why="the other arrays are on the device, where only torch makes new ones for us",
+                cure=f"pass {name}=..., or out=...",
+            )
+        count = form.extent - form.offset
+        return new_tensor(like, form.dtype, count, form.shape, form.strides)
+
+    def _check(self, found: Resident, name: str, spec: ArraySpec) -> None:
+        self._check_device(found.device, name)
+        spec.check(found.info)
+        alignment, address = self._program.alignment, found.info.pointer
+        if address % alignment:
+            raise ArgumentError(
+                f"{name} has address {address:#x}, expected one aligned to {alignment} bytes",
+                where=f"parameter {name}",
+                why="the kernel moves as many at once",
+                cure="pass a copy: x.clone() of a torch tensor, x.copy() of others",
+            )
+
+    def _check_device(self, number: int, name: str) -> None:
+        wanted = self._program.device_number
+        if number != wanted:
+            raise ArgumentError(
+                f"{name} is on device {number}, the kernel on device {wanted}",
+                where=f"parameter {name}",
+                cure=f"pass it on that device, as x.to('cuda:{wanted}') of a torch tensor; "
+                "CUDA_VISIBLE_DEVICES says which one is the first",
+            )
+
+
+def _order(residents: list[Resident]) -> tuple[int | None, tuple[int, ...]]:
+    """The stream to run on, and those whose work comes before."""
+    named = [each for each in residents if each.stream is not None]
+    chosen = next((each.stream for each in named if is_torch(each.info.owner)), None)
+    if chosen is None and named:
+        chosen = named[0].stream
+    others = [each.waiting if each.stream is None else each.stream for each in residents]
+    return chosen, tuple(dict.fromkeys(s for s in others if s is not None and s != chosen))

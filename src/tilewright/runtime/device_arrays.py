@@ -1,0 +1,176 @@
+"""Arrays in a GPU's memory, and the streams that they are used on. Nothing is copied.
+
+`describe_resident` takes torch tensors, and whatever has ``__cuda_array_interface__`` or DLPack;
+`stream_handle` takes the streams of the same libraries. None of them is imported from here.
+
+Source: Numba, "CUDA Array Interface (Version 3)"; the Python array API standard on ``__dlpack__``;
+NVIDIA, cuda-core, "CUDA stream protocol".
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.runtime import dlpack
+from tilewright.runtime.arrays import (
+    ArrayInfo,
+    contiguous,
+    describe_capsule,
+    describe_strided_tensor,
+    is_torch,
+    odd_elements,
+)
+
+# CUDA's handle of the stream that all libraries share, and that others wait for.
+DEFAULT_STREAM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """An array on device ``device``. Its library works on it in the order of ``stream`` (a handle);
+    None where it does not say, and then it made ``waiting`` wait for what it did."""
+
+    info: ArrayInfo
+    device: int
+    stream: int | None = None
+    waiting: int | None = None
+
+
+def describe_resident(array: Any, name: str, stream: int | None = None) -> Resident | None:
+    """``array``, if it lies in a GPU's memory; None for anything else.
+
+    ``stream`` is where it will be used, unless that is still to be found out: a library that has it
+    through DLPack only makes that stream wait for what it does to the array, or else the default
+    one. Raises `ArgumentError`, which calls it ``name``, for one that says nonsense of itself.
+    """
+    if not is_resident(array):
+        return None
+    if is_torch(array):
+        current = sys.modules["torch"].cuda.current_stream(array.device)
+        info = describe_strided_tensor(array, name)
+        number = int(array.device.index or 0)
+        return Resident(info, number, _normal(int(current.cuda_stream)))
+    interface = _interface(array)
+    if interface is not None:
+        return _describe_interface(array, interface, name)
+    _, number = array.__dlpack_device__()
+    used_on = DEFAULT_STREAM if stream is None else stream
+    info = describe_capsule(array, name, used_on)
+    return Resident(info, int(number), None, used_on)
+
+
+def is_resident(array: Any) -> bool:
+    """Whether ``array`` lies in a GPU's memory."""
+    if isinstance(array, np.ndarray):
+        return False
+    if is_torch(array):
+        return bool(array.is_cuda)
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[0]) in dlpack.CUDA_DEVICES
+    return _interface(array) is not None
+
+
+def _interface(array: Any) -> Any:
+    """The array's CUDA interface, where it has one for its type: there is none for bf16 and fp8, so
+    DLPack has to do where both are."""
+    if isinstance(array, np.ndarray):
+        return None
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    typestr = interface.get("typestr") if isinstance(interface, dict) else None
+    nameless = isinstance(typestr, str) and typestr[1:2] == "V"
+    return None if nameless and hasattr(array, "__dlpack__") else interface
+
+
+def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
+    try:
+        pointer, read_only = interface["data"]
+        shape = tuple(map(int, interface["shape"]))
+        element = np.dtype(interface["typestr"])
+        strides = interface.get("strides")
+        masked = interface.get("mask") is not None
+        # Before version 3 it said nothing of streams: the default one was meant.
+        stream = interface.get("stream") if interface["version"] >= 3 else DEFAULT_STREAM
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{name} has a faulty __cuda_array_interface__", where=name, why=repr(error)
+        ) from error
+    if masked:
+        raise ArgumentError(
+            f"{name} is a masked array", where=name, why="its mask would be ignored"
+        )
+    if strides is None:
+        steps = contiguous(shape)
+    elif any(stride % element.itemsize for stride in strides):
+        raise ArgumentError(
+            f"{name} has strides {tuple(strides)} bytes, not multiples of its "
+            f"{element.itemsize}-byte elements",
+            where=name,
+        )
+    else:
+        steps = tuple(stride // element.itemsize for stride in strides)
+    try:
+        found = dtype(element)
+    except UnsupportedError as error:
+        raise odd_elements(name, f"type {interface['typestr']!r}") from error
+    info = ArrayInfo(int(pointer), found, shape, steps, not read_only, array)
+    device = _device_of(array)
+    return Resident(info, device, None if stream is None else _normal(int(stream)))
+
+
+def _device_of(array: Any) -> int:
+    """Which device; the interface does not say, so it is the first for what has nothing else."""
+    if hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[1])
+    device = getattr(array, "device", None)
+    return int(getattr(device, "id", 0) or 0)
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a stream: a number, or what CUDA, torch or cupy call one.
+
+    Raises `ArgumentError` for anything else.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return _normal(stream)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        version, handle = protocol() if callable(protocol) else protocol
+        if version == 0:
+            return _normal(int(handle))
+    for name in ("cuda_stream", "ptr"):
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return _normal(handle)
+    raise ArgumentError(
+        f"stream is no stream but {type(stream).__name__}",
+        where="stream",
+        cure="pass a handle (a number), a torch.cuda.Stream, a cupy.cuda.Stream, or an object with "
+        "__cuda_stream__",
+    )
+
+
+def _normal(handle: int) -> int:
+    """The default stream has two handles, 0 and 1: as the former, it would pass for none."""
+    if handle < 0:
+        raise ArgumentError(f"stream {handle} is no handle", where="stream")
+    return handle or DEFAULT_STREAM
+
+
+def new_tensor(
+    like: Any, dtype: DType, count: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Any:
+    """A torch tensor on the device of ``like``, of ``count`` elements from the first to the last;
+    uninitialized but for what lies between its elements. Strides are in elements."""
+    element = getattr(sys.modules["torch"], dtype.numpy_name)
+    dense = math.prod(shape) == count
+    flat = (like.new_empty if dense else like.new_zeros)(count, dtype=element)
+    return flat.as_strided(shape, strides)

@@ -1,0 +1,71 @@
+"""One function of a kernel on the device, and how it is put on a stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.targets.llvm.module import Launch
+from tilewright.targets.nvidia.device import ask, load_cuda
+from tilewright.targets.nvidia.tensor_maps import EncodedMap
+
+# Shared memory that every launch may have; more has to be asked for.
+_PLAIN_SHARED = 48 << 10
+_WIDTH = ctypes.sizeof(ctypes.c_void_p)
+
+
+class Arguments:
+    """The pointers that launches take, in memory: the driver wants the address of each."""
+
+    def __init__(self, pointers: Sequence[int]) -> None:
+        self.pointers = tuple(pointers)
+        self._values = (ctypes.c_void_p * len(self.pointers))(*self.pointers)
+        first = ctypes.addressof(self._values)
+        self._places = tuple(first + position * _WIDTH for position in range(len(self.pointers)))
+        self.table = self.with_values(())
+
+    def with_values(self, places: Sequence[int]) -> Any:
+        """The addresses of all pointers, then ``places``, as an array."""
+        return (ctypes.c_void_p * (len(self._places) + len(places)))(*self._places, *places)
+
+
+class Launcher:
+    """A launch, and its function of a module that is loaded."""
+
+    def __init__(self, module: Any, launch: Launch) -> None:
+        self._launch = launch
+        self._maps = [(each.argument, EncodedMap(each)) for each in launch.maps]
+        self._function = ask("cuModuleGetFunction", module, launch.entry.encode())
+        if launch.shared > _PLAIN_SHARED:
+            kinds = load_cuda().CUfunction_attribute
+            most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            ask("cuFuncSetAttribute", self._function, most, launch.shared)
+
+    def enqueue(self, arguments: Arguments, stream: int) -> None:
+        """Puts it on ``stream``. The driver copies all values before it returns."""
+        table = arguments.table
+        if self._maps:
+            found = [each.place(arguments.pointers[position]) for position, each in self._maps]
+            table = arguments.with_values([place for place, _ in found])
+        address = ctypes.addressof(table)
+        launch = self._launch
+        if launch.cluster == 1:
+            size = (launch.groups, 1, 1, launch.items, 1, 1, launch.shared)
+            ask("cuLaunchKernel", self._function, *size, stream, address, 0)
+        else:
+            ask("cuLaunchKernelEx", self._with_cluster(stream), self._function, address, 0)
+
+    def _with_cluster(self, stream: int) -> Any:
+        cuda, launch = load_cuda(), self._launch
+        config, attribute = cuda.CUlaunchConfig(), cuda.CUlaunchAttribute()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.groups, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.items, 1, 1
+        config.sharedMemBytes = launch.shared
+        config.hStream = stream
+        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        cluster = attribute.value.clusterDim
+        cluster.x, cluster.y, cluster.z = launch.cluster, 1, 1
+        config.attrs = [attribute]
+        config.numAttrs = 1
+        return config

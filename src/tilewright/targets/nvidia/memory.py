@@ -1,0 +1,97 @@
+"""Memory and order on the device: streams, what waits for what, and memory in a stream's order."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from tilewright.targets.nvidia.device import Device, ask, check_process, load_cuda
+
+# Bytes that stay with this process when a call has freed them: allocating them anew takes longer
+# than most kernels.
+_KEPT = 1 << 30
+
+
+@cache
+def _pool(device: Device) -> Any:
+    """Memory of our own on a device: the pool that others share keeps its settings."""
+    cuda = load_cuda()
+    wanted = cuda.CUmemPoolProps()
+    wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+    wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = device.number
+    pool = ask("cuMemPoolCreate", wanted)
+    kept = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    ask("cuMemPoolSetAttribute", pool, kept, cuda.cuuint64_t(_KEPT))
+    return pool
+
+
+def allocate(device: Device, size: int, stream: int) -> int:
+    """``size`` bytes for what comes behind on ``stream``, until `release`."""
+    return int(ask("cuMemAllocFromPoolAsync", max(size, 1), _pool(device), stream))
+
+
+def release(pointer: int, stream: int) -> None:
+    """Gives memory back once ``stream`` has done what it has by now."""
+    ask("cuMemFreeAsync", pointer, stream)
+
+
+def follow(stream: int, other: int) -> None:
+    """What comes on ``stream`` waits for what ``other`` has by now."""
+    if stream == other:
+        return
+    event = ask("cuEventCreate", load_cuda().CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    try:
+        ask("cuEventRecord", event, other)
+        ask("cuStreamWaitEvent", stream, event, 0)
+    finally:
+        # The driver keeps it until it has happened.
+        ask("cuEventDestroy", event)
+
+
+def synchronize(stream: int) -> None:
+    """Waits until ``stream`` has done what it has by now."""
+    ask("cuStreamSynchronize", stream)
+
+
+class OwnStream:
+    """A stream of ours, which waits for no other unless it is told to."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.handle = 0
+        flag = load_cuda().CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.handle = int(ask("cuStreamCreate", flag))
+
+    def __del__(self) -> None:
+        # At the end of the process, or after a fault, there is nothing left to destroy.
+        with suppress(Exception):
+            check_process()
+            if self.handle:
+                with self._device.current():
+                    ask("cuStreamDestroy", self.handle)
+
+
+class KeptMemory:
+    """Memory on the device that is there until this object goes."""
+
+    def __init__(self, device: Device, sizes: list[int]) -> None:
+        self._device = device
+        self.pointers: list[int] = []
+        for size in sizes:
+            self.pointers.append(int(ask("cuMemAlloc", max(size, 1))))
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first."""
+        return self.pointers[0]
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            check_process()
+            with self._device.current():
+                # It waits for kernels that may still use the memory.
+                for pointer in self.pointers:
+                    ask("cuMemFree", pointer)
