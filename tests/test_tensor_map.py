@@ -20,6 +20,7 @@ from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.program import Abi, Parameter, Placement
+from tilewright.targets.registry import find_target
 
 # A of a matmul, 4096 x 1024: boxes of 64 x 128, 128 bytes a row.
 MATRIX = TensorMap(0, bf16, (1024, 4096), (2048,), Tile((64, 128)), swizzle=128)
@@ -236,3 +237,10 @@ def test_a_device_without_clusters(driver: Driver) -> None:
     driver.attributes["COMPUTE_CAPABILITY_MAJOR"] = 8
     with pytest.raises(DeviceError, match=r"they came with compute capability 9\.0"):
         program()
+
+
+def test_how_another_program_launches_it() -> None:
+    words = find_target("nvidia:sm_90a").calling(ABI)
+    assert "`k_0` is launched in clusters of 2 (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)." in words
+    assert "`k_0` takes, behind the pointers, 2 tensor maps by value" in words
+    assert f"- {MATRIX!r}" in words and f"- {IMAGES!r}" in words

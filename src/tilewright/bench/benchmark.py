@@ -47,7 +47,8 @@ class Row:
 
     ``ratio`` is the peer's time over ours: above 1, we are faster. ``gflops`` counts valid work
     only (no padding taps); ``peak_percent`` is of the multiply-adds that the machine can do, or,
-    for ops that only move data, of the bandwidth of ``level``, the least memory that holds it all.
+    for ops that only move data, of the bandwidth of ``level``, the least memory that holds it all;
+    None where no peak was measured.
     """
 
     case: str
@@ -56,7 +57,7 @@ class Row:
     best_ms: float
     gflops: float
     gbytes_per_second: float
-    peak_percent: float
+    peak_percent: float | None
     level: str
     peer: str | None
     peer_ms: float | None
@@ -91,11 +92,7 @@ def benchmark(
     compare with; the first of them is the row's peer.
     Raises what ``compile`` raises.
     """
-    kernel = compile(op)
-    cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
-    forget()
-    again = compile(op)
-    cached = again.compile_seconds if again.from_cache else None
+    kernel, cold, cached = compile_times(op, compile)
     sides = _fastest(peers, kernel.op, peaks.threads)
     arrays = make_arrays(kernel)
     ours = kernel.bind(**arrays)
@@ -121,14 +118,24 @@ def benchmark(
         peer_ms=1e3 * times[first].median if first else None,
         ratio=times[first].median / mine if first else None,
         other_peers={name: 1e3 * times[name].median for name in sides if name != first},
-        compile_cold_ms=1e3 * cold,
-        compile_cached_ms=None if cached is None else 1e3 * cached,
+        compile_cold_ms=cold,
+        compile_cached_ms=cached,
         call_us=None if call is None else 1e6 * call,
         bound_call_us=None if bound is None else 1e6 * bound,
         flops=flops,
         bytes=moved,
         config=repr(kernel.config),
     )
+
+
+def compile_times(op: Op, compile: Compile) -> tuple[CompiledKernel, float, float | None]:
+    """A kernel, and what compiling it takes: cold, and from the disk cache (None: there is none),
+    in milliseconds."""
+    kernel = compile(op)
+    cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
+    forget()
+    again = compile(op)
+    return kernel, 1e3 * cold, 1e3 * again.compile_seconds if again.from_cache else None
 
 
 def _fastest(peers: FindPeers, op: Op, threads: int) -> dict[str, Call]:

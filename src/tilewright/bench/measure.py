@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Call = Callable[[], object]
+# Seconds for one of so many calls in a row.
+Batch = Callable[[Call, int], float]
 
 BATCH_SECONDS = 0.004
 # How long the other side's threads may spin: 1 ms for ours; libgomp's went on for 30 ms where its
@@ -35,15 +37,21 @@ class Timing:
 
 
 def measure(
-    sides: Mapping[str, Call], *, seconds: float = 1.0, pause: bool = True
+    sides: Mapping[str, Call],
+    *,
+    seconds: float = 1.0,
+    pause: bool = True,
+    batch: Batch | None = None,
 ) -> dict[str, Timing]:
     """Times the calls in turn for about ``seconds`` each, less when medians are stable before.
 
-    ``pause`` says whether sides leave threads spinning behind.
+    ``pause`` says whether sides leave threads spinning behind. ``batch`` times calls that return
+    before their work is done.
     """
+    batch = batch or _batch
     pause = pause and len(sides) > 1
     length = PAUSED_BATCH_SECONDS if pause else BATCH_SECONDS
-    counts = {name: _calibrate(call, length) for name, call in sides.items()}
+    counts = {name: _calibrate(call, length, batch) for name, call in sides.items()}
     samples: dict[str, list[float]] = {name: [] for name in sides}
     end = time.perf_counter() + seconds * len(sides)
     latest = end + max(seconds * len(sides), 1.0)
@@ -53,7 +61,7 @@ def measure(
             if pause:
                 time.sleep(PAUSE_SECONDS)
             _warm(call, WARM_SECONDS if pause else 0.0)
-            samples[name].append(_batch(call, counts[name]))
+            samples[name].append(batch(call, counts[name]))
         rounds += 1
         if rounds >= 3 and time.perf_counter() > latest:
             break  # a call takes so long that few must do
@@ -63,11 +71,12 @@ def measure(
     }
 
 
-def fastest(calls: list[Call]) -> Call:
+def fastest(calls: list[Call], batch: Batch | None = None) -> Call:
     """The fastest of several ways to do the same, by a short look."""
     if len(calls) == 1:
         return calls[0]
-    times = measure({str(i): call for i, call in enumerate(calls)}, seconds=0.05, pause=False)
+    named = {str(i): call for i, call in enumerate(calls)}
+    times = measure(named, seconds=0.05, pause=False, batch=batch)
     return calls[int(min(times, key=lambda name: times[name].median))]
 
 
@@ -85,12 +94,12 @@ def _warm(call: Call, seconds: float) -> None:
         call()
 
 
-def _calibrate(call: Call, seconds: float) -> int:
+def _calibrate(call: Call, seconds: float, batch: Batch) -> int:
     """Calls per batch of about ``seconds``, after a warm-up."""
     call()
     count = 1
     while True:
-        taken = _batch(call, count) * count
+        taken = batch(call, count) * count
         if taken >= seconds or count >= 1_000_000:
             return count
         count = max(count + 1, min(10 * count, int(count * 1.3 * seconds / (taken + 1e-9))))

@@ -25,11 +25,16 @@ _WIDTH = 200
 
 def print_table(rows: Sequence[Row], peaks: Peaks, console: Console | None = None) -> None:
     """Prints one line a case, then the geometric mean and the worst of the ratios."""
+    print_rows(rows, _title(peaks), console)
+
+
+def print_rows(rows: Sequence[Row], title: str, console: Console | None = None) -> None:
+    """The same for what ``title`` says."""
     console = console if console is not None else Console()
     if not console.is_terminal:
         console.width = _WIDTH
     others = list(dict.fromkeys(name for row in rows for name in row.other_peers))
-    console.print(_title(peaks), highlight=False)
+    console.print(title, highlight=False)
     table = Table(box=None)
     table.add_column("case", no_wrap=True)
     columns = ["ms", "peer ms", "ratio", *(f"x {name}" for name in others)]
@@ -46,7 +51,7 @@ def print_table(rows: Sequence[Row], peaks: Peaks, console: Console | None = Non
             *(_number(None if ms is None else ms / row.ms, 3) for ms in seconds),
             _number(row.gflops or None, 1),
             _number(row.gbytes_per_second, 1),
-            f"{row.peak_percent:.1f}" + (f" {row.level}" if row.level else ""),
+            _number(row.peak_percent, 1) + (f" {row.level}" if row.level else ""),
             _number(row.compile_cold_ms, 0),
             _number(row.compile_cached_ms, 1),
             _number(row.call_us, 2),

@@ -9,7 +9,7 @@ from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
-from tilewright.targets.llvm.module import Module
+from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
     Device,
@@ -104,7 +104,29 @@ class NvidiaTarget:
         ]
         for each in abi.launches:
             lines.append(f"| `{each.entry}` | {each.groups} | {each.items} | {each.shared} |")
+        for each in abi.launches:
+            lines += _special(each)
         return "\n".join(lines)
+
+
+def _special(launch: Launch) -> list[str]:
+    """What the launch of a function takes besides, as paragraphs."""
+    lines = []
+    if launch.cluster > 1:
+        lines += [
+            "",
+            f"`{launch.entry}` is launched in clusters of {launch.cluster} "
+            "(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).",
+        ]
+    if launch.maps:
+        lines += [
+            "",
+            f"`{launch.entry}` takes, behind the pointers, {len(launch.maps)} tensor maps by value "
+            "(cuTensorMapEncodeTiled or Im2col; innermost dim first, strides in bytes):",
+            "",
+            *(f"- {each!r}" for each in launch.maps),
+        ]
+    return lines
 
 
 def nvidia_variants() -> tuple[str, ...]:

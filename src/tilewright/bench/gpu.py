@@ -1,0 +1,200 @@
+"""Benchmarks on an NVIDIA GPU, whose arrays lie in its memory, beside PyTorch (cuBLAS, cuDNN).
+
+Each kernel is checked on the device first. What is timed are CUDA graphs of several calls, each on
+arrays of its own, so that neither the host's part of a call nor what the last one left in L2
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from tilewright.bench.benchmark import Compile, Row, compile_times
+from tilewright.bench.measure import Timing, fastest, measure
+from tilewright.bench.torch_tensors import Call
+from tilewright.bench.torch_work import make_tensors, peers, reference, result_of
+from tilewright.engine import CompiledKernel
+from tilewright.errors import CompilationError, DeviceError
+from tilewright.ops.op import Op
+
+# Calls in a graph, and the bytes of all their arrays: beyond L2, but not the device's memory.
+_MOST_COPIES, _MOST_BYTES = 8, 8 << 30
+_L2_BYTES = 64 << 20
+
+
+class Bench(Protocol):
+    """Where kernels are checked and timed."""
+
+    def describe(self) -> dict[str, str]:
+        """The device and the libraries, by kind."""
+
+    def fault(self, kernel: CompiledKernel) -> str | None:
+        """What is wrong with what ``kernel`` computes."""
+
+    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+        """Of ``kernel``, as ``"ours"``, and of its peers; each side in about ``seconds``."""
+
+
+def gpu_row(
+    op: Op, case: str, label: str, compile: Compile, bench: Bench, seconds: float = 0.5
+) -> Row:
+    """Checks and times ``op``. Raises what ``compile`` does, and `CompilationError` for a kernel
+    that computes something else."""
+    kernel, cold, cached = compile_times(op, compile)
+    fault = bench.fault(kernel)
+    if fault is not None:
+        raise CompilationError(
+            "the kernel is wrong on the device",
+            where=case,
+            why=fault,
+            cure=f"see where: tilewright verify --target {kernel.target.name} {case}",
+        )
+    times = bench.times(kernel, seconds)
+    mine, peer = times["ours"], next((name for name in times if name != "ours"), None)
+    theirs = times[peer].median if peer else None
+    flops = op.problem.valid_flops
+    moved = sum(_bytes(kernel.op).values())
+    return Row(
+        case=case,
+        name=label,
+        ms=1e3 * mine.median,
+        best_ms=1e3 * mine.best,
+        gflops=1e-9 * flops / mine.median,
+        gbytes_per_second=1e-9 * moved / mine.median,
+        peak_percent=None,
+        level="",
+        peer=peer,
+        peer_ms=None if theirs is None else 1e3 * theirs,
+        ratio=None if theirs is None else theirs / mine.median,
+        compile_cold_ms=cold,
+        compile_cached_ms=cached,
+        flops=flops,
+        bytes=moved,
+        config=repr(kernel.config),
+    )
+
+
+def _bytes(op: Op) -> dict[str, int]:
+    return {a.name: a.layout.extent * a.dtype.bytes for a in op.arguments}
+
+
+class TorchBench:
+    """A `Bench` on the GPU that PyTorch sees. With ``on_host`` there is but `fault`."""
+
+    def __init__(self, torch: Any, on_host: bool = False) -> None:
+        """Raises `DeviceError` for a PyTorch without CUDA."""
+        self._torch = torch
+        self._device = "cpu" if on_host else "cuda"
+        if not on_host and not torch.cuda.is_available():
+            raise DeviceError(
+                "PyTorch does not see a GPU",
+                why=f"it is {torch.__version__}, for CUDA {torch.version.cuda or '(none)'}",
+                cure="install a PyTorch for CUDA, one that fits the driver",
+            )
+        # Its best: all of cuDNN's algorithms are tried.
+        torch.backends.cudnn.benchmark = True
+
+    def describe(self) -> dict[str, str]:
+        torch = self._torch
+        return {
+            "gpu": torch.cuda.get_device_name(0),
+            "torch": str(torch.__version__),
+            "cuda": str(torch.version.cuda),
+            "cudnn": str(torch.backends.cudnn.version()),
+        }
+
+    def fault(self, kernel: CompiledKernel) -> str | None:
+        """On integers whose sums are exact: each element is that of float64, rounded."""
+        torch, op = self._torch, kernel.op
+        result = result_of(op)
+        tensors = make_tensors(torch, op, self._device, exact=True, seed=1)
+        want = reference(torch, op, tensors).to(tensors[result].dtype)
+        got = tensors[result].fill_(float("nan") if op.argument(result).dtype.is_float else 1)
+        kernel(**_packed(kernel, tensors))
+        wrong = got != want
+        count = int(wrong.sum())
+        if not count:
+            return None
+        index = tuple(wrong.nonzero()[0].tolist())
+        return (
+            f"{count} of {wrong.numel()} elements differ from float64, the first at {index}: "
+            f"{got[index].item():g}, expected {want[index].item():g}"
+        )
+
+    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+        torch, op = self._torch, kernel.op
+        size = sum(_bytes(op).values())
+        copies = max(1, min(_MOST_COPIES, 2 * _L2_BYTES // size + 1, _MOST_BYTES // size))
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            sets = [
+                make_tensors(torch, op, self._device, exact=False, seed=seed)
+                for seed in range(copies)
+            ]
+            ours = [kernel.bind(stream=stream, **_packed(kernel, tensors)) for tensors in sets]
+            sides = {"ours": _graph(torch, ours, stream)}
+            for name, ways in _ways(torch, op, sets).items():
+                graphs = _working(torch, ways, stream)
+                if graphs:
+                    sides[name] = fastest(graphs, _batch(torch, stream, copies))
+            return measure(sides, seconds=seconds, pause=False, batch=_batch(torch, stream, copies))
+
+
+def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: kernel.pack(name, tensor) if name in kernel.packed else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _ways(torch: Any, op: Op, sets: Sequence[Mapping[str, Any]]) -> dict[str, list[list[Call]]]:
+    """By peer: each way, as its calls on all sets of arrays."""
+    found = [peers(torch, op, tensors) for tensors in sets]
+    return {
+        name: [list(calls) for calls in zip(*(each[name] for each in found), strict=True)]
+        for name in found[0]
+    }
+
+
+def _working(torch: Any, ways: Sequence[list[Call]], stream: Any) -> list[Call]:
+    """Graphs of those ways that PyTorch has: it raises RuntimeError for the others."""
+    graphs = []
+    for calls in ways:
+        try:
+            graphs.append(_graph(torch, calls, stream))
+        except RuntimeError:
+            torch.cuda.synchronize()
+    return graphs
+
+
+def _graph(torch: Any, calls: Sequence[Call], stream: Any) -> Callable[[], object]:
+    """A CUDA graph of the calls in a row."""
+    # Libraries choose algorithms and allocate at first.
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+
+    def replay(_keep: Any = calls) -> None:
+        graph.replay()
+
+    return replay
+
+
+def _batch(torch: Any, stream: Any, copies: int) -> Callable[[Call, int], float]:
+    """Times ``count`` replays of a graph of so many calls: seconds for one call."""
+
+    def batch(replay: Call, count: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record(stream)
+        for _ in range(count):
+            replay()
+        end.record(stream)
+        end.synchronize()
+        return 1e-3 * float(start.elapsed_time(end)) / (count * copies)
+
+    return batch

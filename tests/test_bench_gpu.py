@@ -1,0 +1,333 @@
+"""The benchmark on NVIDIA GPUs: what it makes of measurements, which here are invented; and, where
+PyTorch is installed, its side of the work, on the host. Nothing here runs on a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.bench import gpu
+from tilewright.bench.benchmark import Row
+from tilewright.bench.gpu import TorchBench, gpu_row
+from tilewright.bench.measure import Timing
+from tilewright.bench.torch_work import make_tensors, reference
+from tilewright.dtypes import bf16
+from tilewright.engine import CompiledKernel, compile_op
+from tilewright.errors import CompilationError, DeviceError, UnsupportedError
+from tilewright.problems import Direction, Unary, parse
+from tilewright.testing.case import Case
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "nvidia.py"
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nvidia_benchmark", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Invented:
+    """Stands for a GPU: whatever the kernel, the same times."""
+
+    def __init__(self, fault: str | None = None) -> None:
+        self.wrong = fault
+
+    def describe(self) -> dict[str, str]:
+        return {"gpu": "Invented"}
+
+    def fault(self, kernel: CompiledKernel) -> str | None:
+        return self.wrong
+
+    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+        return {"ours": Timing(0.002, 0.001, 9), "cuDNN": Timing(0.003, 0.002, 9)}
+
+
+def small(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that compiles quickly, for the host."""
+    cases = [
+        run.Work("first", Case(parse("matmul", "16x16:16x16"))),
+        run.Work("second", Case(parse("conv", 'ic16ih6oc16kh3ph1n"net:layer"'))),
+    ]
+    monkeypatch.setattr(run, "works", lambda: iter(cases))
+    monkeypatch.setattr(run, "TARGET", "x86")
+
+
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = script()
+
+    def none(name: str) -> None:
+        raise DeviceError("there is no NVIDIA GPU", why="the driver finds no device")
+
+    monkeypatch.setattr(run, "find_target", none)
+    assert run.main([]) == 2
+    assert capsys.readouterr().err == (
+        "no benchmark: there is no NVIDIA GPU\n  why: the driver finds no device\n"
+    )
+    # A GPU, but no PyTorch.
+    monkeypatch.setattr(run, "find_target", lambda name: None)
+    monkeypatch.setattr(run, "load_torch", lambda: None)
+    assert run.main([]) == 2
+    assert "PyTorch is not installed" in capsys.readouterr().err
+
+
+def test_the_work() -> None:
+    works = list(script().works())
+    assert len({work.label for work in works}) == len(works)
+    groups = [work.group for work in works]
+    assert {name: groups.count(name) for name in groups} == {
+        "matmul": 2,
+        **dict.fromkeys(("forward", "nchw_bias_relu", "by_data", "by_weights"), 20),
+        "depthwise": 10,
+        "grouped": 1,
+        "conv3d": 7,
+    }
+    for work in works:
+        op = work.case.op().resolved()
+        assert all(type_ is bf16 for _, type_ in op.types), work.label
+
+
+def test_table_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = script()
+    small(run, monkeypatch)
+    file = tmp_path / "out.json"
+    assert run.main(["--json", str(file)], Invented) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "gpu Invented"
+    assert "[2/2, 0 s] second net:layer: 2.000 ms, 0 TFLOP/s, 1.50 x cuDNN" in out
+    assert "peer cuDNN: geometric mean 1.500, worst 1.500" in out
+    assert "first: geometric mean 1.500, worst 1.500, of 1" in out
+    found = json.loads(file.read_text())
+    assert set(found) == {"date", "machine", "rows", "failed", "out_of_time", "summary"}
+    assert found["machine"] == {"gpu": "Invented"}
+    assert [row["name"] for row in found["rows"]] == ["first 16x16:16x16", "second net:layer"]
+    first = found["rows"][0]
+    assert (first["ms"], first["best_ms"], first["peer_ms"]) == (2.0, 1.0, 3.0)
+    assert first["gflops"] == pytest.approx(2 * 16**3 / 0.002 * 1e-9)
+    assert first["bytes"] == 3 * 16 * 16 * 4
+    assert first["compile_cold_ms"] > 0
+    assert found["summary"]["compared"] == 2 and not found["failed"]
+
+
+def test_cases_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = script()
+    small(run, monkeypatch)
+    file = tmp_path / "out.json"
+    wrong = Invented("7 of 9 elements differ")
+    assert run.main(["--json", str(file), "--only", "layer"], lambda: wrong) == 1
+    out, err = capsys.readouterr()
+    assert "[1/1, 0 s] second net:layer: FAILED" in out
+    assert "7 of 9 elements differ" in err
+    assert "cure: see where: tilewright verify --target x86 conv" in err
+    (reason,) = json.loads(file.read_text())["failed"].values()
+    assert reason.startswith("CompilationError: the kernel is wrong on the device")
+    # Any other error ends its case only.
+    broken = Invented()
+    monkeypatch.setattr(broken, "times", lambda *_: 1 // 0)
+    assert run.main([], lambda: broken) == 1
+    assert capsys.readouterr().err.count("ZeroDivisionError") == 2
+
+
+def test_out_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = script()
+    small(run, monkeypatch)
+    file = tmp_path / "out.json"
+    assert run.main(["--seconds", "-1", "--json", str(file)], Invented) == 0
+    assert capsys.readouterr().err.count("OUT OF TIME") == 2
+    assert len(json.loads(file.read_text())["out_of_time"]) == 2
+    assert run.main(["--only", "nothing"], Invented) == 1
+    assert "nothing is called 'nothing'" in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        script().main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "python benchmarks/nvidia.py --only matmul,forward --json h200.json" in out
+    assert "conv3d" in out
+
+
+# PyTorch's side, on the host.
+
+NHWC = ("axb", "any", "axb")
+WORK = [
+    Case(parse("matmul", "33x20:20x17"), (bf16,) * 3),
+    Case(parse("conv", "mb2ic8ih7oc12kh3ph1"), (bf16,) * 3, NHWC),
+    Case(parse("conv", "mb2ic3ih9oc8kh3sh2ph1"), (bf16,) * 3, NHWC),
+    Case(parse("conv", "g8mb2ic8ih7oc8kh3ph1"), (bf16,) * 3, NHWC),
+    Case(parse("conv", "g2mb2ic8ih7oc12kh3ph1dh1"), (bf16,) * 3, NHWC),
+    Case(parse("conv", "mb1ic4id5ih6iw7oc8kd3kh3kw3pd1ph1pw1"), (bf16,) * 3, NHWC),
+    Case(
+        parse("conv", "mb2ic8ih7oc12kh3ph1"),
+        *((bf16,) * 3, ("abx", "any", "abx"), Direction.FWD_B),
+        bias=bf16,
+        post_ops=(Unary("relu"),),
+    ),
+    Case(parse("conv", "mb2ic8ih7oc12kh3sh2ph1"), (bf16,) * 3, NHWC, Direction.BWD_D),
+    Case(parse("conv", "mb2ic8ih7oc12kh3ph1"), (bf16,) * 3, ("axb",) * 3, Direction.BWD_W),
+    Case(
+        parse("conv", "g2mb2ic8ih7oc12kh3ph1"), (bf16,) * 3, ("axb", "abx", "axb"), Direction.BWD_W
+    ),
+]
+
+
+@pytest.mark.parametrize("case", WORK, ids=lambda case: case.arguments())
+def test_a_kernel_beside_float64_in_torch(case: Case) -> None:
+    torch = pytest.importorskip("torch")
+    bench = TorchBench(torch, on_host=True)
+    kernel = compile_op(case.op(), "x86", threads=1)
+    assert bench.fault(kernel) is None
+
+    class Wrong:
+        """Changes one element behind the kernel's back."""
+
+        op, packed, pack = kernel.op, kernel.packed, kernel.pack
+
+        def __call__(self, **arrays: Any) -> Any:
+            result = kernel(**arrays)
+            result[(-1,) * result.dim()] += 3
+            return result
+
+    fault = bench.fault(Wrong())  # type: ignore[arg-type]
+    assert fault is not None and "elements differ from float64, the first at" in fault
+
+
+@pytest.mark.parametrize("case", WORK, ids=lambda case: case.arguments())
+def test_the_peer_computes_the_same(case: Case) -> None:
+    torch = pytest.importorskip("torch")
+    op = case.op().resolved()
+    tensors = make_tensors(torch, op, "cpu", exact=True, seed=3)
+    want = reference(torch, op, tensors)
+    for calls in gpu.peers(torch, op, tensors).values():
+        for call in calls:
+            assert bool((call().double() == want.to(torch.bfloat16).double()).all())
+
+
+def test_what_torch_has_not() -> None:
+    torch = pytest.importorskip("torch")
+    blocked = Case(parse("reorder", "2x16x8x8"), tags=("nchw", "nChw16c")).op()
+    with pytest.raises(UnsupportedError, match="dst has blocks"):
+        make_tensors(torch, blocked, "cpu", exact=True, seed=0)
+    pool = tw.pool("ic4ih4kh2sh2").resolved()
+    tensors = make_tensors(torch, pool, "cpu", exact=True, seed=0)
+    with pytest.raises(UnsupportedError, match="PyTorch's side has no"):
+        reference(torch, pool, tensors)
+
+
+def test_a_torch_without_cuda() -> None:
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(is_available=lambda: False),
+        version=SimpleNamespace(cuda=None),
+        __version__="2.0",
+    )
+    with pytest.raises(DeviceError, match=r"it is 2\.0, for CUDA \(none\)"):
+        TorchBench(torch)
+
+
+class Cuda:
+    """Stands for ``torch.cuda``: a replayed graph takes a millisecond for each of its calls."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.graphs: list[Any] = []
+        cuda = self
+
+        class Graph:
+            calls = 0
+
+            def replay(self) -> None:
+                cuda.now += self.calls
+
+        class Event:
+            at = 0.0
+
+            def __init__(self, enable_timing: bool) -> None: ...
+
+            def record(self, stream: Any) -> None:
+                self.at = cuda.now
+
+            def synchronize(self) -> None: ...
+
+            def elapsed_time(self, end: Any) -> float:
+                return float(end.at - self.at)
+
+        self.CUDAGraph, self.Event = Graph, Event
+        self.Stream = lambda: "stream"
+
+    def is_available(self) -> bool:
+        return True
+
+    def stream(self, stream: Any) -> Any:
+        return nullcontext()
+
+    def synchronize(self) -> None: ...
+
+    def graph(self, graph: Any, stream: Any) -> Any:
+        assert stream == "stream"
+        self.graphs.append(graph)
+        graph.calls = 8
+        return nullcontext()
+
+
+def test_graphs_are_timed() -> None:
+    torch = pytest.importorskip("torch")
+    cuda = Cuda()
+
+    class Torch:
+        def __getattr__(self, name: str) -> Any:
+            return cuda if name == "cuda" else getattr(torch, name)
+
+    op = WORK[0].op()
+    kernel = compile_op(op, "x86", threads=1)
+    bound: list[Any] = []
+
+    class Kernel:
+        op, packed, pack, target, config = kernel.op, (), None, kernel.target, kernel.config
+
+        def bind(self, stream: Any, **tensors: Any) -> Any:
+            assert stream == "stream"
+            bound.append(tensors)
+            return lambda: None
+
+    bench = TorchBench(Torch())
+    bench._device = "cpu"
+    times = bench.times(Kernel(), 0.01)  # type: ignore[arg-type]
+    # Eight sets of arrays, one graph for each side, a millisecond a call.
+    assert len({tensors["src"].data_ptr() for tensors in bound}) == 8
+    assert len(cuda.graphs) == 2
+    assert set(times) == {"ours", "cuBLAS"}
+    assert times["ours"].median == times["cuBLAS"].median == pytest.approx(1e-3)
+
+
+def test_a_row_without_a_peer() -> None:
+    class Alone(Invented):
+        def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+            return {"ours": Timing(0.002, 0.001, 9)}
+
+    op = WORK[0].op()
+
+    def compile(op: Any) -> CompiledKernel:
+        return compile_op(op, "x86", threads=1)
+
+    row = gpu_row(op, "case", "label", compile, Alone())
+    assert isinstance(row, Row) and row.peer is None and row.ratio is None
+    with pytest.raises(CompilationError, match="the kernel is wrong on the device"):
+        gpu_row(op, "case", "label", compile, Invented("all of it"))
