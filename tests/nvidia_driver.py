@@ -98,6 +98,7 @@ class Driver:
             "MULTIPROCESSOR_COUNT": 132,
             "MAX_THREADS_PER_BLOCK": 1024,
             "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+            "MEMORY_POOLS_SUPPORTED": 1,
         } | attributes
         self.failing: dict[str, Status] = {}
         self.calls: list[tuple[Any, ...]] = []

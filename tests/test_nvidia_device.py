@@ -192,6 +192,15 @@ def test_a_call(driver: Driver) -> None:
     assert not driver.memory
 
 
+def test_a_device_without_pools(driver: Driver) -> None:
+    driver.attributes["MEMORY_POOLS_SUPPORTED"] = 0
+    x, y = ((ctypes.c_float * 4)(1, 2, 3, 4) for _ in range(2))
+    program().run([ctypes.addressof(x), ctypes.addressof(y)], 1)
+    assert list(y) == [3, 6, 9, 12]
+    assert len(driver.named("cuMemAlloc")) == len(driver.named("cuMemFree")) == 3
+    assert not driver.memory and not driver.named("cuMemPoolCreate", "cuMemFreeAsync")
+
+
 def test_the_driver_assembles_what_the_cubin_is_not_for(driver: Driver) -> None:
     program()
     program(b".version 7.0\0")

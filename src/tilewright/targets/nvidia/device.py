@@ -44,6 +44,7 @@ _CURES = (
 @dataclass(frozen=True)
 class Device:
     """A GPU as the driver reports it. ``shared`` are the bytes that a workgroup can have at most;
+    ``pools`` says whether it allocates in the order of a stream (some virtual ones do not);
     ``number`` is how all libraries of this process count it, ``handle`` the driver's for it."""
 
     name: str
@@ -51,6 +52,7 @@ class Device:
     cores: int
     workgroup: int
     shared: int
+    pools: bool
     number: int
     handle: Any = field(repr=False)
 
@@ -163,6 +165,7 @@ def _describe(cuda: Any, number: int) -> Device:
         cores=attribute("MULTIPROCESSOR_COUNT"),
         workgroup=attribute("MAX_THREADS_PER_BLOCK"),
         shared=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        pools=bool(attribute("MEMORY_POOLS_SUPPORTED")),
         number=number,
         handle=handle,
     )

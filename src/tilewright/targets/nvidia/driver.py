@@ -90,12 +90,12 @@ class KernelProgram:
                     pointers, self._arguments(pointers, placement, memory), placement, stream
                 )
                 while memory:
-                    release(memory.pop(), stream)
+                    release(self.device, memory.pop(), stream)
                 self._finish(placement, stream)
             except DeviceError:
                 for each in memory:
                     with suppress(DeviceError):
-                        release(each, stream)
+                        release(self.device, each, stream)
                 # Copies may still be at memory of the caller, which may go now.
                 with suppress(DeviceError):
                     synchronize(stream)

@@ -30,12 +30,18 @@ def _pool(device: Device) -> Any:
 
 def allocate(device: Device, size: int, stream: int) -> int:
     """``size`` bytes for what comes behind on ``stream``, until `release`."""
+    if not device.pools:
+        return int(ask("cuMemAlloc", max(size, 1)))
     return int(ask("cuMemAllocFromPoolAsync", max(size, 1), _pool(device), stream))
 
 
-def release(pointer: int, stream: int) -> None:
+def release(device: Device, pointer: int, stream: int) -> None:
     """Gives memory back once ``stream`` has done what it has by now."""
-    ask("cuMemFreeAsync", pointer, stream)
+    if device.pools:
+        ask("cuMemFreeAsync", pointer, stream)
+    else:
+        # It waits for the whole device.
+        ask("cuMemFree", pointer)
 
 
 def follow(stream: int, other: int) -> None:
