@@ -75,7 +75,7 @@ class Tensor:
         self.array = array
         self.is_cuda = True
         self.device = SimpleNamespace(type="cuda", index=device)
-        self.dtype = "torch." + array.dtype.name
+        self.dtype = sys.intern("torch." + array.dtype.name)
         self.shape = array.shape
 
     def stride(self) -> tuple[int, ...]:
@@ -83,6 +83,9 @@ class Tensor:
 
     def data_ptr(self) -> int:
         return self.array.ctypes.data
+
+    def get_device(self) -> int:
+        return self.device.index
 
     def is_neg(self) -> bool:
         return False
@@ -399,6 +402,33 @@ def test_arrays_that_do_not_fit(driver: Driver, wrong: Any, text: str, cure: str
     assert text in str(raised.value)
     assert cure in str(raised.value)
     assert not driver.named("cuLaunchKernel")[1:]
+
+
+def test_tensors_that_do_not_fit_after_one_that_does(driver: Driver) -> None:
+    kernel = compiled(driver)
+    a, b, c, product = data()
+    weights = plain(kernel, b)
+    for _ in range(2):
+        c[...] = 0
+        kernel(src=Tensor(a), weights=weights, dst=Tensor(c))
+        assert (c == product).all()
+    grad, negated = Tensor(a), Tensor(a)
+    grad.requires_grad = True
+    negated.is_neg = lambda: True  # type: ignore[method-assign]
+    for wrong, text in (
+        (Tensor(a, 1), "src is on device 1"),
+        (Tensor(aligned(a.shape, np.float32, 4)), "aligned to 16 bytes"),
+        (Tensor(a.astype(np.float16)), "src has f16 elements"),
+        (Tensor(a.T), "src has strides"),
+        (Tensor(a[:16]), "src has shape"),
+        (grad, "requires grad"),
+        (negated, "a lazily negated view"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            kernel(src=wrong, weights=weights, dst=Tensor(c))
+    c[...] = 0
+    kernel(src=a, weights=weights, dst=Tensor(c))
+    assert (c == product).all()
 
 
 def test_how_a_tensor_gets_another_layout(driver: Driver) -> None:

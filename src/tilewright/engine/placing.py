@@ -10,7 +10,9 @@ from tilewright.engine.signature import Form
 from tilewright.errors import ArgumentError
 from tilewright.runtime.arrays import ArraySpec, is_torch
 from tilewright.runtime.device_arrays import (
+    KnownTensors,
     Resident,
+    current_stream,
     describe_resident,
     is_resident,
     new_tensor,
@@ -57,8 +59,10 @@ class Placing:
         specs: Mapping[str, ArraySpec],
     ) -> None:
         self._program = program
-        self._getters = getters
-        self._specs = specs
+        self._arguments = [
+            (name, getter, specs.get(name), self._known(specs[name]) if name in specs else None)
+            for name, getter in getters.items()
+        ]
 
     def place(self, arrays: Mapping[str, Any], stream: Any) -> Call:
         """What ``program`` gets for ``arrays``, to run on ``stream``.
@@ -71,24 +75,38 @@ class Placing:
         pointers: list[int] = []
         resident: list[bool] = []
         found: list[Resident] = []
-        for name, getter in self._getters.items():
+        tensor = None
+        for name, getter, spec, known in self._arguments:
             array = arrays[name]
-            each = describe_resident(array, name, handle) if name in self._specs else None
-            if each is not None:
-                self._check(each, name, self._specs[name])
-                found.append(each)
-                pointers.append(each.info.pointer)
-            else:
-                pointers.append(getter(array))
+            pointer = known.pointer(array) if known else None
+            if pointer is not None:
+                tensor = array
+                pointers.append(pointer)
+                resident.append(True)
+                continue
+            each = describe_resident(array, name, handle) if spec else None
             packed = type(array) is Packed and array.device is not None
             if packed:
                 self._check_device(array.device, name)
             resident.append(each is not None or packed)
+            if each is None or spec is None or known is None:
+                pointers.append(getter(array))
+                continue
+            self._check(each, name, spec)
+            pointers.append(each.info.pointer)
+            if is_torch(array):
+                tensor = array
+                known.learn(array)
+            else:
+                found.append(each)
         beside: tuple[int, ...] = ()
         if handle is None:
-            handle, beside = _order(found)
+            handle, beside = _order(tensor, found)
         keep = tuple(each.info.owner for each in found)
         return Call(pointers, Placement(tuple(resident), handle, beside), keep)
+
+    def _known(self, spec: ArraySpec) -> KnownTensors:
+        return KnownTensors(spec, self._program.device_number, self._program.alignment)
 
     def run(self, call: Call) -> None:
         """Runs the kernel."""
@@ -152,11 +170,11 @@ class Placing:
             )
 
 
-def _order(residents: list[Resident]) -> tuple[int | None, tuple[int, ...]]:
-    """The stream to run on, and those whose work comes before."""
-    named = [each for each in residents if each.stream is not None]
-    chosen = next((each.stream for each in named if is_torch(each.info.owner)), None)
-    if chosen is None and named:
-        chosen = named[0].stream
+def _order(tensor: Any, residents: list[Resident]) -> tuple[int | None, tuple[int, ...]]:
+    """The stream to run on, and those whose work comes before; ``tensor`` is torch's, or None."""
+    if tensor is not None:
+        chosen: int | None = current_stream(tensor)
+    else:
+        chosen = next((each.stream for each in residents if each.stream is not None), None)
     others = [each.waiting if each.stream is None else each.stream for each in residents]
     return chosen, tuple(dict.fromkeys(s for s in others if s is not None and s != chosen))

@@ -21,6 +21,7 @@ from tilewright.errors import ArgumentError, UnsupportedError
 from tilewright.runtime import dlpack
 from tilewright.runtime.arrays import (
     ArrayInfo,
+    ArraySpec,
     contiguous,
     describe_capsule,
     describe_strided_tensor,
@@ -53,10 +54,8 @@ def describe_resident(array: Any, name: str, stream: int | None = None) -> Resid
     if not is_resident(array):
         return None
     if is_torch(array):
-        current = sys.modules["torch"].cuda.current_stream(array.device)
         info = describe_strided_tensor(array, name)
-        number = int(array.device.index or 0)
-        return Resident(info, number, _normal(int(current.cuda_stream)))
+        return Resident(info, int(array.get_device()), current_stream(array))
     interface = _interface(array)
     if interface is not None:
         return _describe_interface(array, interface, name)
@@ -64,6 +63,45 @@ def describe_resident(array: Any, name: str, stream: int | None = None) -> Resid
     used_on = DEFAULT_STREAM if stream is None else stream
     info = describe_capsule(array, name, used_on)
     return Resident(info, int(number), None, used_on)
+
+
+def current_stream(tensor: Any) -> int:
+    """The stream that torch works on, on the device of a tensor."""
+    return _normal(int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream))
+
+
+class KnownTensors:
+    """Tells at once, of torch tensors that are like one that was checked, that they fit as well."""
+
+    def __init__(self, spec: ArraySpec, device: int, alignment: int) -> None:
+        self._shape, self._strides = spec.shape, spec.strides
+        self._device = device
+        self._misaligned = alignment - 1
+        # torch is not imported: the first tensor that fits tells.
+        self._kind: type | None = None
+        self._type: Any = None
+        self._layout: Any = None
+
+    def learn(self, tensor: Any) -> None:
+        """Takes a tensor that fits as an example."""
+        self._kind, self._type, self._layout = type(tensor), tensor.dtype, tensor.layout
+
+    def pointer(self, array: Any) -> int | None:
+        """The address of ``array``; None where it has to be looked at closely."""
+        if (
+            type(array) is self._kind
+            and array.dtype is self._type
+            and array.layout is self._layout  # others have no stride()
+            and array.get_device() == self._device
+            and array.shape == self._shape
+            and array.stride() == self._strides
+            and not array.requires_grad
+            and not array.is_neg()
+        ):
+            address: int = array.data_ptr()
+            if not address & self._misaligned:
+                return address
+        return None
 
 
 def is_resident(array: Any) -> bool:

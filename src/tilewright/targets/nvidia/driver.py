@@ -34,6 +34,28 @@ _MOST_CLUSTER = 8
 _CLUSTERS = (9, 0)
 
 
+class _Plan:
+    """What a call takes whose arrays lie so: bytes on the device for each array of the host and for
+    each workspace, and which arrays are copied (position, bytes, whether back as well)."""
+
+    def __init__(self, abi: Abi, resident: tuple[bool, ...]) -> None:
+        arrays = list(enumerate(zip(abi.parameters, resident, strict=True)))
+        self._places = [position for position, (_, here) in arrays if not here]
+        self.sizes = [*(abi.parameters[i].bytes for i in self._places), *abi.workspaces]
+        self.copied = [
+            (position, parameter.bytes, parameter.access != "in")
+            for position, (parameter, here) in arrays
+            if parameter.bytes and not here
+        ]
+
+    def arguments(self, pointers: list[int], memory: list[int]) -> Arguments:
+        """What the kernel gets: ``memory`` in the place of arrays of the host, and behind."""
+        found = list(pointers)
+        for position, pointer in zip(self._places, memory, strict=False):
+            found[position] = pointer
+        return Arguments([*found, *memory[len(self._places) :]])
+
+
 class KernelProgram:
     """A `targets.program.DeviceProgram`.
 
@@ -52,6 +74,7 @@ class KernelProgram:
         self.abi = abi
         self._host = Placement((False,) * len(abi.parameters))
         self._spare: list[OwnStream] = []
+        self._plans: dict[tuple[bool, ...], _Plan] = {}
         self._module: Any = None
         self._launchers: list[Launcher] = []
         for launch in abi.launches:
@@ -82,13 +105,12 @@ class KernelProgram:
             own = self._own_stream() if placement.stream is None else None
             stream = own.handle if own else placement.stream
             assert stream is not None
+            plan = self._plan(placement)
             memory: list[int] = []
             try:
-                for size in self._sizes(placement):
+                for size in plan.sizes:
                     memory.append(allocate(self.device, size, stream))
-                self._enqueue(
-                    pointers, self._arguments(pointers, placement, memory), placement, stream
-                )
+                self._enqueue(pointers, plan.arguments(pointers, memory), plan, placement, stream)
                 while memory:
                     release(self.device, memory.pop(), stream)
                 self._finish(placement, stream)
@@ -108,8 +130,9 @@ class KernelProgram:
         """A call of no arguments on these pointers, with memory of its own on the device."""
         with self._calling():
             own = OwnStream(self.device) if placement.stream is None else None
-            memory = KeptMemory(self.device, self._sizes(placement))
-            arguments = self._arguments(pointers, placement, memory.pointers)
+            plan = self._plan(placement)
+            memory = KeptMemory(self.device, plan.sizes)
+            arguments = plan.arguments(pointers, memory.pointers)
         stream = own.handle if own else placement.stream
         assert stream is not None
         lock = threading.Lock()
@@ -117,7 +140,7 @@ class KernelProgram:
         def call(_keep: Any = (own, memory)) -> None:
             with lock, self._calling():
                 try:
-                    self._enqueue(pointers, arguments, placement, stream)
+                    self._enqueue(pointers, arguments, plan, placement, stream)
                     self._finish(placement, stream)
                 except DeviceError:
                     with suppress(DeviceError):
@@ -158,40 +181,32 @@ class KernelProgram:
         except IndexError:
             return OwnStream(self.device)
 
-    def _sizes(self, placement: Placement) -> list[int]:
-        """Bytes on the device for each array of the host, then for each workspace."""
-        arrays = zip(self.abi.parameters, placement.resident, strict=True)
-        copied = [parameter.bytes for parameter, resident in arrays if not resident]
-        return [*copied, *self.abi.workspaces]
-
-    def _arguments(self, pointers: list[int], placement: Placement, memory: list[int]) -> Arguments:
-        """What the kernel gets: the pointers of resident arrays, and ``memory`` for the others."""
-        rest = iter(memory)
-        given = zip(pointers, placement.resident, strict=True)
-        found = [pointer if resident else next(rest) for pointer, resident in given]
-        return Arguments([*found, *rest])
+    def _plan(self, placement: Placement) -> _Plan:
+        found = self._plans.get(placement.resident)
+        if found is None:
+            found = self._plans[placement.resident] = _Plan(self.abi, placement.resident)
+        return found
 
     def _enqueue(
-        self, pointers: list[int], arguments: Arguments, placement: Placement, stream: int
+        self,
+        pointers: list[int],
+        arguments: Arguments,
+        plan: _Plan,
+        placement: Placement,
+        stream: int,
     ) -> None:
         """Puts all of a call on its stream. All arrays of the host are copied there, also results:
         kernels may leave parts of one as they were."""
+        there = arguments.pointers
         for other in placement.beside:
             follow(stream, other)
-        copied = [
-            (there, here, parameter)
-            for there, here, parameter, resident in zip(
-                arguments.pointers, pointers, self.abi.parameters, placement.resident, strict=False
-            )
-            if parameter.bytes and not resident
-        ]
-        for there, here, parameter in copied:
-            ask("cuMemcpyHtoDAsync", there, here, parameter.bytes, stream)
+        for position, size, _ in plan.copied:
+            ask("cuMemcpyHtoDAsync", there[position], pointers[position], size, stream)
         for launcher in self._launchers:
             launcher.enqueue(arguments, stream)
-        for there, here, parameter in copied:
-            if parameter.access != "in":
-                ask("cuMemcpyDtoHAsync", here, there, parameter.bytes, stream)
+        for position, size, written in plan.copied:
+            if written:
+                ask("cuMemcpyDtoHAsync", pointers[position], there[position], size, stream)
 
     def _finish(self, placement: Placement, stream: int) -> None:
         """Whoever uses the results finds them."""
