@@ -526,6 +526,16 @@ def test_arrays_of_bf16() -> None:
         describe_resident(Interface(array, typestr="<V2"), "x")
 
 
+def test_an_interface_that_its_library_refuses() -> None:
+    class Refusing(Capsule):
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("not for this type")
+
+    found = describe_resident(Refusing(aligned((4,), np.float32)), "x")
+    assert found is not None and found.waiting == 1
+
+
 def test_what_is_not_on_a_device() -> None:
     a = np.zeros(3)
     for array in (a, Capsule(a, kind=1), Capsule(a, kind=3), memoryview(a), 3):

@@ -78,7 +78,7 @@ class KnownTensors:
         self._device = device
         self._misaligned = alignment - 1
         # torch is not imported: the first tensor that fits tells.
-        self._kind: type | None = None
+        self._kind: Any = None
         self._type: Any = None
         self._layout: Any = None
 
@@ -120,7 +120,11 @@ def _interface(array: Any) -> Any:
     DLPack has to do where both are."""
     if isinstance(array, np.ndarray):
         return None
-    interface = getattr(array, "__cuda_array_interface__", None)
+    try:
+        interface = getattr(array, "__cuda_array_interface__", None)
+    except (RuntimeError, TypeError, ValueError):
+        # Libraries have it, but not for every array.
+        return None
     if interface is None:
         return None
     typestr = interface.get("typestr") if isinstance(interface, dict) else None

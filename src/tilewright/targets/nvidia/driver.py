@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tilewright.errors import DeviceError
-from tilewright.machines.tensor_map import UNIT, check_tensor_map
+from tilewright.machines.tensor_map import check_tensor_map
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.assemble import split_binary
+from tilewright.targets.nvidia.copies import ALIGNMENT
 from tilewright.targets.nvidia.device import Device, ask, check_process, driver_release
 from tilewright.targets.nvidia.launch import Arguments, Launcher
 from tilewright.targets.nvidia.memory import (
@@ -63,8 +64,8 @@ class KernelProgram:
     several Python threads, and calls on several streams, may run the kernel at once.
     """
 
-    # Kernels move whole vectors, and tensor maps begin at such.
-    alignment = UNIT
+    # What the code relies on, and enough for tensor maps.
+    alignment = ALIGNMENT
 
     def __init__(self, device: Device, binary: bytes, abi: Abi) -> None:
         """Loads the module. Raises `DeviceError` if the device refuses it, or has no room."""
