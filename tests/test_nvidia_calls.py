@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,10 +107,20 @@ Tensor.__module__ = "torch"
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made = Driver()
-    torch = SimpleNamespace(
-        float32=np.float32,
-        cuda=SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=CURRENT)),
+    entered: list[Any] = []
+
+    @contextmanager
+    def on(stream: Any) -> Iterator[None]:
+        entered.append(stream)
+        yield
+
+    cuda = SimpleNamespace(
+        current_stream=lambda device: SimpleNamespace(cuda_stream=CURRENT),
+        ExternalStream=lambda handle, device: (handle, device.index),
+        stream=on,
+        entered=entered,
     )
+    torch = SimpleNamespace(float32=np.float32, cuda=cuda)
     monkeypatch.setitem(sys.modules, "torch", torch)
     with standing_in(monkeypatch, made):
         yield made
@@ -199,6 +210,12 @@ def test_a_new_result_is_a_tensor_on_the_device(driver: Driver) -> None:
     assert isinstance(result, Tensor)
     assert result.dtype == "torch.float32"
     assert (result.array == product).all()
+    # On another stream, torch is told: it reuses memory in the order of one.
+    external = sys.modules["torch"].cuda.entered
+    assert external == []
+    result = kernel(src=Tensor(a), weights=plain(kernel, b), stream=9)
+    assert (result.array == product).all()
+    assert external == [(9, 0)]
     weights = plain(kernel, Interface(b))
     with pytest.raises(ArgumentError) as raised:
         kernel(src=Interface(a), weights=weights)

@@ -138,7 +138,7 @@ class CompiledKernel:
     def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
         if out is not None or len(arrays) < len(self._names):
-            self._outputs(out, arrays)
+            self._outputs(out, arrays, stream)
         if self._placing is None:
             if stream is not None:
                 raise self._no_stream()
@@ -153,7 +153,7 @@ class CompiledKernel:
     def bind(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Callable[[], None]:
         """A function of no arguments that runs the kernel on these arrays, checked once; and on the
         stream that a call now would run on."""
-        self._outputs(out, arrays)
+        self._outputs(out, arrays, stream)
         keep: tuple[Any, ...] = ()
         if self._placing is None:
             if stream is not None:
@@ -194,7 +194,7 @@ class CompiledKernel:
             cure="leave it out: the call returns when the kernel is done",
         )
 
-    def _outputs(self, out: Any, arrays: dict[str, Any]) -> None:
+    def _outputs(self, out: Any, arrays: dict[str, Any], stream: Any) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""
         results = self._results
         if out is not None:
@@ -213,11 +213,13 @@ class CompiledKernel:
                     raise ArgumentError(
                         f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                     )
-                arrays[name] = self._empty(name, arrays)
+                arrays[name] = self._empty(name, arrays, stream)
 
-    def _empty(self, name: str, arrays: dict[str, Any]) -> Any:
+    def _empty(self, name: str, arrays: dict[str, Any], stream: Any) -> Any:
         form = self._forms[name]
-        return form.empty() if self._placing is None else self._placing.empty(name, form, arrays)
+        if self._placing is None:
+            return form.empty()
+        return self._placing.empty(name, form, arrays, stream)
 
     def _pointers(self, arrays: dict[str, Any]) -> list[int]:
         try:

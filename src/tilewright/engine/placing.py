@@ -132,8 +132,8 @@ class Placing:
         self._program.run_placed([pointer, memory.pointer], placement)
         return memory
 
-    def empty(self, name: str, form: Form, arrays: Mapping[str, Any]) -> Any:
-        """A new array for a result: where the others are."""
+    def empty(self, name: str, form: Form, arrays: Mapping[str, Any], stream: Any) -> Any:
+        """A new array for a result: where the others are, for use on ``stream``."""
         there = [array for array in arrays.values() if is_resident(array)]
         if not there:
             return form.empty()
@@ -145,7 +145,8 @@ class Placing:
                 cure=f"pass {name}=..., or out=...",
             )
         count = form.extent - form.offset
-        return new_tensor(like, form.dtype, count, form.shape, form.strides)
+        handle = None if stream is None else stream_handle(stream)
+        return new_tensor(like, form.dtype, count, form.shape, form.strides, handle)
 
     def _check(self, found: Resident, name: str, spec: ArraySpec) -> None:
         self._check_device(found.device, name)

@@ -208,11 +208,24 @@ def _normal(handle: int) -> int:
 
 
 def new_tensor(
-    like: Any, dtype: DType, count: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    like: Any,
+    dtype: DType,
+    count: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    stream: int | None,
 ) -> Any:
     """A torch tensor on the device of ``like``, of ``count`` elements from the first to the last;
-    uninitialized but for what lies between its elements. Strides are in elements."""
-    element = getattr(sys.modules["torch"], dtype.numpy_name)
-    dense = math.prod(shape) == count
-    flat = (like.new_empty if dense else like.new_zeros)(count, dtype=element)
+    uninitialized but for what lies between its elements. Strides are in elements.
+
+    Its memory is free on ``stream`` (None: on torch's current one), in whose order torch reuses it.
+    """
+    torch = sys.modules["torch"]
+    make = like.new_empty if math.prod(shape) == count else like.new_zeros
+    element = getattr(torch, dtype.numpy_name)
+    if stream is None:
+        flat = make(count, dtype=element)
+    else:
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=like.device)):
+            flat = make(count, dtype=element)
     return flat.as_strided(shape, strides)
