@@ -180,7 +180,7 @@ def _array(argument: Argument, rng: np.random.Generator) -> Any:
         # Below 4, so that integers differ too.
         flat[...] = (4 * rng.random(form.extent, np.float32)).astype(argument.dtype.numpy)
     strides = tuple(stride * size for stride in form.strides)
-    return as_strided(flat[form.offset :], form.shape, strides)
+    return as_strided(flat, form.shape, strides)
 
 
 def _build_seconds(kernel: CompiledKernel) -> float:

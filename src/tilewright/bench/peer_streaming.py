@@ -131,6 +131,6 @@ def _split(torch: Any, argument: Argument) -> tuple[Any, list[int]] | None:
         return None
     flat = random_tensor(torch, (layout.extent,), argument.dtype)
     blocks = layout.blocks
-    whole = flat.as_strided([b.size for b in blocks], [b.stride for b in blocks], layout.offset)
+    whole = flat.as_strided([b.size for b in blocks], [b.stride for b in blocks])
     order = sorted(range(len(blocks)), key=lambda position: (blocks[position].dim, position))
     return whole.permute(order), [blocks[position].size for position in order]

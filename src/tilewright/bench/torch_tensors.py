@@ -82,4 +82,4 @@ def strided(torch: Any, argument: Argument) -> Any | None:
     if form.shape != argument.shape:
         return None
     flat = random_tensor(torch, (form.extent,), argument.dtype)
-    return flat.as_strided(form.shape, form.strides, form.offset)
+    return flat.as_strided(form.shape, form.strides)

@@ -180,7 +180,7 @@ def _typed(argument: Argument, array: Any) -> Any:
 def _array(argument: Argument, flat: Any) -> Any:
     form = argument_form(argument)
     strides = tuple(stride * argument.dtype.bytes for stride in form.strides)
-    return as_strided(flat[form.offset :], form.shape, strides)
+    return as_strided(flat, form.shape, strides)
 
 
 def _buffer(argument: Argument) -> Buffer:

@@ -174,6 +174,6 @@ def _load(
         if name:
             packed = part["packed"]
             extent = int(packed["extent"])
-            form = Form(dtype(packed["dtype"]), (extent,), (1,), 0, extent)
+            form = Form(dtype(packed["dtype"]), (extent,), (1,), extent)
             packs[name] = PackCode(codes[name], form, packed["key"])
     return config, codes[""], packs

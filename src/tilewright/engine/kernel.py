@@ -88,7 +88,7 @@ class CompiledKernel:
     def _bytes(self, name: str) -> int:
         """From the first to the last element of an argument, packed if it is to be."""
         form = self._packs[name].form if name in self._packs else self._forms[name]
-        return (form.extent - form.offset) * form.dtype.bytes
+        return form.extent * form.dtype.bytes
 
     def _getter(self, name: str, writable: bool) -> Getter:
         pack = self._packs.get(name)

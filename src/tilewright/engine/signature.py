@@ -21,12 +21,14 @@ from tilewright.runtime.arrays import ArraySpec
 
 @dataclass(frozen=True)
 class Form:
-    """Shape and strides (in elements) of the array that stands for a tensor in memory."""
+    """Shape, strides and extent (in elements) of the array that stands for a tensor in memory.
+
+    An array's address is that of its first element, and the kernel's offsets count from there.
+    """
 
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    offset: int
     extent: int
 
     def spec(self, name: str, writable: bool, cure: str | None = None) -> ArraySpec:
@@ -35,9 +37,8 @@ class Form:
 
     def empty(self) -> NDArray[Any]:
         """A new array, uninitialized but for what lies between its elements."""
-        count = self.extent - self.offset
-        dense = int(np.prod(self.shape)) == count
-        flat = (np.empty if dense else np.zeros)(count, self.dtype.numpy)
+        dense = int(np.prod(self.shape)) == self.extent
+        flat = (np.empty if dense else np.zeros)(self.extent, self.dtype.numpy)
         return np.lib.stride_tricks.as_strided(
             flat, self.shape, tuple(s * self.dtype.bytes for s in self.strides)
         )
@@ -49,12 +50,11 @@ def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
     plain = len(blocks) == len(layout.blocks) == len(shape)
     if plain and layout.padded_shape(len(shape)) == shape:
         strides = tuple(blocks[dim].stride for dim in range(len(shape)))
-        return Form(dtype, shape, strides, layout.offset, layout.extent)
+        return Form(dtype, shape, strides, layout.extent)
     return Form(
         dtype,
         tuple(block.size for block in layout.blocks),
         tuple(block.stride for block in layout.blocks),
-        layout.offset,
         layout.extent,
     )
 

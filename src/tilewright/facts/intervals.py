@@ -129,6 +129,30 @@ def maximum(a: Interval, b: Interval) -> Interval:
     return negate(minimum(negate(a), negate(b)))
 
 
+def xor(a: Interval, b: Interval) -> Interval:
+    """Exclusive or of the bits, the sign's included: as long as the longer of the two, at most."""
+    if is_empty(a) or is_empty(b):
+        return EVERYTHING
+    ends = (*a, *b)
+    signs = [_sign(a), _sign(b)]
+    room = None
+    if None not in ends:
+        # -1 is as short as 0: all its bits are the sign's.
+        room = max(end if end >= 0 else -end - 1 for end in ends if end is not None).bit_length()
+    lo = None if room is None else -(1 << room)
+    hi = None if room is None else (1 << room) - 1
+    if None not in signs:
+        return (0, hi) if signs[0] == signs[1] else (lo, -1)
+    return (lo, hi)
+
+
+def _sign(a: Interval) -> int | None:
+    """1 where nothing is negative, -1 where everything is."""
+    if a[0] is not None and a[0] >= 0:
+        return 1
+    return -1 if a[1] is not None and a[1] < 0 else None
+
+
 def absolute(a: Interval) -> Interval:
     if a[0] is not None and a[0] >= 0:
         return a
@@ -154,6 +178,7 @@ BINARY: dict[str, Callable[[Interval, Interval], Interval]] = {
     "mul": multiply,
     "floordiv": floordiv,
     "mod": modulo,
+    "xor": xor,
     "min": minimum,
     "max": maximum,
 }

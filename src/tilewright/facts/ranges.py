@@ -282,6 +282,11 @@ class Ranges:
         if atom.op == "mul":
             n, s = self.congruence(atom.b)
             return _reduced(gcd(m * n, m * s, n * r), r * s)
+        if atom.op == "xor":
+            n, s = self.congruence(atom.b)
+            both = gcd(m, n)
+            # The low bits that are known of both; those of a constant are all known.
+            return _reduced(both & -both, r ^ s)
         if isinstance(atom.b, Const) and atom.b.value > 0:
             by = atom.b.value
             if atom.op == "mod":

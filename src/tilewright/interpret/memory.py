@@ -67,7 +67,7 @@ class Storage:
 
     def offsets(self, index: list[Any]) -> Any:
         """Element offsets of an index that is within the padded shape."""
-        result: Any = self.buffer.layout.offset
+        result: Any = 0
         for dim, divisor, modulus, stride in self.parts:
             part = index[dim]
             if divisor > 1:
@@ -75,7 +75,10 @@ class Storage:
             if modulus:
                 part = part % modulus
             result = result + part * stride
-        return result
+        layout = self.buffer.layout
+        if layout.swizzle is not None:
+            result = layout.swizzle.place(result)
+        return result + layout.offset
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
         """Notes an access for each of ``runs`` that shares this memory; reports races, once."""

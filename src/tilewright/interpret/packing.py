@@ -28,13 +28,21 @@ def pack(buffer: Buffer, array: Any) -> Any:
         padded[tuple(slice(0, n) for n in array.shape)] = array
         split, order = _split(buffer)
         _blocked(buffer, flat)[...] = padded.reshape(split).transpose(order)
-    return flat
+    places = _places(buffer)
+    if places is None:
+        return flat
+    moved = np.empty_like(flat)
+    moved[places] = flat
+    return moved
 
 
 def unpack(buffer: Buffer, flat: Any) -> Any:
     """The array of the logical shape that ``flat`` memory holds in ``buffer``'s layout."""
     if 0 in buffer.shape:
         return np.zeros(buffer.shape, buffer.dtype.numpy)
+    places = _places(buffer)
+    if places is not None:
+        flat = flat[places]
     _, order = _split(buffer)
     blocks = _blocked(buffer, flat).transpose(np.argsort(order))
     padded = blocks.reshape(buffer.layout.padded_shape(len(buffer.shape)))
@@ -48,6 +56,15 @@ def _split(buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     axis_of = {position: axis for axis, position in enumerate(by_dim)}
     shape = tuple(blocks[position].size for position in by_dim)
     return shape, tuple(axis_of[position] for position in range(len(blocks)))
+
+
+def _places(buffer: Buffer) -> Any:
+    """Where the swizzle puts each element of the memory; None without one."""
+    offset, swizzle = buffer.layout.offset, buffer.layout.swizzle
+    if swizzle is None:
+        return None
+    behind = np.arange(buffer.layout.extent - offset)
+    return np.concatenate([np.arange(offset), offset + swizzle.place(behind)])
 
 
 def _blocked(buffer: Buffer, flat: Any) -> Any:

@@ -46,6 +46,7 @@ _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": np.true_divide,
     "floordiv": np.floor_divide,  # gives 0 for a zero divisor, as the IR has it
     "mod": np.remainder,
+    "xor": np.bitwise_xor,
     "lt": np.less,
     "le": np.less_equal,
     "eq": np.equal,

@@ -10,7 +10,7 @@ This is the face for those who use the IR. Those who work on it import the modul
 one, is a statement here, and a part of a layout in `buffer`.
 """
 
-from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
+from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, buffer, row_major
 from tilewright.ir.compare import difference, same
 from tilewright.ir.expr import (
     Binary,
@@ -96,6 +96,7 @@ __all__ = [
     "Space",
     "Stmt",
     "Store",
+    "Swizzle",
     "Unary",
     "Var",
     "View",

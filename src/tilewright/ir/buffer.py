@@ -3,8 +3,8 @@
 A `Layout` maps a tensor index to an element offset through ordered *blocks*: each block takes a
 part of one dim. ``aBcd16b`` on (N, C, H, W) has the blocks (0, N), (1, C/16), (2, H), (3, W),
 (1, 16): the innermost block of a dim holds ``index % size``, the next ``index // size % size2``,
-and the outermost the rest. What is done *with* layouts (tags, strides, queries) is in
-`tilewright.layout`.
+and the outermost the rest. A `Swizzle` then exchanges runs of elements. What is done *with* layouts
+(tags, strides, queries) is in `tilewright.layout`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 from tilewright.dtypes import DType
 from tilewright.ir.expr import Expr, const
@@ -35,17 +36,70 @@ class Block:
     stride: int
 
 
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """Runs of ``2**base`` elements change places, so that columns lie in different banks.
+
+    The number of a run in its row of ``2**bits`` runs is combined by exclusive or with the number
+    of the row, rows being ``2**shift`` runs long: the element at ``o`` moves to
+    ``o ^ ((o >> base + shift) & 2**bits - 1) << base``. ``Swizzle(3, 3, 3)`` is NVIDIA's of 128
+    bytes for elements of 2 bytes. ``bits`` is 1 or more, and ``shift`` at least ``bits``.
+
+    Source: `Swizzle` of CUTLASS, https://docs.nvidia.com/cutlass/media/docs/cpp/cute/index.html
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together."""
+        return 1 << self.base
+
+    @property
+    def room(self) -> int:
+        """Elements among which each one stays: the runs that change places."""
+        return 1 << (self.base + self.bits)
+
+    @property
+    def period(self) -> int:
+        """Elements after which the pattern repeats: what lies so far apart moves alike."""
+        return 1 << (self.base + self.shift + self.bits)
+
+    def place(self, offset: Any) -> Any:
+        """Where the element at ``offset`` lies: of a number, or of an array of integers."""
+        row = (offset >> (self.base + self.shift)) & ((1 << self.bits) - 1)
+        return offset ^ (row << self.base)
+
+    def place_of(self, offset: Expr) -> Expr:
+        """`place` of an expression. What is known about ``offset`` stays plain arithmetic: in rows
+        of 64, ``row*64 + col`` becomes ``row*64 + (col//8 ^ row%8)*8 + col%8`` when simplified."""
+        runs = 1 << self.bits
+        column = offset // self.run % runs
+        row = offset // (1 << (self.base + self.shift)) % runs
+        return offset + ((column ^ row) - column) * self.run
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Ordered blocks, outermost first, and the offset of element 0 (in elements)."""
+    """Ordered blocks, outermost first, and the offset of element 0 (in elements).
+
+    An element lies at ``offset`` plus the place that ``swizzle`` gives to the sum of its steps. A
+    kernel is passed the address of offset 0, also where element 0 lies behind it.
+    """
 
     blocks: tuple[Block, ...]
     offset: int = 0
+    swizzle: Swizzle | None = None
 
     @cached_property
     def extent(self) -> int:
-        """Elements from the start of the buffer to the end of the last one."""
-        return self.offset + 1 + sum((b.size - 1) * b.stride for b in self.blocks if b.size > 0)
+        """Elements from the start of the buffer to the end of the last one; with a swizzle, to
+        the end of those that could change places with it."""
+        reach = 1 + sum((b.size - 1) * b.stride for b in self.blocks if b.size > 0)
+        room = self.swizzle.room if self.swizzle is not None else 1
+        return self.offset + -(-reach // room) * room
 
     def padded_shape(self, rank: int) -> tuple[int, ...]:
         """The shape that the blocks hold: at least the logical one."""
@@ -61,16 +115,19 @@ class Layout:
         for block in self.blocks:
             outermost.setdefault(block.dim, block)
         result: Expr = const(self.offset)
+        swizzled: Expr = const(0)
         for block in reversed(self.blocks):
             part = index[block.dim]
             if inner[block.dim] > 1:
                 part = part // inner[block.dim]
             if block is not outermost[block.dim]:
                 part = part % block.size
-            if block.stride != 0:
+            if self.swizzle is not None and block.stride % self.swizzle.period:
+                swizzled = swizzled + part * block.stride
+            elif block.stride != 0:
                 result = result + part * block.stride
             inner[block.dim] *= block.size
-        return result
+        return result if self.swizzle is None else result + self.swizzle.place_of(swizzled)
 
 
 def row_major(shape: tuple[int, ...]) -> Layout:

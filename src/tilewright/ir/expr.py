@@ -171,6 +171,12 @@ class Expr(Printed):
     def __or__(self, other: ExprLike) -> Expr:
         return binary("or", self, other)
 
+    def __xor__(self, other: ExprLike) -> Expr:
+        return binary("xor", self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return binary("xor", other, self)
+
     def __invert__(self) -> Expr:
         return unary("not", self)
 
@@ -339,6 +345,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": _true_div,
     "floordiv": _floordiv,
     "mod": _mod,
+    "xor": lambda a, b: a ^ b,
     "min": _minimum,
     "max": _maximum,
     "pow": _power,
@@ -351,7 +358,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
 LOGICAL = frozenset({"and", "or"})
-INTEGER_ONLY = frozenset({"floordiv", "mod"})
+INTEGER_ONLY = frozenset({"floordiv", "mod", "xor"})
 FLOAT_ONLY = frozenset({"div", "pow"})
 
 

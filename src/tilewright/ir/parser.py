@@ -13,7 +13,7 @@ from typing import TypeVar
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import ParseError
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.expression_parser import TYPES, ExpressionParser
 from tilewright.ir.stmt import (
@@ -378,10 +378,10 @@ class _StatementParser(ExpressionParser):
         return Buffer(name, dtype, tuple(shape), layout, space)
 
     def _layout(self, rank: int) -> Layout:
-        """``{dim:size:stride ... +offset}``."""
+        """``{dim:size:stride ... +offset ^bits:base:shift}``, the last two where they are given."""
         self.take()
         blocks: list[LayoutBlock] = []
-        while self.token.kind not in ("+", "}"):
+        while self.token.kind not in ("+", "^", "}"):
             start = self.token.start
             dim = self._integer("as the dim of a block")
             if not 0 <= dim < rank:
@@ -395,8 +395,16 @@ class _StatementParser(ExpressionParser):
             self.expect(":", "and the stride of the block")
             blocks.append(LayoutBlock(dim, size, self._integer("as the stride of the block")))
         offset = self._integer("as the offset") if self.accept("+") else 0
+        swizzle = self._swizzle() if self.accept("^") else None
         self.expect("}", "to close the layout")
-        return Layout(tuple(blocks), offset)
+        return Layout(tuple(blocks), offset, swizzle)
+
+    def _swizzle(self) -> Swizzle:
+        bits = self._integer("as the bits of the swizzle")
+        self.expect(":", "and the base of the swizzle")
+        base = self._integer("as the base of the swizzle")
+        self.expect(":", "and the shift of the swizzle")
+        return Swizzle(bits, base, self._integer("as the shift of the swizzle"))
 
     def _integer(self, purpose: str) -> int:
         sign = -1 if self.accept("-") else 1

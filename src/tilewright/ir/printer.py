@@ -3,9 +3,10 @@
 Plain integers are s64 and plain numbers with a point, an exponent, ``inf`` or ``nan`` are f32;
 other constants name their type, ``s8(3)``. A mask follows the index, ``src[i, j | i < 4]``. A view
 that is an argument of a call is marked, ``prefetch(&src[i, j])``. A layout that is not the dense
-row-major one lists its blocks (dim:size:stride) and its offset, ``f32[4, 30] {1:2:64 0:4:16 1:16:1
-+8}``. Left out: the type s64 of variables (for operands: the type of the buffer), the space
-``global``, serial loop kinds, and what is no part of the program (spans, notes).
+row-major one lists its blocks (dim:size:stride), its offset and its swizzle (bits:base:shift),
+``f32[4, 30] {1:2:64 0:4:16 1:16:1 +8 ^1:3:2}``. Left out: the type s64 of variables (for operands:
+the type of the buffer), the space ``global``, serial loop kinds, and what is no part of the program
+(spans, notes).
 """
 
 from __future__ import annotations
@@ -178,6 +179,8 @@ def _layout(layout: Layout) -> str:
     parts = [f"{b.dim}:{b.size}:{b.stride}" for b in layout.blocks]
     if layout.offset:
         parts.append(f"+{layout.offset}")
+    if layout.swizzle is not None:
+        parts.append(f"^{layout.swizzle.bits}:{layout.swizzle.base}:{layout.swizzle.shift}")
     return "{" + " ".join(parts) + "}"
 
 

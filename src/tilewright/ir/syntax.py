@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tilewright.errors import ParseError, Span
 
 # Binding strength, weakest first. Operators of one strength associate to the left.
-OR, AND, NOT, COMPARISON, SUM, PRODUCT, NEGATION, ATOM = range(1, 9)
+OR, AND, NOT, COMPARISON, XOR, SUM, PRODUCT, NEGATION, ATOM = range(1, 10)
 
 # The `expr.BINARY` operators that are written between their operands; the others are functions.
 INFIX: dict[str, tuple[str, int]] = {
@@ -22,6 +22,7 @@ INFIX: dict[str, tuple[str, int]] = {
     "le": ("<=", COMPARISON),
     "eq": ("==", COMPARISON),
     "ne": ("!=", COMPARISON),
+    "xor": ("^", XOR),
     "add": ("+", SUM),
     "sub": ("-", SUM),
     "mul": ("*", PRODUCT),
@@ -42,7 +43,7 @@ _TOKEN = re.compile(
     r"|(?P<int>\d+)"
     r"|(?P<name>[A-Za-z_][\w.]*)"
     r"|(?P<quoted>`[^`\n]+`)"
-    r"|(?P<symbol><=|>=|==|!=|//|[-+*/%<>=()\[\]{},:|&])"
+    r"|(?P<symbol><=|>=|==|!=|//|[-+*/%^<>=()\[\]{},:|&])"
 )
 
 

@@ -33,6 +33,13 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
         return None
     if _lowest(layout) < 0:
         return "reaches before the start of the memory", "add an offset"
+    swizzle = layout.swizzle
+    if swizzle is not None:
+        if min(swizzle.bits - 1, swizzle.base, swizzle.shift - swizzle.bits) < 0:
+            cure = "give 1 bit or more, a base of 0 or more, and a shift of at least the bits"
+            return f"has a swizzle of {swizzle.bits}:{swizzle.base}:{swizzle.shift}", cure
+        if _lowest(layout) < layout.offset:
+            return "swizzles elements before its offset", "give strides of 0 or more"
     if written and not _distinct(layout, shape):
         cure = "make each stride at least the extent of what it steps over"
         return "puts several elements at one place, but the buffer is written", cure

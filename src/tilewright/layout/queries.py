@@ -16,27 +16,44 @@ from tilewright.ir.visit import map_view, substitute, variables
 
 
 def innermost(layout: Layout) -> Block | None:
-    """The block of more than one element that lies densest in memory; None for a scalar."""
+    """The block of more than one element that lies densest in memory; None for a scalar.
+
+    A swizzle is not looked at: inside of its runs, neighbours stay neighbours.
+    """
     blocks = [block for block in layout.blocks if block.size > 1]
     return min(blocks, key=lambda block: block.stride, default=None)
 
 
 def is_innermost(layout: Layout, dim: int) -> bool:
-    """Whether neighbours along ``dim`` are neighbours in memory."""
+    """Whether neighbours along ``dim`` are neighbours in memory, also after a swizzle."""
     block = innermost(layout)
-    return block is not None and block.dim == dim and block.stride == 1
+    if block is None or block.dim != dim or block.stride != 1:
+        return False
+    together = _together(layout, dim)
+    return together is None or block.size <= together
 
 
 def contiguous_run(layout: Layout, dim: int) -> int:
     """How many elements along ``dim``, from index 0, follow one another in memory; at least 1.
 
-    More than one block of the dim counts when they join: the 4 and 16 of ``4b16b``.
+    More than one block of the dim counts when they join: the 4 and 16 of ``4b16b``. Of a swizzle,
+    no more than one run counts.
     """
     run = 1
     for block in sorted((b for b in layout.blocks if b.dim == dim), key=lambda b: b.stride):
         if block.size > 1 and block.stride == run:
             run *= block.size
-    return run
+    together = _together(layout, dim)
+    return run if together is None else min(run, together)
+
+
+def _together(layout: Layout, dim: int) -> int | None:
+    """How many elements along ``dim``, from index 0, a swizzle leaves together wherever the others
+    are; None without one."""
+    if layout.swizzle is None:
+        return None
+    steps = [b.stride for b in layout.blocks if b.dim != dim and b.size > 1]
+    return math.gcd(layout.swizzle.run, *steps)
 
 
 def alignment(layout: Layout, dim: int | None = None) -> int:
@@ -46,6 +63,8 @@ def alignment(layout: Layout, dim: int | None = None) -> int:
     a multiple of it. 0 stands for a single element, at offset 0.
     """
     steps = [b.stride for b in layout.blocks if b.dim != dim and b.size > 1]
+    if steps and layout.swizzle is not None:
+        steps.append(layout.swizzle.run)
     return math.gcd(layout.offset, *steps)
 
 
@@ -82,7 +101,7 @@ def step_along(view: View, variable: Var, extent: int) -> int | None:
     """How far apart in memory neighbours along a dim of the op are, in elements.
 
     ``variable`` runs from 0 to ``extent``; the step holds for all of it. None where it varies: the
-    dim crosses blocks, or the index is not affine in it.
+    dim crosses blocks, a swizzle exchanges neighbours, or the index is not affine in it.
     """
     total = 0
     for dim, index in enumerate(view.index):
@@ -99,7 +118,10 @@ def step_along(view: View, variable: Var, extent: int) -> int | None:
 
 
 def _stride_within(view: View, dim: int, index: Expr, variable: Var, reach: int) -> int | None:
-    """The stride of a buffer's dim over ``reach`` elements; None where a block ends in them."""
+    """The stride of a buffer's dim over ``reach`` elements; None where a block ends in them, or
+    a swizzle may move them apart."""
+    if view.buffer.layout.swizzle is not None:
+        return None
     inner = sorted(
         (b for b in view.buffer.layout.blocks if b.dim == dim and b.size > 1),
         key=lambda block: block.stride,

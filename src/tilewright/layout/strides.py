@@ -14,7 +14,7 @@ _COUNTED = 2**20
 
 
 def from_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], *, offset: int = 0, written: bool = False
+    shape: tuple[int, ...], strides: tuple[int, ...], *, written: bool = False
 ) -> Layout:
     """The layout of ``shape`` whose dim i advances by ``strides[i]`` elements.
 
@@ -27,16 +27,16 @@ def from_strides(
             where=f"strides {strides}, shape {shape}",
             cure="give one stride in elements for each dim",
         )
-    if min((*strides, offset)) < 0:
+    if min(strides, default=0) < 0:
         raise LayoutError(
-            "strides and offset must not be negative",
-            where=f"strides {strides}, offset {offset}",
+            "strides must not be negative",
+            where=f"strides {strides}",
             why="a kernel gets the address of the first element in memory",
             cure="copy the array to flip it",
         )
     # Outermost first; a dim of size 1 says nothing by its stride and keeps its place.
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
-    layout = Layout(tuple(Block(dim, shape[dim], strides[dim]) for dim in order), offset)
+    layout = Layout(tuple(Block(dim, shape[dim], strides[dim]) for dim in order))
     if written and overlaps(layout):
         raise LayoutError(
             "elements of a result overlap in memory",
@@ -73,6 +73,11 @@ def overlaps(layout: Layout) -> bool:
 
 def is_dense(layout: Layout) -> bool:
     """Whether the blocks fill a range of memory without gaps or overlap, in any order."""
+    if (
+        layout.swizzle is not None
+        and math.prod(b.size for b in layout.blocks) % layout.swizzle.room
+    ):
+        return False
     stride = 1
     for block in sorted(layout.blocks, key=lambda each: (each.stride, each.size)):
         if block.size == 1:
@@ -84,10 +89,13 @@ def is_dense(layout: Layout) -> bool:
 
 
 def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
-    """The stride of each dim in elements; None where blocks give a dim no single stride.
+    """The stride of each dim in elements; None where blocks give a dim no single stride, or a
+    swizzle exchanges elements.
 
     A dim of size 1, or that no block holds, has stride 0.
     """
+    if layout.swizzle is not None:
+        return None
     strides = [0] * rank
     inner: dict[int, Block] = {}
     for block in reversed(layout.blocks):

@@ -223,6 +223,15 @@ def resolve(spec: LayoutSpec, shape: Shape, tensor: Tensor | None = None) -> Lay
             where=tensor.name if tensor is not None else None,
             cure="make a layout for this shape",
         )
+    if spec.offset or spec.swizzle is not None:
+        raise LayoutError(
+            "the layout has an offset" if spec.offset else "the layout is swizzled",
+            where=tensor.name if tensor is not None else None,
+            why="a kernel is passed the address of the first element of a strided array",
+            cure="pass an array that begins there"
+            if spec.offset
+            else "swizzle a shared copy of it",
+        )
     return spec
 
 

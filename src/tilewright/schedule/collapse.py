@@ -134,7 +134,7 @@ def merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
             digits.append((LayoutBlock(number[p], block.size, block.stride), block))
     if len(digits) > max(len(blocks_p), len(blocks_q), 1):
         return None
-    return Layout(_in_place(old, p, q, number, digits), old.layout.offset)
+    return replace(old.layout, blocks=_in_place(old, p, q, number, digits))
 
 
 def _in_place(

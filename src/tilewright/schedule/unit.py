@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
@@ -53,7 +53,7 @@ def squeeze(stmt: Stmt, old: Buffer) -> Stmt:
         LayoutBlock(number[b.dim], b.size, b.stride) for b in old.layout.blocks if b.dim in number
     )
     shape = tuple(old.shape[dim] for dim in kept)
-    new = Buffer(old.name, old.dtype, shape, Layout(blocks, old.layout.offset), old.space)
+    new = Buffer(old.name, old.dtype, shape, replace(old.layout, blocks=blocks), old.space)
 
     def view(access: View) -> View:
         return View(new, tuple(access.index[dim] for dim in kept), access.mask)

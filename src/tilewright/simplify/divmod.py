@@ -19,7 +19,7 @@ def _division(expr: Expr) -> tuple[Affine, int]:
     return affine(expr.a), 0
 
 
-def _single_block(form: Affine, divisor: int, facts: Facts) -> int | None:
+def single_block(form: Affine, divisor: int, facts: Facts) -> int | None:
     """The quotient, where it is the same for all values that the dividend can have."""
     lo, hi = facts.affine_bounds(form)
     if lo is None or hi is None or lo > hi or lo // divisor != hi // divisor:
@@ -29,17 +29,17 @@ def _single_block(form: Affine, divisor: int, facts: Facts) -> int | None:
 
 def _constant_quotient(expr: Expr, facts: Facts) -> Expr | None:
     form, divisor = _division(expr)
-    quotient = _single_block(form, divisor, facts) if divisor > 0 else None
+    quotient = single_block(form, divisor, facts) if divisor > 0 else None
     return None if quotient is None else const(quotient)
 
 
 def _within_one_period(expr: Expr, facts: Facts) -> Expr | None:
     form, divisor = _division(expr)
-    quotient = _single_block(form, divisor, facts) if divisor > 0 else None
+    quotient = single_block(form, divisor, facts) if divisor > 0 else None
     return None if quotient is None else form.shifted(-quotient * divisor).to_expr()
 
 
-def _split(form: Affine, step: int) -> tuple[Affine, Affine]:
+def split_multiples(form: Affine, step: int) -> tuple[Affine, Affine]:
     """``form`` as (multiples of ``step``, rest), the rest with its constant in [0, step)."""
     multiples: dict[Expr, int] = {}
     rest: dict[Expr, int] = {}
@@ -53,7 +53,7 @@ def _divide_multiples(expr: Expr, facts: Facts) -> Expr | None:
     form, divisor = _division(expr)
     if divisor <= 0:
         return None
-    multiples, rest = _split(form, divisor)
+    multiples, rest = split_multiples(form, divisor)
     if not multiples.terms and not multiples.constant:
         return None
     return (multiples.divided(divisor) + affine(rest.to_expr() // divisor)).to_expr()
@@ -63,7 +63,7 @@ def _drop_multiples(expr: Expr, facts: Facts) -> Expr | None:
     form, divisor = _division(expr)
     if divisor <= 0:
         return None
-    _, rest = _split(form, divisor)
+    _, rest = split_multiples(form, divisor)
     # Coefficients keep their sign: -x % 16 is no simpler as x * 15 % 16.
     terms = {atom: (abs(c) % divisor) * (1 if c > 0 else -1) for atom, c in rest.terms.items()}
     reduced = Affine(terms, rest.constant)
@@ -79,8 +79,8 @@ def _blocks(form: Affine, divisor: int, facts: Facts) -> Iterator[tuple[Affine, 
     """
     steps = {gcd(divisor, coefficient) for coefficient in form.terms.values()} - {1, divisor}
     for step in sorted(steps, reverse=True):
-        multiples, rest = _split(form, step)
-        quotient = _single_block(rest, step, facts)
+        multiples, rest = split_multiples(form, step)
+        quotient = single_block(rest, step, facts)
         if quotient is not None and multiples.terms:
             yield multiples.divided(step).shifted(quotient), rest.shifted(-quotient * step), step
 

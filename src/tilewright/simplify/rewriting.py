@@ -13,7 +13,17 @@ from tilewright.dtypes import boolean, s64
 from tilewright.facts import Facts, affine
 from tilewright.ir.expr import Binary, Const, Expr, Load, Select, Unary, Var, const, load, select
 from tilewright.ir.visit import children, rebuild, walk
-from tilewright.simplify import add, compare, divmod, float, logic, minmax, mul, select_cast
+from tilewright.simplify import (
+    add,
+    compare,
+    divmod,
+    float,
+    logic,
+    minmax,
+    mul,
+    select_cast,
+    xor,
+)
 from tilewright.simplify.rules import Rule, RuleIndex
 
 # Called with the rule's name, the expression before and the expression after.
@@ -41,6 +51,7 @@ _OTHER_RULES = RuleIndex(
         *add.RULES,
         *mul.RULES,
         *divmod.RULES,
+        *xor.RULES,
         *minmax.RULES,
         *compare.RULES,
         *logic.RULES,

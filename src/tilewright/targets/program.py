@@ -72,7 +72,7 @@ def abi_of(kernel: Kernel, module: Module) -> Abi:
             dtype=each.buffer.dtype,
             shape=each.buffer.shape,
             access=each.access,
-            bytes=(each.buffer.layout.extent - each.buffer.layout.offset) * each.buffer.dtype.bytes,
+            bytes=each.buffer.bytes,
         )
         for each in kernel.params
     )

@@ -55,7 +55,7 @@ class Guarded:
         """The array of `engine.signature.Form`: of the logical shape, or with a dim per block."""
         form = argument_form(self.argument)
         strides = tuple(stride * self.argument.dtype.bytes for stride in form.strides)
-        return as_strided(self.flat[form.offset :], form.shape, strides)
+        return as_strided(self.flat, form.shape, strides)
 
     @property
     def values(self) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
 from tilewright.ir.expr import (
     BINARY,
     COMPARISONS,
@@ -160,7 +160,7 @@ class _ExprSource:
 
 
 def random_layout(rng: random.Random, shape: Sequence[int]) -> Layout:
-    """A layout that holds ``shape``: any order of dims, blocks, padding, an offset."""
+    """A layout that holds ``shape``: any order of dims, blocks, padding, an offset, a swizzle."""
     if rng.random() < 0.4:
         return row_major(tuple(shape))
     parts: list[tuple[int, int]] = []
@@ -176,7 +176,11 @@ def random_layout(rng: random.Random, shape: Sequence[int]) -> Layout:
     for dim, size in reversed(parts + inner):
         blocks.append(LayoutBlock(dim, size, stride))
         stride *= max(size, 1) + rng.choice((0, 0, 1))
-    return Layout(tuple(reversed(blocks)), rng.choice((0, 0, 5)))
+    swizzle = None
+    if rng.random() < 0.3:
+        bits = rng.randint(1, 2)
+        swizzle = Swizzle(bits, rng.randint(0, 2), rng.randint(bits, 3))
+    return Layout(tuple(reversed(blocks)), rng.choice((0, 0, 5)), swizzle)
 
 
 def random_buffer(rng: random.Random, name: str, space: Space = Space.GLOBAL) -> Buffer:

@@ -57,7 +57,7 @@ LoadEmitter = Callable[[Load, "Loads"], Value]
 Converter = Callable[[Writer, Value, DType, int], Value]
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-_INTEGER = {"add": "add", "sub": "sub", "mul": "mul"}
+_INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "xor": "xor"}
 _ORDERED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _LOGICAL = {"and": "and", "or": "or"}
 
