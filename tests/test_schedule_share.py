@@ -10,10 +10,13 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul
 from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
-from tilewright.ir import Allocate, Kernel, LoopKind, Space, parse_kernel, to_text
+from tilewright.ir import Allocate, Kernel, LoopKind, Space, Swizzle, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
     distribute,
+    drop_unit_dims,
+    fuse_dims,
+    pipeline,
     set_kind,
     share,
     tile,
@@ -142,6 +145,59 @@ def test_share_orders_pads_and_converts() -> None:
         or "f32" in _buffers(kernel)[0]
     )
     assert "c[m + m_o * 2, n + n_o * 4] add= x * f32(y)" in to_text(kernel)
+
+
+def _dots(swizzle: Swizzle, rows: int = 8) -> Kernel:
+    """Products of matrices, of which work-items share a tile of A, column by column."""
+    items = [(WORKGROUP, {"m": 2, "n": 2})]
+    kernel = tile(distribute(matmul(rows, 8, 16), "mul", items, producers=[]), "mul", {"k": 8})
+    layout = {"x": ["k", "m_o", "m"]}
+    return share(kernel, "mul", ["x"], "k_o", layout=layout, swizzle={"x": swizzle})
+
+
+def test_share_swizzles() -> None:
+    kernel = _dots(Swizzle(2, 1, 2))
+    equal(matmul(8, 8, 16), kernel)
+    assert _buffers(kernel) == ["a_packed: f32[4, 2, 8] {2:8:8 0:4:2 1:2:1 ^2:1:2} workgroup"]
+    staged = pipeline(kernel, "k_o")
+    equal(matmul(8, 8, 16), staged)
+    assert _buffers(staged) == [
+        "a_packed: f32[2, 4, 2, 8] {0:2:64 3:8:8 1:4:2 2:2:1 ^2:1:2} workgroup"
+    ]
+    # Stages lie whole periods apart, 128 elements here.
+    staged = pipeline(_dots(Swizzle(2, 1, 4)), "k_o")
+    equal(matmul(8, 8, 16), staged)
+    assert "{0:2:128 3:8:8 1:4:2 2:2:1 ^2:1:4}" in _buffers(staged)[0]
+
+
+def test_transforms_of_dims_keep_the_swizzle() -> None:
+    text = """
+        kernel f(in x: f32[1, 4, 4, 8], out y: f32[1, 4, 4, 8]):
+          alloc t: f32[1, 4, 4, 8] {0:1:128 1:4:32 2:4:8 3:8:1 ^2:1:2} workgroup
+          compute copy(n in 1, i in 4, j in 4, k in 8):
+            a = x[n, i, j, k]
+            t[n, i, j, k] = a
+          compute back(n in 1, i in 4, j in 4, k in 8):
+            b = t[n, i, j, k]
+            y[n, i, j, k] = b
+    """
+    naive = _parse(text)
+    kernel = fuse_dims(drop_unit_dims(naive), "i", "j", "ij")
+    equal(naive, kernel)
+    assert _buffers(kernel) == ["t: f32[16, 8] {0:16:8 1:8:1 ^2:1:2} workgroup"]
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "rows", "text"),
+    [
+        (Swizzle(0, 1, 2), 8, "0:1:2 is no swizzle"),
+        (Swizzle(2, 1, 1), 8, "2:1:1 is no swizzle[^$]*a shift of at least the bits"),
+        (Swizzle(2, 1, 2), 12, "2:1:2 cuts rows of 12 elements[^$]*along 'k'[^$]*power of two"),
+    ],
+)
+def test_share_refuses_swizzles(swizzle: Swizzle, rows: int, text: str) -> None:
+    with pytest.raises(ScheduleError, match=text):
+        _dots(swizzle, rows)
 
 
 def _tiles(naive: Kernel, sizes: dict[str, int], items: dict[str, int]) -> Kernel:

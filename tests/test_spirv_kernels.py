@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.interpret import run
+from tilewright.interpret import pack, run, unpack
 from tilewright.ir import Kernel, parse_kernel, verify
-from tilewright.targets.program import Abi, Parameter
+from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.device import devices
 
@@ -78,6 +78,24 @@ STEPS = """kernel steps(
         barrier()
       vector for e in 4:
         y[g, i, e] = acc[e]
+"""
+
+# Swizzled tiles, two stages, and parameters whose elements begin behind their address.
+SWIZZLED = """kernel swizzled(
+    in src: f32[2, 32, 64] {0:2:2048 1:32:64 2:64:1 +3},
+    out dst: f32[2, 64, 32] {0:2:2048 1:64:32 2:32:1 +5},
+):
+  grid for g in 2:
+    alloc tile: f32[2, 32, 64] {0:2:2048 1:32:64 2:64:1 ^3:2:4} workgroup
+    workgroup for t in 32:
+      for k in 2:
+        unrolled for part in 16:
+          vector for e in 4:
+            row = part * 2 + t // 16
+            tile[k, row, t % 16 * 4 + e] = src[g, row, t % 16 * 4 + e]
+      barrier()
+      for part in 64:
+        dst[g, part, t] = tile[part % 2, t, part]
 """
 
 NESTS = """kernel nests(
@@ -149,6 +167,7 @@ def _histogram(given: Arrays) -> Arrays:
 
 KERNELS: dict[str, tuple[str, Reference]] = {
     "turn": (TURN, lambda given: {"dst": given["src"].T}),
+    "swizzled": (SWIZZLED, lambda given: {"dst": given["src"].transpose(0, 2, 1)}),
     "tree": (TREE, lambda given: {"y": given["x"].sum(axis=1)}),
     "steps": (STEPS, _steps),
     "nests": (NESTS, _nests),
@@ -169,11 +188,7 @@ def _filled(kernel: Kernel) -> Arrays:
 def _on_device(kernel: Kernel, target_name: str, arrays: Arrays) -> None:
     target = find_target(target_name)
     module = target.lower(kernel)
-    parameters = tuple(
-        Parameter(p.name, p.dtype, p.buffer.shape, p.access, p.buffer.bytes) for p in kernel.params
-    )
-    abi = Abi(module.entry, parameters, module.workspaces, module.launches)
-    program = target.load(target.assemble(module), abi)
+    program = target.load(target.assemble(module), abi_of(kernel, module))
     program.run([arrays[p.name].ctypes.data for p in kernel.params], 2)
 
 
@@ -185,11 +200,14 @@ def test_a_kernel(name: str, target: str) -> None:
     verify(kernel)
     given = _filled(kernel)
     wanted = reference(given)
-    interpreted = {n: a.copy().reshape(-1) for n, a in given.items()}
+    memory = {p.name: pack(p.buffer, given[p.name]) for p in kernel.params}
+    results = [p.buffer for p in kernel.params if p.name in wanted]
+    interpreted = {n: a.copy() for n, a in memory.items()}
     run(kernel, interpreted)
     for _ in range(3):  # what is wrong once in a while is wrong
-        arrays = {n: a.copy() for n, a in given.items()}
+        arrays = {n: a.copy() for n, a in memory.items()}
         _on_device(kernel, target, arrays)
-        for result, values in wanted.items():
-            np.testing.assert_array_equal(arrays[result], values, err_msg=result)
-            np.testing.assert_array_equal(interpreted[result], values.reshape(-1), err_msg=result)
+        for result in results:
+            for found in (arrays, interpreted):
+                values = unpack(result, found[result.name])
+                np.testing.assert_array_equal(values, wanted[result.name], err_msg=result.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -10,7 +11,7 @@ from functools import partial
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, buffer
+from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
@@ -270,11 +271,13 @@ def _is_barrier(stmt: Stmt) -> bool:
 
 
 def _staged(old: Buffer, stages: int) -> Buffer:
-    """``stages`` of the buffer, one after the other."""
+    """``stages`` of the buffer, one after the other; of a swizzled one, in whole periods."""
     whole = max(1, _ALIGNMENT // old.dtype.bytes)
+    if old.layout.swizzle is not None:
+        whole = math.lcm(whole, old.layout.swizzle.period)
     stride = -(-old.layout.extent // whole) * whole
     moved = tuple(LayoutBlock(b.dim + 1, b.size, b.stride) for b in old.layout.blocks)
-    layout = Layout((LayoutBlock(0, stages, stride), *moved), old.layout.offset)
+    layout = replace(old.layout, blocks=(LayoutBlock(0, stages, stride), *moved))
     return Buffer(old.name, old.dtype, (stages, *old.shape), layout, old.space)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
@@ -41,6 +41,7 @@ def promote(
     space: Space = Space.WORKGROUP,
     layout: BlockList = (),
     row_padding: Mapping[str, int] | None = None,
+    swizzle: Swizzle | None = None,
     cast: DType | None = None,
     name: str | None = None,
 ) -> Kernel:
@@ -65,11 +66,13 @@ def promote(
     With ``by="dims"`` it has the dims of the compute (and the loops in between) that the view
     depends on: packing, or im2col. ``layout`` orders and blocks these dims (see
     `storage.blocked_layout`); dims grow to whole blocks, filled with zeros. ``row_padding`` makes
-    the step along a dim longer, against conflicts of banks or cache sets. ``cast`` converts at the
-    copy. Names: the copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or
-    ``name``.
+    the step along a dim longer, against conflicts of banks or cache sets; ``swizzle`` avoids those
+    without more memory, where steps are powers of two. ``cast`` converts at the copy. Names: the
+    copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or ``name``.
     """
-    request = Promotion(kernel, compute, operand, by, space, layout, row_padding or {}, cast, name)
+    request = Promotion(
+        kernel, compute, operand, by, space, layout, row_padding or {}, swizzle, cast, name
+    )
     computes_named(kernel, compute, "promote")
     if at is None:
         return replace(kernel, body=request.on_body(kernel.body, Place()))
@@ -119,12 +122,13 @@ class Promotion:
         space: Space,
         layout: BlockList,
         row_padding: Mapping[str, int],
+        swizzle: Swizzle | None,
         dtype: DType | None,
         name: str | None,
     ) -> None:
         self.compute, self.operand, self.by = compute, operand, by
         self.space, self.layout, self.row_padding = space, layout, row_padding
-        self.dtype, self.name = dtype, name
+        self.swizzle, self.dtype, self.name = swizzle, dtype, name
         self.buffers = {p.name for p in kernel.params}
         self.computes: set[str] = set()
         for stmt in walk_stmts(kernel.body):
@@ -207,7 +211,7 @@ class Promotion:
         old = operand.view.buffer
         stem = old.name if old.name.endswith("_packed") else f"{old.name}_packed"
         shape, layout = blocked_layout(
-            "promote", copy.names, copy.sizes, self.layout, self.row_padding
+            "promote", copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
         )
         dtype = self.dtype or old.dtype
         buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)

@@ -11,7 +11,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
@@ -61,6 +61,7 @@ def share(
     by: Literal["tensor", "dims"] = "dims",
     layout: Mapping[str, BlockList] | None = None,
     row_padding: Mapping[str, Mapping[str, int]] | None = None,
+    swizzle: Mapping[str, Swizzle] | None = None,
     cast: Mapping[str, DType] | None = None,
     vector: int = 1,
     lanes: int = 0,
@@ -84,7 +85,7 @@ def share(
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
     of them), nested directly in one another. Each copies every so manieth run of ``vector``
     neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
-    ``layout``, ``row_padding`` and ``cast`` are those of `promote`, the latter three by operand.
+    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote`, by operand.
 
     Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
     own. Otherwise (0) the work-items of the nest are all there are.
@@ -106,6 +107,7 @@ def share(
             Space.WORKGROUP,
             (layout or {}).get(operand, ()),
             (row_padding or {}).get(operand, {}),
+            (swizzle or {}).get(operand),
             (cast or {}).get(operand),
             None,
         )

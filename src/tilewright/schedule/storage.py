@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Block, Layout, Swizzle
 
 # Ordered blocks in terms of named dims, outermost first: ("oc", None) is what the inner blocks of
 # oc leave, ("oc", 16) is a block of 16; a name alone is the same as (name, None).
@@ -28,13 +28,15 @@ def blocked_layout(
     sizes: Sequence[int],
     blocks: BlockList = (),
     row_padding: Mapping[str, int] | None = None,
+    swizzle: Swizzle | None = None,
 ) -> tuple[tuple[int, ...], Layout]:
     """The padded shape and the layout that ``blocks`` describe.
 
     ``[("oc", None), ("ic", None), ("oc", 32), ("ic", 2)]`` on oc = 40, ic = 5 gives the shape
     (64, 6) and offsets ``oc//32 * 192 + ic//2 * 64 + oc%32 * 2 + ic%2``. Dims that are not
     mentioned are outermost. ``row_padding`` makes each step along a dim (its outermost block) that
-    many elements longer than what lies inside.
+    many elements longer than what lies inside. ``swizzle`` then exchanges runs; steps within its
+    period have to be powers of two, as its rows are.
     """
     entries = _complete(transform, names, blocks)
     padding = dict(row_padding or {})
@@ -53,7 +55,31 @@ def blocked_layout(
         count = counts[name] if size is None else size
         result.append(Block(list(names).index(name), count, stride))
         stride *= count
-    return tuple(counts[n] * inner[n] for n in names), Layout(tuple(reversed(result)))
+    layout = Layout(tuple(reversed(result)), 0, swizzle)
+    _check_swizzle(transform, names, layout)
+    return tuple(counts[n] * inner[n] for n in names), layout
+
+
+def _check_swizzle(transform: str, names: Sequence[str], layout: Layout) -> None:
+    swizzle = layout.swizzle
+    if swizzle is None:
+        return
+    text = f"{swizzle.bits}:{swizzle.base}:{swizzle.shift}"
+    if swizzle.bits < 1 or swizzle.base < 0 or swizzle.shift < swizzle.bits:
+        raise ScheduleError(
+            f"{transform}: {text} is no swizzle",
+            where="the layout",
+            cure="give bits of 1 or more, a base of 0 or more, and a shift of at least the bits",
+        )
+    for block in layout.blocks:
+        inside = block.size > 1 and block.stride % swizzle.period
+        if inside and block.stride & (block.stride - 1):
+            raise ScheduleError(
+                f"{transform}: the swizzle {text} cuts rows of {block.stride} elements",
+                where=f"the steps along '{names[block.dim]}'",
+                why="what it exchanges are runs of rows whose length is a power of two",
+                cure="make what lies inside a power of two, without padding, or pad rows instead",
+            )
 
 
 def _unknown(transform: str, name: str, names: Sequence[str]) -> ScheduleError:
