@@ -21,6 +21,8 @@ from compiled import check, inputs, packed, small
 from tilewright.dtypes import f32
 from tilewright.engine import compile
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
+from tilewright.ir import to_text
+from tilewright.recipes.config import WorkgroupConfig
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.program import Abi, Parameter
 from tilewright.targets.registry import find_target
@@ -323,6 +325,28 @@ def test_a_kernel(own_cache: Path, target: str, threads: int | None) -> None:
     out = kernel._forms["dst"].empty()
     kernel.bind(**arrays, out=out)()
     np.testing.assert_array_equal(out, kernel(**arrays))
+
+
+@needs_device
+@pytest.mark.parametrize("fill", ["copy", "registers"])
+def test_swizzled_tiles(own_cache: Path, fill: str) -> None:
+    op = tw.matmul("32x64:64x32")
+    config = WorkgroupConfig(
+        "fma_f32x4",
+        lanes="n",
+        group={"m": 16, "n": 16},
+        item={"m": 4, "n": 4},
+        order=("m", "n"),
+        step={"k": 8},
+        vector=4,
+        stages=2 if fill == "registers" else 1,
+        fill=fill,
+        swizzle={"a": (2, 1, 3), "b": (2, 2, 2)},
+    )
+    kernel = tw.compile(op, target="spirv:gpu", config=config)
+    shared = to_text(kernel.stages["shared"])
+    assert "^2:1:3} workgroup" in shared and "^2:2:2} workgroup" in shared
+    check(kernel)
 
 
 @needs_device

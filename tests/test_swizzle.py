@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright.dtypes import COMPUTED, DType, f32
 from tilewright.engine.program import Code
-from tilewright.errors import LayoutError, ParseError, VerificationError
+from tilewright.errors import InterpreterFault, LayoutError, ParseError, VerificationError
 from tilewright.facts import Facts
-from tilewright.interpret import pack, run, unpack
+from tilewright.interpret import Profile, pack, run, unpack
 from tilewright.ir import Swizzle, parse_kernel, row_major, to_text, var, verify
 from tilewright.ir.buffer import Block, Buffer, Layout
 from tilewright.ir.evaluate import evaluate
@@ -24,7 +24,8 @@ from tilewright.ir.stmt import View
 from tilewright.layout.queries import alignment, contiguous_run, is_innermost, step_along
 from tilewright.layout.strides import is_dense, strides_of
 from tilewright.layout.tags import tag_of
-from tilewright.machines import nvidia
+from tilewright.machines import nvidia, spirv
+from tilewright.recipes.banks import Spread, spreads
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.program import abi_of
@@ -265,3 +266,85 @@ def test_runs_are_copied_and_read_at_once() -> None:
     assert "cp.async.ca" not in text
     loads = re.findall(r"load (\S+ x \S+), ptr addrspace\(3\) \S+, align (\d+)", text)
     assert loads == [("<8 x half>", "16")], text
+
+
+# Shared tiles: conflicts of banks, and a reader that is wrong about the writer.
+
+TURNED = """kernel turned(in x: f32[32, 32], out y: f32[32, 32]):
+  alloc s: f32[32, 32]{} workgroup
+  workgroup for t in 32:
+    for i in 32:
+      s[i, t] = x[i, t]
+    barrier()
+    for i in 32:
+      y[i, t] = s[t, i]
+"""
+
+
+def degrees(layout: str) -> list[float]:
+    """Turns of the banks for each store to and each load from the tile; checks what it computes."""
+    kernel = parse_kernel(TURNED.replace("{}", layout))
+    verify(kernel)
+    square = np.arange(1024, dtype=np.float32)
+    memory = {"x": square.copy(), "y": np.zeros(1024, np.float32)}
+    hierarchy = spirv.machine("gpu").hierarchy
+    assert hierarchy is not None
+    profile = Profile(hierarchy)
+    run(kernel, memory, profile=profile)
+    np.testing.assert_array_equal(memory["y"].reshape(32, 32), square.reshape(32, 32).T)
+    return [line.degree for line in profile.lines if line.buffer.name == "s"]
+
+
+def test_a_transposing_access_has_no_conflicts() -> None:
+    assert degrees("") == [1.0, 32.0]
+    assert degrees(" {0:32:32 1:32:1 ^5:0:5}") == [1.0, 1.0]
+    # Runs of 4 elements leave 4 rows of the column in each bank.
+    assert degrees(" {0:32:32 1:32:1 ^3:2:3}") == [1.0, 4.0]
+    # Longer rows instead, and more memory.
+    assert degrees(" {0:32:33 1:32:1}") == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("size", "spread"), [(32, Spread(1)), (8, Spread(0, Swizzle(1, 2, 3)))])
+def test_a_padding_that_is_much_of_the_tile_gives_way(size: int, spread: Spread) -> None:
+    """A square whose columns are stored and whose rows are read: 1 element in 8 is much."""
+    text = f"""kernel turned(in x: f32[{size}, {size}], inout y: f32[{size}]):
+  alloc s: f32[{size}, {size}] workgroup
+  workgroup for t in {size}:
+    compute a_pack(i in {size}):
+      a = x[t, i]
+      s[t, i] = a
+    barrier()
+    compute main(i in {size}):
+      a = s[i, t]
+      y[t] add= a
+"""
+    hierarchy = spirv.machine("gpu").hierarchy
+    assert hierarchy is not None
+    assert spreads(parse_kernel(text), hierarchy, "", 1, 1) == {"a": spread}
+
+
+TWO_VIEWS = """kernel views(in x: f32[16, 32], out y: f32[16, 32]):
+  alloc s: f32[1024] workgroup
+  workgroup for t in 32:
+    for i in 16:
+      s[i * 64 + (t // 4 ^ i % 8) * 4 + t % 4] = x[i, t]
+    barrier()
+    for i in 16:
+      y[i, t] = s[i * 64 + (t // 4 ^ i % {rows}) * 4 + t % 4]
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 4, 16])
+def test_a_reader_with_another_swizzle_is_found(rows: int) -> None:
+    """What were machine code if a tile's writer and its reader were swizzled differently."""
+    numbers = np.arange(512, dtype=np.float32)
+    memory = {"x": numbers.copy(), "y": np.zeros(512, np.float32)}
+    kernel = parse_kernel(TWO_VIEWS.format(rows=rows))
+    verify(kernel)
+    if rows > 8:
+        # Runs beyond what was written.
+        with pytest.raises(InterpreterFault, match="uninitialized read of 's'"):
+            run(kernel, memory)
+        return
+    run(kernel, memory)
+    assert (memory["y"] == numbers).all() == (rows == 8)

@@ -104,11 +104,16 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         fill=fill,
         raster=r.choice([1, 1, 2, 3]),
         persistent=r.choice([0, 0, 1, 3]),
-        padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.4},
+        padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.3},
+        swizzle={name: (r.choice([1, 2]), r.choice([0, 1, 2]), 2) for name in _some(r, "ab")},
     )
     if config.slices or config.persistent:
         return config
     return replace(config, stream=r.choice([0, 2, 3, 7]))
+
+
+def _some(r: Random, names: str) -> list[str]:
+    return [name for name in names if r.random() < 0.3]
 
 
 # What a config that is drawn at random may be refused for.
@@ -117,6 +122,7 @@ _REFUSALS = (
     "is no dim that this may name",  # all dims of the result have one element
     "computes on the way, which asynchronous copies do not",
     "bytes",
+    "cuts rows of",
     "is not proven to be another element",
     "with tiles of one step",
 )
@@ -159,9 +165,13 @@ def test_defaults_are_legal_and_right(op: Any, machine: Machine) -> None:
 def test_ways_to_fill(stages: int, fill: str) -> None:
     default = workgroup_model.default_config(_small().kernel(), GPU)
     assert default is not None
-    config = replace(default, stages=stages, fill=fill, padding={"a": 4, "b": 4})
-    schedule = _check(_small(), GPU, config)
-    assert ("pipelined" in schedule.stages) == (stages > 1)
+    for spread in (
+        {"padding": {"a": 4, "b": 4}, "swizzle": {}},
+        {"padding": {}, "swizzle": {"a": (2, 2, 2), "b": (1, 2, 2)}},
+    ):
+        config = replace(default, stages=stages, fill=fill, **spread)
+        schedule = _check(_small(), GPU, config)
+        assert ("pipelined" in schedule.stages) == (stages > 1)
 
 
 def test_one_step_needs_no_pipeline() -> None:
@@ -211,6 +221,17 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "order twice": ({"order": ("oc", "oc")}, "is not a tuple of dims, each once"),
     "step": ({"step": {"oc": 4}}, "step='oc' is no dim[^$]*choose one of ic, kh, kw"),
     "reduce_order": ({"reduce_order": ("oc",)}, "reduce_order='oc' is no dim that this may name"),
+    "swizzle": ({"swizzle": {"c": (1, 1, 1)}}, "swizzle='c' is no operand[^$]*a, b"),
+    "no swizzle": ({"swizzle": {"a": (2, 0, 1)}}, "2:0:1 is no swizzle[^$]*at least the bits"),
+    "half a swizzle": ({"swizzle": {"a": (2, 0)}}, "is not a dict of operands with .bits, base"),
+    "swizzled rows of another size": (
+        {"group": {"oh_ow": 12, "oc": 8}, "swizzle": {"a": (1, 0, 3)}},
+        "the swizzle 1:0:3 cuts rows of 12 elements[^$]*along 'ic'[^$]*or pad rows instead",
+    ),
+    "swizzled and padded": (
+        {"swizzle": {"a": (1, 0, 3)}, "padding": {"a": 1}},
+        "the swizzle 1:0:3 cuts rows of 9 elements",
+    ),
     "padding": ({"padding": {"c": 1}}, "padding='c' is no operand that this may name[^$]*a, b"),
     "fill": ({"fill": "tma"}, "fill='tma' is no way to fill a tile[^$]*copy, registers, async"),
     "group not of items": (
@@ -292,16 +313,29 @@ def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: 
     assert config.lanes == lanes
 
 
+def _waits(op: Any, config: WorkgroupConfig) -> float:
+    """Turns of the banks beyond one per access, as the interpreter counts what runs."""
+    (report,) = check_op(op, GPU, config=config)
+    return sum((note.conflicts - 1) * note.accesses for note in report.notes)
+
+
 def test_paddings_are_those_with_fewer_conflicts() -> None:
-    """The model counts for itself; the interpreter counts what then runs."""
     op = tw.convolution("mb2ic16ih14oc16kh3ph1", src="nhwc", dst="nhwc").resolved()
     config = workgroup_model.default_config(op.kernel(), GPU, "weights")
     assert config is not None
-    assert config.padding
+    assert config.padding and not config.swizzle
+    assert _waits(op, config) < 0.1 * _waits(op, replace(config, padding={}))
 
-    def waits(padding: dict[str, int]) -> float:
-        """Turns of the banks beyond one per access."""
-        (report,) = check_op(op, GPU, config=replace(config, padding=padding))
-        return sum((note.conflicts - 1) * note.accesses for note in report.notes)
 
-    assert waits(dict(config.padding)) < 0.1 * waits({})
+def test_tiles_are_swizzled_where_that_is_better_than_padding() -> None:
+    """Vectors of B are stored one by one, across its rows: whole vectors of padding in between do
+    not bring these into different banks."""
+    op = tw.matmul("64x32:32x64", weights="ba").resolved()
+    config = workgroup_model.default_config(op.kernel(), GPU)
+    assert config is not None
+    assert config.padding.keys() == {"a"} and config.swizzle.keys() == {"b"}
+    chosen = _waits(op, config)
+    for padding in (0, 4, 8, 12, 16):
+        padded = {"b": padding} if padding else {}
+        other = replace(config, padding={**config.padding, **padded}, swizzle={})
+        assert chosen < _waits(op, other), padding

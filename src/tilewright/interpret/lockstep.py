@@ -314,7 +314,7 @@ class Lockstep:
         inside: Any = True if mask is None else mask
         for value, size in zip(values, storage.shape, strict=True):
             inside = inside & (value >= 0) & (value < size)
-        offsets = storage.offsets(values) + grid.values.get(buffer, 0)
+        offsets = buffer.layout.place(values) + grid.values.get(buffer, 0)
         offsets, owners, inside = np.broadcast_arrays(offsets, owners, inside)
         return offsets[inside], owners[inside]
 

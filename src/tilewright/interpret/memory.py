@@ -46,7 +46,6 @@ class Storage:
         "defined",
         "depth",
         "logs",
-        "parts",
         "shape",
         "under_way",
         "writable",
@@ -63,22 +62,6 @@ class Storage:
         self.under_way = 0
         self.logs: dict[int, AccessLog] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
-        self.parts = _parts(buffer)
-
-    def offsets(self, index: list[Any]) -> Any:
-        """Element offsets of an index that is within the padded shape."""
-        result: Any = 0
-        for dim, divisor, modulus, stride in self.parts:
-            part = index[dim]
-            if divisor > 1:
-                part = part // divisor
-            if modulus:
-                part = part % modulus
-            result = result + part * stride
-        layout = self.buffer.layout
-        if layout.swizzle is not None:
-            result = layout.swizzle.place(result)
-        return result + layout.offset
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
         """Notes an access for each of ``runs`` that shares this memory; reports races, once."""
@@ -106,23 +89,6 @@ class Storage:
         self.data[offsets] = values
         if self.defined is not None:
             self.defined[offsets] = True
-
-
-def _parts(buffer: Buffer) -> list[tuple[int, int, int, int]]:
-    """(dim, divisor, modulus or 0, stride) per block of the layout, as `Layout.offset_of`."""
-    blocks = buffer.layout.blocks
-    outermost: dict[int, int] = {}
-    for position, block in enumerate(blocks):
-        outermost.setdefault(block.dim, position)
-    inner = [1] * len(buffer.shape)
-    parts = []
-    for position in reversed(range(len(blocks))):
-        block = blocks[position]
-        modulus = 0 if outermost[block.dim] == position else block.size
-        if block.stride:
-            parts.append((block.dim, inner[block.dim], modulus, block.stride))
-        inner[block.dim] *= block.size
-    return parts
 
 
 class Memory:
@@ -187,7 +153,7 @@ class Memory:
                 self._out_of_bounds(buffer, index, (dim, size), touched, site)
                 mask = both(mask, np.logical_not(bad))
         begin = site.frame.values.get(buffer)
-        offsets = storage.offsets(inside)
+        offsets = buffer.layout.place(inside)
         return (offsets if begin is None else offsets + begin), mask
 
     def _out_of_bounds(

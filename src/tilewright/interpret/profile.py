@@ -1,15 +1,12 @@
 """What accesses would cost a device: conflicts of memory banks, and segments of global memory.
 
 Counted per access of a subgroup: what its lanes access by one instruction, including the elements
-of a vector loop. Lanes that access 16 bytes each take turns by quarters of a subgroup, lanes that
-access 8 bytes by halves; more than 16 bytes are several accesses.
-Source: NVIDIA, CUDA C++ Best Practices Guide, "Shared Memory" and "Coalesced Access to Global
-Memory".
+of a vector loop (see `machines.banks`).
+Source: NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +16,8 @@ from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Stmt
+from tilewright.machines.banks import distinct, instructions, turns
 from tilewright.machines.machine import Hierarchy
-
-# The widest access of one lane, in bytes, and the width at which all lanes are served at once.
-_WIDEST, _NARROW = 16, 4
 
 
 @dataclass
@@ -53,6 +48,12 @@ class Line:
         """Which part of the moved segments is needed: 1.0 where accesses coalesce."""
         return self.least / self.segments if self.segments else 1.0
 
+    def count_conflicts(self, degrees: Any) -> None:
+        """Adds accesses that took the banks so many turns."""
+        self.accesses += int(np.count_nonzero(degrees))
+        self.conflicts += int(degrees.sum())
+        self.worst = max(self.worst, int(degrees.max(initial=0)))
+
 
 class Profile:
     """Told of the accesses of work-items, sums them up per statement and buffer."""
@@ -81,41 +82,21 @@ class Profile:
         if line is None:
             line = self._lines[key] = Line(site.stmt, buffer, verb)
         rows, active = _by_subgroup(launch, site.frame, offsets, mask)
-        rows, active = _instructions(rows, active, max(1, _WIDEST // buffer.dtype.bytes))
-        width = rows.shape[-1] * buffer.dtype.bytes
-        starts = rows * buffer.dtype.bytes
+        size = buffer.dtype.bytes
+        starts, active = instructions(rows * size, active, size)
         if banked:
-            self._count_conflicts(line, starts, active, width)
+            line.count_conflicts(turns(starts, active, size, self.hierarchy))
         else:
-            self._count_segments(line, starts, active, buffer.dtype.bytes)
-
-    def _count_conflicts(self, line: Line, starts: Any, active: Any, width: int) -> None:
-        """``starts``: addresses in bytes, (accesses, lanes, elements)."""
-        hierarchy = self.hierarchy
-        accesses, lanes, elements = starts.shape
-        turns = max(1, width // _NARROW)
-        while lanes % turns:
-            turns -= 1
-        shape = (accesses * turns, lanes // turns * elements)
-        words = (starts // hierarchy.bank).reshape(shape)
-        used = np.broadcast_to(active[..., None], starts.shape).reshape(shape)
-        row, first = _distinct(words, used)
-        banks = np.bincount(
-            row * hierarchy.banks + first % hierarchy.banks, minlength=shape[0] * hierarchy.banks
-        )
-        degrees = banks.reshape(shape[0], hierarchy.banks).max(axis=1)
-        line.accesses += int(np.count_nonzero(degrees))
-        line.conflicts += int(degrees.sum())
-        line.worst = max(line.worst, int(degrees.max(initial=0)))
+            self._count_segments(line, starts, active, size)
 
     def _count_segments(self, line: Line, starts: Any, active: Any, size: int) -> None:
         segment = self.hierarchy.segment
         shape = (starts.shape[0], starts.shape[1] * starts.shape[2])
         addresses = starts.reshape(shape)
         used = np.broadcast_to(active[..., None], starts.shape).reshape(shape)
-        row, _ = _distinct(addresses, used)
+        row, _ = distinct(addresses, used)
         needed = np.bincount(row, minlength=shape[0]) * size
-        touched, _ = _distinct(addresses // segment, used)
+        touched, _ = distinct(addresses // segment, used)
         line.accesses += int(np.count_nonzero(needed))
         line.segments += len(touched)
         line.least += int((-(-needed // segment)).sum())
@@ -145,27 +126,3 @@ def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple
     active = np.broadcast_to(exists, (launch.subgroups, launch.subgroup, elements))
     active = np.tile(active, (len(rows) // launch.subgroups, 1, 1))
     return rows, active if mask is None else active & arranged(mask)
-
-
-def _instructions(rows: Any, active: Any, most: int) -> tuple[Any, Any]:
-    """``rows`` with as many elements of a vector as one lane accesses at once, and which lanes do:
-    up to ``most`` where they lie next to each other, otherwise one."""
-    elements = rows.shape[-1]
-    size = math.gcd(elements, most)
-    together = np.all(rows[..., 1:] - rows[..., :-1] == 1) and np.all(active == active[..., :1])
-    if elements > 1 and not together:
-        size = 1
-    shape = (*rows.shape[:-1], elements // size, size)
-    rows, active = (np.moveaxis(a.reshape(shape), 2, 0) for a in (rows, active))
-    rows = rows.reshape(-1, *rows.shape[2:])
-    return rows, active.reshape(rows.shape)[..., 0]
-
-
-def _distinct(values: Any, used: Any) -> tuple[Any, Any]:
-    """The distinct values of each row, where ``used``: rows and values, 1-D."""
-    least = np.iinfo(np.int64).min
-    ordered = np.sort(np.where(used, values, least), axis=1)
-    new = ordered != least
-    new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    row, column = np.nonzero(new)
-    return row, ordered[row, column]

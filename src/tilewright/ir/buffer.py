@@ -9,6 +9,7 @@ and the outermost the rest. A `Swizzle` then exchanges runs of elements. What is
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -110,24 +111,45 @@ class Layout:
 
     def offset_of(self, index: tuple[Expr, ...]) -> Expr:
         """The element offset of ``index``, as an expression (not simplified)."""
-        inner = [1] * len(index)
-        outermost: dict[int, Block] = {}
-        for block in self.blocks:
-            outermost.setdefault(block.dim, block)
         result: Expr = const(self.offset)
         swizzled: Expr = const(0)
-        for block in reversed(self.blocks):
-            part = index[block.dim]
-            if inner[block.dim] > 1:
-                part = part // inner[block.dim]
-            if block is not outermost[block.dim]:
-                part = part % block.size
-            if self.swizzle is not None and block.stride % self.swizzle.period:
-                swizzled = swizzled + part * block.stride
-            elif block.stride != 0:
-                result = result + part * block.stride
-            inner[block.dim] *= block.size
+        for stride, step in self._steps(index):
+            if self.swizzle is not None and stride % self.swizzle.period:
+                swizzled = swizzled + step
+            else:
+                result = result + step
         return result if self.swizzle is None else result + self.swizzle.place_of(swizzled)
+
+    def place(self, index: Sequence[Any]) -> Any:
+        """The element offset of an index of numbers, or of arrays of integers."""
+        result: Any = 0
+        for _, step in self._steps(index):
+            result = result + step
+        return self.offset + (result if self.swizzle is None else self.swizzle.place(result))
+
+    def _steps(self, index: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The stride of each block, innermost first, and how far ``index`` goes along it."""
+        for dim, divisor, modulus, stride in self._digits:
+            part = index[dim]
+            if divisor > 1:
+                part = part // divisor
+            if modulus:
+                part = part % modulus
+            yield stride, part * stride
+
+    @cached_property
+    def _digits(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(dim, divisor, modulus or 0, stride) per block, innermost first."""
+        inner: dict[int, int] = {}
+        digits: list[tuple[int, int, int, int]] = []
+        for position, block in reversed([*enumerate(self.blocks)]):
+            divisor = inner.get(block.dim, 1)
+            outermost = all(outer.dim != block.dim for outer in self.blocks[:position])
+            modulus = 0 if outermost else block.size
+            if block.stride != 0:
+                digits.append((block.dim, divisor, modulus, block.stride))
+            inner[block.dim] = divisor * block.size
+        return tuple(digits)
 
 
 def row_major(shape: tuple[int, ...]) -> Layout:

@@ -1,64 +1,126 @@
-"""How much room between the rows of shared tiles keeps their accesses out of one bank.
+"""How the rows of shared tiles keep their accesses out of one bank: by room between them, or by a
+swizzle.
 
-Counted, not derived: what the lanes of a subgroup read and write of a tile, with each padding.
-Source for how wide accesses take turns: NVIDIA, CUDA C++ Best Practices Guide, "Shared Memory".
+Counted, not derived: what the lanes of a subgroup read and write of a tile, in each layout.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
-from tilewright.ir.buffer import Layout, Space
-from tilewright.ir.expr import BINARY, UNARY, Binary, Const, Expr, Select, Unary, Var
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, View
-from tilewright.ir.visit import children, variables, walk_stmts
+import numpy as np
+
+from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle
+from tilewright.ir.expr import Binary, Const, Expr, Var
+from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, View
+from tilewright.ir.visit import variables, walk_stmts
+from tilewright.machines.banks import WIDEST, instructions, turns
 from tilewright.machines.machine import Hierarchy
-from tilewright.recipes.roles import MAIN, find_compute
+from tilewright.recipes.roles import MAIN, extents, find_compute
 
-# Bytes that one lane accesses at once: at most, and with all lanes of a subgroup at the same time.
-_WIDEST, _NARROW = 16, 4
 # Paddings that are tried, in elements.
 _MOST = 16
+# What part of a tile's memory is worth an exclusive or with each access.
+_WORTH = 16
+# Bits of the swizzles that are tried: as many runs as there are banks change places, at most.
+_BITS = 5
+# Points of a compute that are looked at: a swizzle has another pattern in each row.
+_POINTS = 8
+# The operators of indices. What else there is counts as 0: it moves all lanes alike.
+_OPERATORS = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
-def paddings(kernel: Kernel, hierarchy: Hierarchy, lanes: str, vector: int) -> dict[str, int]:
-    """Per operand of the main compute in ``kernel``, whose tiles are shared: the least padding of
-    those with the fewest conflicts; operands that need none are left out.
+@dataclass(frozen=True)
+class Spread:
+    """How the rows of a tile are kept apart: ``padding`` elements between them, or a swizzle."""
+
+    padding: int = 0
+    swizzle: Swizzle | None = None
+
+    def layout(self, plain: Layout) -> Layout:
+        """The layout of a tile: the outermost block is that of the reduced dim, its steps are the
+        rows."""
+        first, *rest = plain.blocks
+        longer = replace(first, stride=first.stride + self.padding)
+        return replace(plain, blocks=(longer, *rest), swizzle=self.swizzle)
+
+
+def spreads(
+    kernel: Kernel, hierarchy: Hierarchy, lanes: str, vector: int, copied: int
+) -> dict[str, Spread]:
+    """Per operand of the main compute in ``kernel``, whose tiles are shared: what makes the fewest
+    conflicts, and of those what takes the least memory. A padding of less than a sixteenth of the
+    tile is taken before a swizzle, which takes arithmetic. Operands that need nothing are left out.
 
     ``lanes`` is the dim along which work-items read ``vector`` elements at once: there, rows stay
-    aligned to these.
+    aligned to these. They copy ``copied`` elements at a time.
     """
     main = find_compute(kernel, MAIN)
-    items = _items(kernel)
+    numbers = _numbers(_items(kernel), hierarchy.subgroup)
     writers = {
         s.out.buffer: s
         for s in walk_stmts(kernel.body)
         if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
     }
-    found: dict[str, int] = {}
+    found: dict[str, Spread] = {}
     for operand in main.operands[:2]:
         copy = writers.get(operand.view.buffer)
         if copy is None:
             continue
-        wide = lanes in {v.name for index in operand.view.index for v in variables(index)}
-        width = vector if wide else 1
-        numbers = _lanes(items, hierarchy.subgroup)
+        used = {v.name for index in operand.view.index for v in variables(index)}
+        width = vector if lanes in used else 1
         accesses = (
-            _access(copy.out, 1, numbers),
-            _access(operand.view, width, numbers),
+            _Access(copy.out, copy, copy.dims[-1].var.name if copy.dims else "", copied, numbers),
+            _Access(operand.view, main, lanes, width, numbers),
         )
-        best = min(
-            range(0, _MOST + 1, width),
-            key=lambda padding, both=accesses: (  # type: ignore[misc]
-                sum(access.turns(padding, hierarchy) for access in both),
-                padding,
-            ),
-        )
-        if best:
+        best = _best(operand.view.buffer, width, accesses, hierarchy)
+        if best != Spread():
             found[operand.var.name] = best
     return found
+
+
+def _best(tile: Buffer, width: int, accesses: Sequence[_Access], hierarchy: Hierarchy) -> Spread:
+    """What serves ``accesses`` in the fewest turns, of which some are by ``width`` elements."""
+    if all((access.turns(tile.layout, hierarchy) <= 1).all() for access in accesses):
+        return Spread()
+
+    def cost(spread: Spread) -> tuple[int, ...]:
+        layout = spread.layout(tile.layout)
+        waits = (access.times * int(access.turns(layout, hierarchy).sum()) for access in accesses)
+        memory = layout.extent * _WORTH // tile.layout.extent
+        # Of swizzles that of the longest runs: it leaves accesses together, and takes less of them.
+        runs = 0 if layout.swizzle is None else tile.layout.extent // layout.swizzle.run
+        return sum(waits), memory, runs, layout.extent
+
+    widest = max(width, WIDEST // tile.dtype.bytes)
+    return min(_candidates(tile.layout, width, widest), key=cost)
+
+
+def _candidates(plain: Layout, narrow: int, wide: int) -> Iterator[Spread]:
+    """Paddings by whole vectors of ``narrow`` elements; swizzles of runs of ``narrow`` to ``wide``
+    elements, where all steps are powers of two."""
+    for padding in range(0, _MOST + 1, narrow):
+        yield Spread(padding)
+    if any(b.size > 1 and b.stride & (b.stride - 1) for b in plain.blocks):
+        return
+    row = plain.blocks[0].stride.bit_length() - 1
+    for base in range(narrow.bit_length() - 1, min(row, wide.bit_length())):
+        for bits in range(1, min(_BITS, row - base) + 1):
+            # Rows may be shorter than what all banks hold: several then have one number.
+            for shift in range(row - base, row - base + 3):
+                yield Spread(0, Swizzle(bits, base, shift))
 
 
 def _items(kernel: Kernel) -> list[tuple[Var, int]]:
@@ -72,77 +134,65 @@ def _items(kernel: Kernel) -> list[tuple[Var, int]]:
     ]
 
 
-@dataclass(frozen=True)
 class _Access:
-    """What the lanes of a subgroup access at once: where each begins, in elements, in which row of
-    the tile, and how many elements it takes of ``size`` bytes."""
+    """What the lanes of a subgroup access of a tile: its index as (points, lanes, elements), and
+    how often a work-item does it."""
 
-    starts: tuple[int, ...]
-    rows: tuple[int, ...]
-    width: int
-    size: int
+    def __init__(
+        self,
+        view: View,
+        compute: Compute,
+        dim: str,
+        width: int,
+        numbers: Mapping[Var, Any],
+    ) -> None:
+        """``width`` elements along ``dim`` are accessed at once."""
+        sizes = extents(compute)
+        elements = min(width, sizes.get(dim, 1))
+        used = {v for index in view.index for v in variables(index)}
+        self.times = prod(sizes[d.var.name] for d in compute.dims if d.var in used) // elements
+        self.size = view.buffer.dtype.bytes
+        points = np.arange(_POINTS).reshape(-1, 1, 1)
+        known: dict[Var, Any] = {d.var: _steps(d, points, dim, elements) for d in compute.dims}
+        known |= numbers
+        shape = (_POINTS, max((a.shape[1] for a in known.values()), default=1), elements)
+        self.index = [np.broadcast_to(_values(index, known), shape) for index in view.index]
+        self.active = np.ones(shape, np.bool_)
 
-    def turns(self, padding: int, hierarchy: Hierarchy) -> int:
-        """Turns that the banks take to serve them, where rows are ``padding`` longer."""
-        taken = self.width * self.size
-        together = max(1, hierarchy.subgroup // max(1, min(taken, _WIDEST) // _NARROW))
-        begins = [
-            (start + padding * row) * self.size
-            for start, row in zip(self.starts, self.rows, strict=True)
-        ]
-        turns = 0
-        for first in range(0, len(begins), together):
-            banks: dict[int, set[int]] = {}
-            for begin in begins[first : first + together]:
-                last = (begin + taken - 1) // hierarchy.bank
-                for word in range(begin // hierarchy.bank, last + 1):
-                    banks.setdefault(word % hierarchy.banks, set()).add(word)
-            turns += max(len(words) for words in banks.values())
-        return turns
-
-
-def _access(view: View, width: int, numbers: Mapping[Var, list[int]]) -> _Access:
-    """How the lanes with ``numbers`` reach ``view``, at the first point of its compute's dims."""
-    layout = view.buffer.layout
-    first, *rest = layout.blocks
-    # The outermost block is that of the reduced dim: its steps are the rows.
-    longer = Layout((replace(first, stride=first.stride + 1), *rest), layout.offset)
-    starts, ends = (_values(each.offset_of(view.index), numbers) for each in (layout, longer))
-    rows = tuple(end - start for start, end in zip(starts, ends, strict=True))
-    return _Access(tuple(starts), rows, width, view.buffer.dtype.bytes)
+    def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
+        """Turns that the banks take to serve each part of a subgroup, at some of the times."""
+        starts = layout.place(self.index) * self.size
+        pieces, active = instructions(starts, self.active, self.size)
+        return turns(pieces, active, self.size, hierarchy)
 
 
-def _lanes(items: Sequence[tuple[Var, int]], subgroup: int) -> dict[Var, list[int]]:
-    """The numbers of the work-items of the first subgroup along each loop."""
-    rest = list(range(min(subgroup, math.prod(extent for _, extent in items))))
-    numbers: dict[Var, list[int]] = {}
+def _steps(dim: Dim, points: Any, vector: str, elements: int) -> Any:
+    """The first steps along all dims at once, by whole vectors along ``vector``."""
+    size = int(dim.extent.value) if isinstance(dim.extent, Const) else 1
+    if dim.var.name != vector:
+        return points % size
+    return points * elements % size + np.arange(elements)
+
+
+def _numbers(items: Sequence[tuple[Var, int]], subgroup: int) -> dict[Var, Any]:
+    """The numbers of the first work-items along each loop, as (1, lanes of a subgroup, 1)."""
+    count = min(subgroup, prod(extent for _, extent in items))
+    lane = np.arange(count).reshape(1, -1, 1)
+    numbers: dict[Var, Any] = {}
     for variable, extent in reversed(items):
-        numbers[variable] = [number % extent for number in rest]
-        rest = [number // extent for number in rest]
+        numbers[variable] = lane % extent
+        lane = lane // extent
     return numbers
 
 
-def _values(expr: Expr, numbers: Mapping[Var, list[int]]) -> list[int]:
-    """``expr``, an index, per lane; what is not in ``numbers`` is 0: it moves all lanes alike."""
-    lanes = len(next(iter(numbers.values())))
-    done: dict[Expr, list[int]] = {v: numbers.get(v, [0] * lanes) for v in variables(expr)}
-
-    def values(node: Expr) -> list[int]:
-        found = done.get(node)
-        if found is None:
-            parts = map(values, children(node))
-            match node:
-                case Const():
-                    found = [int(node.value)] * lanes
-                case Binary():
-                    found = list(map(BINARY[node.op], *parts))
-                case Unary():
-                    found = list(map(UNARY[node.op], *parts))
-                case Select():
-                    found = [a if chosen else b for chosen, a, b in zip(*parts, strict=True)]
-                case _:
-                    raise TypeError(f"no index of a tile has a {type(node).__name__}")
-            done[node] = found
-        return found
-
-    return values(expr)
+def _values(expr: Expr, known: Mapping[Var, Any]) -> Any:
+    """``expr`` where everything that is not known is 0."""
+    match expr:
+        case Const():
+            return expr.value
+        case Var():
+            return known.get(expr, 0)
+        case Binary() if expr.op in _OPERATORS:
+            return _OPERATORS[expr.op](_values(expr.a, known), _values(expr.b, known))
+        case _:
+            return 0

@@ -80,6 +80,8 @@ class WorkgroupConfig:
       added up afterwards, in order
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
       (0 for those that it leaves out)
+    - ``swizzle``: the `ir.Swizzle` of a shared tile, against the same, as (bits, base, shift) per
+      operand; the tile's steps have to be powers of two
     - ``k``: the reduced dim that a product of matrices adds up ("" without)
     """
 
@@ -100,6 +102,7 @@ class WorkgroupConfig:
     persistent: Count = 0
     stream: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
+    swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     k: str = ""
 
     def __post_init__(self) -> None:
@@ -148,6 +151,16 @@ def _is_sizes(value: Any) -> bool:
     )
 
 
+def _is_swizzles(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and isinstance(given, tuple)
+        and len(given) == 3
+        and all(_is_count(each) for each in given)
+        for name, given in value.items()
+    )
+
+
 def _is_splits(value: Any) -> bool:
     return isinstance(value, tuple) and all(
         isinstance(pair, tuple) and len(pair) == 2 and _is_sizes(dict([pair])) for pair in value
@@ -165,6 +178,10 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number, 1 or more", _is_size),
     "Count": ("a whole number, 0 or more", _is_count),
     "Mapping[str, int]": ("a dict of dims with sizes, which are 1 or more", _is_sizes),
+    "Mapping[str, tuple[int, int, int]]": (
+        "a dict of operands with (bits, base, shift)",
+        _is_swizzles,
+    ),
     "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
     "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
     "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),

@@ -9,14 +9,14 @@ and the number of workgroups (at least one for each core) allow.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import paddings
+from tilewright.recipes.banks import spreads
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrix_model import matrix_config
 from tilewright.recipes.reordering import run_of
@@ -82,7 +82,12 @@ def default_config(
     if not machine.banked:
         return config
     tiles = tiles_of(naive, machine, config, prepack)
-    config = replace(config, padding=paddings(tiles, machine.hierarchy, lanes, vector))
+    found = spreads(tiles, machine.hierarchy, lanes, vector, config.vector)
+    config = replace(
+        config,
+        padding={name: each.padding for name, each in found.items() if each.padding},
+        swizzle={name: astuple(each.swizzle) for name, each in found.items() if each.swizzle},
+    )
     stages, fill = _ahead(main, tiles, config, machine, _steps(sizes, parts, config))
     return replace(config, stages=stages, fill=fill)
 

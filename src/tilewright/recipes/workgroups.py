@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel, LoopKind
 from tilewright.ir.verify_groups import THREADS
@@ -154,6 +154,7 @@ def combined(kernel: Kernel) -> Kernel:
 def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
     """Refuses a config that names dims the op does not have, or sizes beyond the machine."""
     sizes, parts = extents(main), roles(main)
+    operands = tuple(o.var.name for o in main.operands[:2])
     for what, names, allowed in (
         ("lanes", (config.lanes,), parts.kept),
         ("group", tuple(config.group), parts.kept),
@@ -163,10 +164,11 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("k", (config.k,) if config.k else (), parts.k),
         ("reduce_order", config.reduce_order, parts.k),
         ("slices", tuple(dim for dim, _ in config.slices), parts.k),
-        ("padding", tuple(config.padding), tuple(o.var.name for o in main.operands[:2])),
+        ("padding", tuple(config.padding), operands),
+        ("swizzle", tuple(config.swizzle), operands),
         ("item_slices", tuple(dim for dim, _ in config.item_slices), parts.k),
     ):
-        noun = "operand" if what == "padding" else "dim"
+        noun = "operand" if what in ("padding", "swizzle") else "dim"
         for name in names:
             if name not in allowed:
                 raise _refusal(
@@ -405,6 +407,7 @@ def _shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel
         STEP if _has_loop(kernel, STEP) else items[-1].name,
         layout=layout,
         row_padding=padding,
+        swizzle={name: Swizzle(*given) for name, given in config.swizzle.items()},
         cast=cast,
         vector=config.vector,
         lanes=found.lanes if found is not None else 0,
