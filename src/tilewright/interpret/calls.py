@@ -11,12 +11,18 @@ from tilewright.errors import UnsupportedError
 from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site, both
 from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.specialized import specialized
 from tilewright.interpret.values import Evaluator, binary_values
 from tilewright.ir.functions import (
     FUNCTIONS,
-    AwaitCopies,
-    CommitCopies,
+    Arrive,
+    Await,
+    AwaitPhase,
+    Commit,
+    Fence,
     Function,
+    Initialize,
+    Queue,
     StartCopy,
     Synchronize,
     Update,
@@ -34,8 +40,12 @@ class Calls:
         self._effects: dict[type, Callable[[Any, Function, Call, Frame], None]] = {
             Synchronize: self._synchronize,
             StartCopy: self._start_copy,
-            CommitCopies: self._commit_copies,
-            AwaitCopies: self._await_copies,
+            Commit: self._commit,
+            Await: self._await,
+            Initialize: self._initialize,
+            Arrive: self._arrive,
+            AwaitPhase: self._await_phase,
+            Fence: self._fence,
             Update: self._update,
         }
 
@@ -68,18 +78,62 @@ class Calls:
             where = (offsets, mask, site)
             self.launches[-1].copies.start(self._memory, storage, where, values)
 
-    def _commit_copies(
-        self, effect: CommitCopies, function: Function, stmt: Call, frame: Frame
-    ) -> None:
-        self.launches[-1].copies.commit(frame)
+    def _commit(self, effect: Commit, function: Function, stmt: Call, frame: Frame) -> None:
+        if effect.queue is Queue.COPIES:
+            self.launches[-1].copies.commit(frame)
+        else:
+            specialized(self.launches, stmt).commit(effect.queue, frame)
 
-    def _await_copies(
-        self, effect: AwaitCopies, function: Function, stmt: Call, frame: Frame
+    def _await(self, effect: Await, function: Function, stmt: Call, frame: Frame) -> None:
+        value = self._value(effect.pending, function, stmt, frame)
+        if effect.queue is Queue.COPIES:
+            self.launches[-1].copies.complete(self._memory, value, Site(stmt, frame))
+        else:
+            specialized(self.launches, stmt).complete(effect.queue, value, frame)
+
+    def _initialize(self, effect: Initialize, function: Function, stmt: Call, frame: Frame) -> None:
+        place = self._mbarrier(effect.place, "write", function, (stmt, frame))
+        arrivals = self._value(effect.arrivals, function, stmt, frame)
+        if place is not None:
+            site = Site(stmt, frame)
+            specialized(self.launches, stmt).initialize(place, arrivals, site)
+
+    def _arrive(self, effect: Arrive, function: Function, stmt: Call, frame: Frame) -> None:
+        place = self._mbarrier(effect.place, "atomic", function, (stmt, frame))
+        count: Any = 0
+        if effect.bytes is not None:
+            count = self._value(effect.bytes, function, stmt, frame)
+        if place is not None:
+            specialized(self.launches, stmt).arrive(place, count, Site(stmt, frame))
+
+    def _await_phase(
+        self, effect: AwaitPhase, function: Function, stmt: Call, frame: Frame
     ) -> None:
-        pending = stmt.args[function.position(effect.pending)]
-        assert not isinstance(pending, View)
-        value = self._evaluator.evaluate(pending, frame, stmt)
-        self.launches[-1].copies.complete(self._memory, value, Site(stmt, frame))
+        place = self._mbarrier(effect.place, "atomic", function, (stmt, frame))
+        parity = self._value(effect.parity, function, stmt, frame)
+        if place is not None:
+            specialized(self.launches, stmt).await_phase(place, parity, Site(stmt, frame))
+
+    def _fence(self, effect: Fence, function: Function, stmt: Call, frame: Frame) -> None:
+        specialized(self.launches, stmt).fence(frame)
+
+    def _mbarrier(
+        self, name: str, verb: str, function: Function, at: tuple[Call, Frame]
+    ) -> tuple[Storage, Any, Any] | None:
+        """Where the mbarriers are, noted as accessed by ``verb``; None where there is none."""
+        stmt, frame = at
+        view = stmt.args[function.position(name)]
+        assert isinstance(view, View)
+        storage, offsets, mask = self._target(view, stmt, frame)
+        if storage is None or (mask is not None and not np.any(mask)):
+            return None
+        self._memory.note(verb, view.buffer, (offsets, mask, Site(stmt, frame)))
+        return storage, offsets, mask
+
+    def _value(self, name: str, function: Function, stmt: Call, frame: Frame) -> Any:
+        value = stmt.args[function.position(name)]
+        assert not isinstance(value, View)
+        return self._evaluator.evaluate(value, frame, stmt)
 
     def _update(self, effect: Update, function: Function, stmt: Call, frame: Frame) -> None:
         place = stmt.args[function.position(effect.place)]

@@ -16,10 +16,12 @@ import numpy as np
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f64, s64
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
+from tilewright.interpret.groups import Launch
+from tilewright.interpret.lanes import POINT_LIMIT, Frame, Identity, Site, both
 from tilewright.interpret.memory import Memory
+from tilewright.interpret.specialized import specialized
 from tilewright.interpret.values import Evaluator
-from tilewright.ir.functions import atomic_operator
+from tilewright.ir.functions import Queue, atomic_operator
 from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import variables
 
@@ -37,13 +39,16 @@ _ACCUMULATE_BOOL = {"add": np.logical_or, "mul": np.logical_and, "min": np.logic
 class Computes:
     """Runs `Compute` statements."""
 
-    def __init__(self, memory: Memory, evaluator: Evaluator) -> None:
+    def __init__(self, memory: Memory, evaluator: Evaluator, launches: list[Launch]) -> None:
         self._memory = memory
         self._evaluator = evaluator
+        self._launches = launches
 
     def run(self, stmt: Compute, frame: Frame) -> None:
         """``out = combine(out, body)`` at every point of the domain, for every lane."""
         lanes = len(frame.shape)
+        if stmt.completion is not None:
+            frame = specialized(self._launches, stmt).started(frame)
         domain = self._domain(stmt, frame)
         if domain is None:
             return
@@ -143,11 +148,43 @@ class Computes:
         if _atomic(stmt):
             self._update_atomically(stmt, offsets, values, active, site)
             return
+        if stmt.completion is not None:
+            self._start(stmt, offsets, values, active, site)
+            return
         if stmt.combiner is not None:
             before = self._memory.read(buffer, offsets, active, site)
             combined = _accumulator(stmt)(_widened(before, buffer.dtype), values)
             values = _rounded(combined, buffer.dtype)
         self._memory.write(buffer, offsets, values, active, site)
+
+    def _start(self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site) -> None:
+        """The op is under way from now on; ops of one queue accumulate in order."""
+        buffer, completion = stmt.out.buffer, stmt.completion
+        storage = self._memory.writable(buffer, site)
+        if storage is None or completion is None:
+            return
+        queued = isinstance(completion, Queue) and storage.queue is completion
+        self._memory.note("write", buffer, (offsets, active, site), behind=queued)
+        self._memory.observe("store", buffer, offsets, active, site)
+        if stmt.combiner is not None:
+            self._memory.check_defined(storage, offsets, active, site)
+            before = _widened(storage.data[offsets], buffer.dtype)
+            values = _rounded(_accumulator(stmt)(before, values), buffer.dtype)
+        self._memory.put(storage, offsets, values, active)
+        launch = specialized(self._launches, stmt)
+        where = (offsets, active, site)
+        if isinstance(completion, Queue):
+            launch.transfers.start(storage, where, completion)
+            return
+        index = [self._evaluator.evaluate(i, site.frame, stmt) for i in completion.index]
+        place, mask = self._memory.locate(completion.buffer, index, active, site)
+        if mask is active:  # otherwise it was reported
+            # It is the subgroup that says which mbarrier: no fence is needed behind its making.
+            itself = site.frame.scope()
+            del itself.values[Identity.ASYNCHRONOUS]
+            self._memory.note("atomic", completion.buffer, (place, mask, Site(stmt, itself)))
+            mbarriers = launch.mbarriers(self._memory.storage(completion.buffer, site))
+            launch.transfers.start(storage, where, (mbarriers, place))
 
     def _update_atomically(
         self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site

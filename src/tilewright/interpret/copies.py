@@ -29,6 +29,9 @@ class Team(Protocol):
     def each_item(self, values: Any, frame: Frame) -> Any:
         """``values``, one for each lane of ``frame``, as one for each work-item."""
 
+    def running(self, frame: Frame) -> Any:
+        """Which work-items run ``frame``, in the order of their numbers."""
+
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
         """The work-items called ``numbers`` as a frame."""
 
@@ -52,9 +55,12 @@ class _Copies:
     def report_lost(self, findings: Findings) -> None:
         """Reports that they never arrive, and forgets them."""
         count = len(self.offsets)
-        findings.report(FaultKind.LOST_COPY, self.site.stmt, count, lambda: _lost(self))
-        self.storage.under_way -= count
-        self.storage.arriving[self.offsets] = False
+        findings.report(FaultKind.LOST_COPY, self.site.stmt, count, lambda: self._lost())
+        self.storage.arrived(self.offsets)
+
+    def _lost(self) -> InterpreterFault:
+        committed = bool((self.groups != _NO_GROUP).all())
+        return lost_copy(self.storage.buffer.name, committed, self.site)
 
 
 class Copies:
@@ -88,7 +94,7 @@ class Copies:
 
     def commit(self, frame: Frame) -> None:
         """The copies of the frame's work-items that are in no group become one, each one's own."""
-        here = self._running(frame)
+        here = self._team.running(frame)
         for copies in self._under_way:
             new = (copies.groups == _NO_GROUP) & here[copies.owners]
             copies.groups[new] = self._committed[copies.owners[new]]
@@ -97,7 +103,7 @@ class Copies:
     def complete(self, memory: Memory, pending: Any, site: Site) -> None:
         """Completes all but the newest ``pending`` groups of the frame's work-items."""
         frame = site.frame
-        here = self._running(frame)
+        here = self._team.running(frame)
         left = self._team.each_item(pending, frame) if np.ndim(pending) else pending
         done_until = np.where(here, self._committed - left, 0)
         for copies in self._under_way:
@@ -117,21 +123,14 @@ class Copies:
         for copies in lost:
             copies.report_lost(findings)
 
-    def _running(self, frame: Frame) -> Any:
-        """Which work-items run, in the order of their numbers."""
-        if frame.mask is None:
-            return np.ones(len(self._committed), np.bool_)
-        return self._team.each_item(frame.mask, frame)
 
-
-def _lost(copies: _Copies) -> InterpreterFault:
-    committed = bool((copies.groups != _NO_GROUP).all())
-    name = copies.storage.buffer.name
+def lost_copy(name: str, committed: bool, site: Site) -> InterpreterFault:
+    """The error for a copy to the buffer called ``name`` that nothing completes."""
     missing = "waited for" if committed else "committed, so that no wait completes it"
     return fault(
         f"the copy to {name!r} is never {missing}",
-        copies.site,
-        tuple(0 for _ in copies.site.frame.shape),
+        site,
+        tuple(0 for _ in site.frame.shape),
         why="what an asynchronous copy writes may be used behind its wait only",
         cure="commit the copies, and wait until none is pending before the work-item ends",
     )

@@ -19,8 +19,13 @@ class FaultKind(Enum):
     RACE = "data race"
     DIVERGENT_BARRIER = "divergent barrier"  # all work-items take part
     UNMATCHED_BARRIER = "unmatched barrier"  # the half that is missing is added
-    EARLY_ACCESS = "access before arrival"  # what was there before the copy
+    EARLY_ACCESS = (
+        "access before arrival"  # before a copy, what was there; behind an op, its result
+    )
     LOST_COPY = "copy never waited for"  # never arrives
+    MISSING_FENCE = "missing fence"  # what was written is there
+    MBARRIER = "mbarrier misused"  # what is too much is ignored
+    DEADLOCK = "deadlock"  # those who wait end
 
 
 @dataclass

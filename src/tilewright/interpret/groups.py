@@ -11,6 +11,7 @@ and such a loop extends it. What a subgroup does as one counts as done by its fi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,19 @@ from tilewright.errors import InterpreterFault, UnsupportedError
 from tilewright.interpret.copies import Copies
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault, first_lane
-from tilewright.interpret.races import CONCURRENT, LanesRun, SubgroupsRun, TeamRun
+from tilewright.interpret.races import CONCURRENT, LanesRun, Run, SubgroupsRun, TeamRun
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.functions import FUNCTIONS, Group, Phase, Synchronize
-from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt
+from tilewright.ir.functions import (
+    FUNCTIONS,
+    Arrive,
+    AwaitPhase,
+    Fence,
+    Group,
+    Initialize,
+    Phase,
+    Synchronize,
+)
+from tilewright.ir.stmt import Block, Call, Compute, For, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import nested, walk_stmts
 
@@ -72,20 +82,24 @@ class Synchronized:
 
     subgroups: bool
     split: bool
+    specialized: bool  # by mbarriers and asynchronous ops: subgroups may run different code
 
 
 def synchronized(body: Stmt) -> Synchronized:
     """How the work-items that run ``body`` synchronize."""
+    stmts = list(walk_stmts(body))
     effects = [
         effect
-        for stmt in walk_stmts(body)
+        for stmt in stmts
         if isinstance(stmt, Call) and stmt.function in FUNCTIONS
         for effect in FUNCTIONS[stmt.function].effects
-        if isinstance(effect, Synchronize)
     ]
+    barriers = [effect for effect in effects if isinstance(effect, Synchronize)]
     return Synchronized(
-        any(effect.group is Group.SUBGROUP for effect in effects),
-        any(effect.phase is not Phase.WHOLE for effect in effects),
+        any(effect.group is Group.SUBGROUP for effect in barriers),
+        any(effect.phase is not Phase.WHOLE for effect in barriers),
+        any(isinstance(effect, Initialize | Arrive | AwaitPhase | Fence) for effect in effects)
+        or any(isinstance(stmt, Compute) and stmt.completion is not None for stmt in stmts),
     )
 
 
@@ -109,6 +123,10 @@ class Launch:
         # windows of each is the older one.
         self._arrived: dict[Group, Any] = {}
         self._older: dict[Group, Any] = {}
+
+    def run(self, execute: Callable[[Frame], None], frame: Frame) -> None:
+        """``execute`` for all of them."""
+        execute(frame)
 
     def identify(self, frame: Frame) -> None:
         """Says in ``frame``, of this launch's axes, who its lanes are."""
@@ -135,6 +153,12 @@ class Launch:
         flat = np.broadcast_to(values, frame.shape).ravel()
         return np.repeat(flat, self.workgroups * self.items // len(flat))
 
+    def running(self, frame: Frame) -> Any:
+        """Which work-items run ``frame``, in the order of their numbers."""
+        if frame.mask is None:
+            return np.ones(self.workgroups * self.items, np.bool_)
+        return self.each_item(frame.mask, frame)
+
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
         """The work-items called ``numbers`` (1-D, among all of the launch) as a frame."""
         each = self.workgroups * self.items // frame.lanes
@@ -142,7 +166,7 @@ class Launch:
         found.values[Identity.WORK_ITEM] = numbers % self.items
         return found
 
-    def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[TeamRun]:
+    def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> Sequence[Run]:
         """The runs to watch, with stamps from ``start`` on.
 
         Where barriers are split, there are two windows of accesses that are not ordered with each
@@ -229,12 +253,13 @@ class Launch:
                 FaultKind.DIVERGENT_BARRIER,
                 site.stmt,
                 int(np.count_nonzero(some & ~every)),
-                lambda: _divergent(group, site, missing),
+                lambda: divergent(group, site, missing),
             )
         return some
 
 
-def _divergent(group: Group, site: Site, missing: Any) -> InterpreterFault:
+def divergent(group: Group, site: Site, missing: Any) -> InterpreterFault:
+    """The error for a barrier at which the lanes ``missing`` do not come."""
     lane = first_lane(missing)
     return fault(
         f"divergent barrier: not all work-items of the {group.value} reach it",

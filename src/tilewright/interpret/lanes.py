@@ -31,6 +31,8 @@ class Identity(Enum):
     WORKGROUP = "workgroup"  # among those of the frame
     SUBGROUP = "subgroup"  # of the workgroup
     WORK_ITEM = "work-item"  # of the workgroup
+    # Not the lane itself, but an asynchronous op that its subgroup started: the op's number.
+    ASYNCHRONOUS = "asynchronous"
 
 
 @dataclass(frozen=True, slots=True)

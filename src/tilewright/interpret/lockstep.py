@@ -178,6 +178,9 @@ class _Collector:
             self.view(operand.view, lets, around, self.nest.loads)
         self.expr(stmt.body, lets, around)
         self.view(stmt.out, lets, around, self.nest.stores)
+        self.nest.ordered = self.nest.ordered or stmt.completion is not None
+        if isinstance(stmt.completion, View):
+            self.view(stmt.completion, lets, around, self.nest.stores)
 
     def call(self, stmt: Call, lets: dict[Var, Expr], around: _Around) -> None:
         """By the access of each parameter: asynchronous or not is the same to other iterations."""

@@ -14,8 +14,9 @@ import numpy as np
 from tilewright.errors import ArgumentError, InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Site, at_lane, both, fault, first_lane
-from tilewright.interpret.races import AccessLog, Run
+from tilewright.interpret.races import Log, Run
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.functions import Queue
 from tilewright.ir.stmt import Kernel, Param
 
 # Fills fresh memory: a NaN in every float type, -1 in integers.
@@ -46,6 +47,7 @@ class Storage:
         "defined",
         "depth",
         "logs",
+        "queue",
         "shape",
         "under_way",
         "writable",
@@ -57,10 +59,12 @@ class Storage:
         self.writable = access != "in"
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
         self.depth = depth  # runs around it
-        # Elements that asynchronous copies will write, and how many there are.
+        # By how many asynchronous copies and ops that are under way each element is written, and
+        # the sum of that. The newest op joined the queue.
         self.arriving: Any = None
         self.under_way = 0
-        self.logs: dict[int, AccessLog] = {}
+        self.queue: Queue | None = None
+        self.logs: dict[int, Log] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
@@ -71,24 +75,31 @@ class Storage:
             if self.buffer in run.stored:
                 log = self.logs.get(depth)
                 if log is None:
-                    log = self.logs[depth] = AccessLog(len(self.data))
+                    log = self.logs[depth] = run.log(len(self.data))
                 named = (run, self.buffer.name)
                 raced = log.note(verb, named, where, None if raced else findings) or raced
 
     def expect(self, offsets: Any) -> None:
         """A copy to ``offsets`` (distinct) is under way."""
         if self.arriving is None:
-            self.arriving = np.zeros(len(self.data), np.bool_)
-        self.arriving[offsets] = True
+            self.arriving = np.zeros(len(self.data), np.int32)
+        self.arriving[offsets] += 1
         self.under_way += len(offsets)
 
-    def arrive(self, offsets: Any, values: Any) -> None:
-        """The copy to ``offsets`` is done."""
-        self.arriving[offsets] = False
+    def arrived(self, offsets: Any) -> None:
+        """A copy to ``offsets`` is no longer under way."""
+        self.arriving[offsets] -= 1
         self.under_way -= len(offsets)
+
+    def arrive(self, offsets: Any, values: Any) -> None:
+        """The copy of ``values`` to ``offsets`` is done."""
+        self.arrived(offsets)
         self.data[offsets] = values
         if self.defined is not None:
             self.defined[offsets] = True
+
+
+Storages = dict[Buffer, Storage]
 
 
 class Memory:
@@ -98,17 +109,17 @@ class Memory:
         self.runs: list[Run] = []
         self.findings = findings
         self._observer = observer
-        self._storages: dict[Buffer, Storage] = {}
+        self.storages: Storages = {}
 
     def bind(self, kernel: Kernel, arrays: dict[str, Any]) -> None:
         """Takes the arrays of the kernel's parameters. `ArgumentError` if one does not fit."""
         for param in kernel.params:
             array = _argument(kernel, param, arrays)
-            self._storages[param.buffer] = Storage(param.buffer, array, param.access, 0)
+            self.storages[param.buffer] = Storage(param.buffer, array, param.access, 0)
 
     def allocate(self, buffer: Buffer, frame: Frame) -> Storage | None:
         """Fresh memory for ``buffer``, per lane; returns what it had before, for `release`."""
-        before = self._storages.get(buffer)
+        before = self.storages.get(buffer)
         extent = buffer.layout.extent
         data = np.empty(frame.lanes * extent, buffer.dtype.numpy)
         if frame.shape:
@@ -116,19 +127,19 @@ class Memory:
         else:
             frame.values.pop(buffer, None)
         data.view(np.uint8).fill(1 if buffer.dtype.kind == "bool" else _POISON_BYTE)
-        self._storages[buffer] = Storage(buffer, data, "local", len(self.runs))
+        self.storages[buffer] = Storage(buffer, data, "local", len(self.runs))
         return before
 
     def release(self, buffer: Buffer, before: Storage | None) -> None:
         """Ends the memory of ``buffer``."""
         if before is None:
-            del self._storages[buffer]
+            del self.storages[buffer]
         else:
-            self._storages[buffer] = before
+            self.storages[buffer] = before
 
     def storage(self, buffer: Buffer, site: Site) -> Storage:
         """The memory of ``buffer``; a fault where it has none."""
-        found = self._storages.get(buffer)
+        found = self.storages.get(buffer)
         if found is None:
             raise fault(
                 f"{buffer.name!r} has no memory here",
@@ -193,7 +204,7 @@ class Memory:
             return
         bad = np.asarray(undefined if mask is None else undefined & mask)
         if storage.under_way:
-            bad = bad & ~storage.arriving[offsets]  # reported as an access before arrival
+            bad = bad & (storage.arriving[offsets] == 0)  # reported as an access before arrival
         if bad.any():
             self.findings.report(
                 FaultKind.UNINITIALIZED,
@@ -205,9 +216,8 @@ class Memory:
     def _early(self, storage: Storage, verb: str, where: Where) -> None:
         """Reports accesses to what a copy under way will write."""
         offsets, mask, site = where
-        bad = np.asarray(
-            storage.arriving[offsets] if mask is None else storage.arriving[offsets] & mask
-        )
+        coming = storage.arriving[offsets] > 0
+        bad = np.asarray(coming if mask is None else coming & mask)
         if bad.any():
             self.findings.report(
                 FaultKind.EARLY_ACCESS,
@@ -234,10 +244,11 @@ class Memory:
         )
         return None
 
-    def note(self, verb: str, buffer: Buffer, where: Where) -> None:
-        """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs."""
+    def note(self, verb: str, buffer: Buffer, where: Where, behind: bool = False) -> None:
+        """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs.
+        ``behind``: it is done behind what is under way."""
         storage = self.storage(buffer, where[2])
-        if storage.under_way:
+        if storage.under_way and not behind:
             self._early(storage, "write", where)
         if storage.depth < len(self.runs):
             storage.note(verb, self.runs, where, self.findings)

@@ -26,8 +26,8 @@ WORKGROUPS = (LoopKind.GRID, LoopKind.CLUSTER)
 CONCURRENT = (*WORKGROUPS, LoopKind.PARALLEL)
 
 # Which other accesses an access must be ordered with; writes, with each other too.
-_RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
-_VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
+RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
+VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
 class Run(Protocol):
@@ -36,6 +36,31 @@ class Run(Protocol):
     @property
     def stored(self) -> frozenset[Buffer]:
         """The buffers that they write."""
+
+    @property
+    def last(self) -> int:
+        """Behind the stamps that it takes."""
+
+    def log(self, extent: int) -> Log:
+        """A log of the accesses to a buffer of ``extent`` elements."""
+
+
+class Log(Protocol):
+    """Who accessed the elements of one buffer, as far as one `Run` has to know."""
+
+    def note(
+        self,
+        verb: str,
+        place: tuple[Any, str],
+        where: tuple[Any, Any, Site],
+        findings: Findings | None,
+    ) -> bool:
+        """Notes that ``where`` (offsets, mask, site) is accessed; reports what is wrong with that,
+        and says whether there is something. ``place``: the run, and the name of the buffer."""
+
+
+class StampedRun(Protocol):
+    """Runners whose accesses are told apart by stamps."""
 
     def stamps(self, frame: Frame) -> tuple[Any, Any]:
         """The stamp of each lane of ``frame``, and the base that it counts from."""
@@ -54,6 +79,10 @@ class ParallelRun:
         self, var: Var, base: int, stored: frozenset[Buffer], kind: LoopKind = LoopKind.PARALLEL
     ) -> None:
         self.var, self.base, self.stored, self.kind = var, base, stored, kind
+        self.last = base
+
+    def log(self, extent: int) -> Log:
+        return AccessLog(extent)
 
     def stamps(self, frame: Frame) -> tuple[Any, Any]:
         return np.asarray(frame.values[self.var]) + self.base, self.base
@@ -81,6 +110,9 @@ class TeamRun:
         self._bases = np.full(teams, start, np.int64)
         self._same: int | None = start  # the base, where all teams have the same
         self.last = start + members
+
+    def log(self, extent: int) -> Log:
+        return AccessLog(extent)
 
     def team(self, frame: Frame) -> Any:
         """The team of each lane."""
@@ -159,7 +191,7 @@ class Accesses(NamedTuple):
         return first, tuple(int(i) for i in np.unravel_index(position, self.shape))
 
 
-def accesses(run: Run, offsets: Any, mask: Any, frame: Frame) -> Accesses:
+def accesses(run: StampedRun, offsets: Any, mask: Any, frame: Frame) -> Accesses:
     """The accesses to ``offsets`` where ``mask`` holds."""
     stamps, base = run.stamps(frame)
     arrays = np.broadcast_arrays(stamps, offsets, base, True if mask is None else mask)
@@ -213,19 +245,16 @@ class AccessLog:
     def note(
         self,
         verb: str,
-        place: tuple[Run, str],
+        place: tuple[StampedRun, str],
         where: tuple[Any, Any, Site],
         findings: Findings | None,
     ) -> bool:
-        """Notes that ``where`` (offsets, mask, site) is accessed; reports a race, and says so.
-
-        ``place``: the run, and the name of the buffer.
-        """
+        """A `Log`'s; what is wrong is a race."""
         offsets, mask, site = where
         now = accesses(place[0], offsets, mask, site.frame)
         raced = [
             (rival, bad)
-            for rival in _RIVALS[verb]
+            for rival in RIVALS[verb]
             if rival in self._records
             if (bad := self._records[rival].others(now)) is not None
         ]
@@ -254,7 +283,7 @@ class AccessLog:
 def _race(
     record: _Record,
     verbs: tuple[str, str],
-    place: tuple[Run, str],
+    place: tuple[StampedRun, str],
     now: Accesses,
     bad: Any,
     site: Site,
@@ -268,8 +297,8 @@ def _race(
         other = int(record.greatest[offset])
     why, cure = run.advice(name)
     return fault(
-        f"data race on {name!r}: {run.runner(other - base)} {_VERBS[verbs[0]]} the element at "
-        f"offset {offset} and {run.runner(stamp - base)} {_VERBS[verbs[1]]} it",
+        f"data race on {name!r}: {run.runner(other - base)} {VERBS[verbs[0]]} the element at "
+        f"offset {offset} and {run.runner(stamp - base)} {VERBS[verbs[1]]} it",
         site,
         lane,
         why=why,

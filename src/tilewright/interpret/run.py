@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ from tilewright.interpret.lanes import Frame, Site
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory, Storage
 from tilewright.interpret.profile import Profile
-from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, TeamRun
+from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, Run
+from tilewright.interpret.specialized import SpecializedLaunch
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import headline
@@ -86,8 +88,8 @@ class _Interpreter:
         self._subgroup = subgroup
         self._profile = profile
         self._evaluator = Evaluator(memory)
-        self._computes = Computes(memory, self._evaluator)
         self._calls = Calls(memory, self._evaluator)
+        self._computes = Computes(memory, self._evaluator, self._calls.launches)
         self._lockstep = Lockstep(memory, self._evaluator)
         self._stamps = 0
         # By the id of a loop, which the kernel keeps alive.
@@ -242,16 +244,22 @@ class _Interpreter:
             inner = inner.extend(loop.var, np.arange(int(extent)), loop.kind)
         threads = inner.shape[len(frame.shape) :]
         lanes = [n for n, loop in zip(threads, loops, strict=True) if loop.kind is LoopKind.LANE]
-        subgroup = math.prod(lanes) if lanes else self._subgroup
-        launch = Launch(frame.shape, threads, subgroup, lanes_inside(body))
         how = self._synchronized.get(id(stmt))
         if how is None:
             how = self._synchronized[id(stmt)] = synchronized(body)
+        whole = frame.shape, threads
+        inside = lanes_inside(body)
+        working: Launch
+        if how.specialized and loops[-1].kind is LoopKind.SUBGROUP:
+            working = SpecializedLaunch(*whole, max(1, inside), self._memory)
+        else:
+            subgroup = math.prod(lanes) if lanes else self._subgroup
+            working = Launch(*whole, subgroup, inside)
         stored = frozenset(self._lockstep.nest(stmt).stores)
-        self._launch(launch, body, inner, launch.watch(self._stamps, stored, how))
+        self._launch(working, body, inner, working.watch(self._stamps, stored, how))
 
     def _launch(
-        self, launch: Launch, body: Stmt, frame: Frame, watched: Sequence[TeamRun] = ()
+        self, launch: Launch, body: Stmt, frame: Frame, watched: Sequence[Run] = ()
     ) -> None:
         """The work-items of ``launch`` run ``body``, from beginning to end."""
         launch.identify(frame)
@@ -261,7 +269,7 @@ class _Interpreter:
         if self._profile is not None:
             self._profile.launches.append(launch)
         try:
-            self.execute(body, frame)
+            launch.run(partial(self.execute, body), frame)
         finally:
             del self._memory.runs[outside:]
             self._calls.launches.pop()

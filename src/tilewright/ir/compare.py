@@ -176,6 +176,7 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
                 ("combiner", stmt.combiner),
                 ("body", stmt.body),
                 ("instruction", stmt.instruction),
+                ("completion", stmt.completion),
             ]
         case _:
             return []

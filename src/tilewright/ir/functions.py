@@ -30,6 +30,17 @@ class Group(Enum):
     SUBGROUP = "subgroup"
 
 
+class Queue(Enum):
+    """Asynchronous operations that are completed in order, as groups: by whoever started them.
+
+    An operation joins the newest group, which is closed by committing it.
+    """
+
+    COPIES = "copies"  # of elements, by work-items
+    STORES = "stores"  # of tiles, into global memory: complete where their sources have been read
+    PRODUCTS = "products"  # of matrices, by subgroups as one
+
+
 class Phase(Enum):
     """The part of a barrier: all of it, or one of the halves of a split one."""
 
@@ -60,17 +71,56 @@ class StartCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitCopies:
-    """The work-item's copies that are in no group yet become its newest group (or none do: the
-    group is empty)."""
+class Commit:
+    """What the work-item, or the subgroup as one, has started in ``queue`` and what is in no group
+    yet becomes its newest group (or nothing does: the group is empty)."""
+
+    queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitCopies:
-    """Completes the work-item's groups of copies, the oldest first, until at most as many as the
-    parameter ``pending`` says are left."""
+class Await:
+    """Completes groups of ``queue``, the oldest first, until at most as many as the parameter
+    ``pending`` says are left."""
 
+    queue: Queue
     pending: str
+
+
+@dataclass(frozen=True, slots=True)
+class Initialize:
+    """The element ``place`` becomes an mbarrier in its phase 0: each phase takes ``arrivals``."""
+
+    place: str
+    arrivals: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """One arrival at the mbarrier ``place``: accesses before it come before those behind a wait for
+    this phase. By a subgroup as one it is one arrival, in a loop over lanes one of each lane.
+
+    ``bytes``: so many must be written by asynchronous operations that signal the mbarrier before
+    the phase is over. It is when all have arrived and no bytes are missing; then the next begins.
+    """
+
+    place: str
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPhase:
+    """Waits at the mbarrier ``place`` until the phase of the parity ``parity`` is over: until the
+    present phase has the other one. (Of a new mbarrier, the phase before, of parity 1, is over.)"""
+
+    place: str
+    parity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Accesses that come before this one come before asynchronous ones behind it: these see memory
+    in a way of their own (a proxy), which no barrier makes them wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +136,12 @@ class Update:
     atomic: bool
 
 
-Effect = Synchronize | StartCopy | CommitCopies | AwaitCopies | Update
+Effect = (
+    Synchronize | StartCopy | Commit | Await | Initialize | Arrive | AwaitPhase | Fence | Update
+)
 
-# Effects on the work-item itself: their order in its program matters.
-_ORDERED = (Synchronize, CommitCopies, AwaitCopies)
+# Effects on the work-item itself, or on others: their order in its program matters.
+_ORDERED = (Synchronize, Commit, Await, Initialize, Arrive, AwaitPhase, Fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +203,68 @@ _ALL = (
     Function(
         "commit_copies",
         (),
-        (CommitCopies(),),
+        (Commit(Queue.COPIES),),
         "Makes the copies that this work-item started, and that are in no group, one group.",
     ),
     Function(
         "wait_copies",
         (Parameter("pending", "value"),),
-        (AwaitCopies("pending"),),
+        (Await(Queue.COPIES, "pending"),),
         "Waits until at most ``pending`` groups of this work-item's copies are under way.",
+    ),
+    Function(
+        "commit_stores",
+        (),
+        (Commit(Queue.STORES),),
+        "Makes the stores of tiles that joined no group yet one group.",
+    ),
+    Function(
+        "wait_stores",
+        (Parameter("pending", "value"),),
+        (Await(Queue.STORES, "pending"),),
+        "Waits until at most ``pending`` groups of stores of tiles still read their sources.",
+    ),
+    Function(
+        "commit_products",
+        (),
+        (Commit(Queue.PRODUCTS),),
+        "Makes the products of matrices that joined no group yet one group.",
+    ),
+    Function(
+        "wait_products",
+        (Parameter("pending", "value"),),
+        (Await(Queue.PRODUCTS, "pending"),),
+        "Waits until at most ``pending`` groups of products of matrices are under way.",
+    ),
+    Function(
+        "mbarrier_init",
+        (Parameter("place", "out"), Parameter("arrivals", "value")),
+        (Initialize("place", "arrivals"),),
+        "Makes an element of workgroup memory an mbarrier; a barrier tells the others.",
+    ),
+    Function(
+        "mbarrier_arrive",
+        (Parameter("place", "inout"),),
+        (Arrive("place"),),
+        "Arrives at an mbarrier, and goes on.",
+    ),
+    Function(
+        "mbarrier_expect",
+        (Parameter("place", "inout"), Parameter("bytes", "value")),
+        (Arrive("place", "bytes"),),
+        "Arrives at an mbarrier whose phase takes so many bytes of asynchronous copies more.",
+    ),
+    Function(
+        "mbarrier_wait",
+        (Parameter("place", "inout"), Parameter("parity", "value")),
+        (AwaitPhase("place", "parity"),),
+        "Waits until the mbarrier's phase of that parity is over.",
+    ),
+    Function(
+        "fence_async",
+        (),
+        (Fence(),),
+        "What was written so far is seen by asynchronous copies and products behind it.",
     ),
     Function(
         "atomic_add",

@@ -16,6 +16,7 @@ from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.expression_parser import TYPES, ExpressionParser
+from tilewright.ir.functions import Queue
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -37,6 +38,7 @@ from tilewright.ir.syntax import KEYWORDS
 
 _KINDS = {kind.value: kind for kind in LoopKind}
 _SPACES = {space.value: space for space in Space}
+_QUEUES = {queue.value: queue for queue in Queue}
 _ACCESSES = ("in", "out", "inout")
 T = TypeVar("T")
 
@@ -291,6 +293,7 @@ class _StatementParser(ExpressionParser):
             instruction = self.expect("name", "of the instruction").text
             self.expect(">", "behind the instruction")
         dims = self._dims()
+        completion = self._completion()
         span = self.span(start)
         with self.variables.nested():
             for dim in dims:
@@ -304,7 +307,21 @@ class _StatementParser(ExpressionParser):
                 self.variables.define(operand.var.name, operand.var.type)
             out, combiner, body = self._output()
             self._close()
-        return Compute(name, dims, out, tuple(operands), body, combiner, instruction, span)
+        return Compute(
+            name, dims, out, tuple(operands), body, combiner, instruction, completion, span
+        )
+
+    def _completion(self) -> View | Queue | None:
+        """How an asynchronous op is completed: ``signals mbarrier[i]`` or ``joins queue``."""
+        if self.token.kind != "name" or self.token.text not in ("signals", "joins"):
+            return None
+        if self.take().text == "signals":
+            return self.view()
+        word = self.expect("name", "of the queue")
+        if word.text not in _QUEUES:
+            choice = "write one of " + ", ".join(_QUEUES)
+            raise self.refusal(f"unknown queue {word.text}", word.start, cure=choice)
+        return _QUEUES[word.text]
 
     def _dims(self) -> tuple[Dim, ...]:
         self.expect("(", "before the dims")

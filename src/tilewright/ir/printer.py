@@ -29,6 +29,7 @@ from tilewright.ir.expr import (
     const,
     print_with,
 )
+from tilewright.ir.functions import Queue
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -256,7 +257,17 @@ def _call(stmt: Call) -> str:
 def _compute(stmt: Compute) -> str:
     instruction = "" if stmt.instruction is None else f"<{quoted(stmt.instruction)}>"
     dims = ", ".join(f"{_typed(d.var)} in {_expression(d.extent)}" for d in stmt.dims)
-    return f"compute {quoted(stmt.name)}{instruction}({dims}):"
+    return f"compute {quoted(stmt.name)}{instruction}({dims}){_completion(stmt.completion)}:"
+
+
+def _completion(completion: View | Queue | None) -> str:
+    match completion:
+        case View():
+            return f" signals {_view(completion)}"
+        case Queue():
+            return f" joins {completion.value}"
+        case None:
+            return ""
 
 
 def _compute_lines(stmt: Compute) -> list[str]:

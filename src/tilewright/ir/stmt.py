@@ -14,6 +14,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Printed, Var
+from tilewright.ir.functions import Queue
 
 
 class LoopKind(Enum):
@@ -141,6 +142,11 @@ class Compute(Stmt):
     out, once one was matched; it does not change what is computed. Where it names a function that
     updates memory atomically (`functions.atomic_operator`), each point is one such update: several
     work-items may accumulate in one element.
+
+    ``completion`` makes the op asynchronous: it is started here, a subgroup does it as one, and its
+    operands may not be written, nor its output be accessed, until it is complete. Either it signals
+    an mbarrier, which is told the bytes of all points (of the output, masked operands included); or
+    it joins the newest group of a queue. Ops of one queue may accumulate in one output.
     """
 
     name: str
@@ -150,6 +156,7 @@ class Compute(Stmt):
     body: Expr
     combiner: str | None = None
     instruction: str | None = None
+    completion: View | Queue | None = None
     span: Span | None = None
 
 

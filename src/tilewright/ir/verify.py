@@ -34,6 +34,7 @@ from tilewright.ir.verify_groups import (
     Defect,
     allocation_defect,
     call_defect,
+    completion_defect,
     in_threads,
     loop_defect,
     may_nest,
@@ -274,6 +275,10 @@ class _Verifier:
                 self.operand(operand.var, operand.view.buffer)
             self.expr(stmt.body, stmt.out.buffer.dtype, f"what {stmt.out.buffer.name} holds")
         self.combiner(stmt)
+        if stmt.completion is not None:
+            if isinstance(stmt.completion, View):
+                self.view(stmt.completion)
+            self.check(completion_defect(self.path))
 
     def operand(self, variable: Var, buffer: Buffer) -> None:
         if variable.type is not buffer.dtype:

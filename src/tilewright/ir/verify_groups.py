@@ -14,11 +14,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tilewright.dtypes import s64
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr
-from tilewright.ir.functions import Function, StartCopy, Synchronize, Update
+from tilewright.ir.functions import (
+    Arrive,
+    Await,
+    AwaitPhase,
+    Commit,
+    Fence,
+    Function,
+    Initialize,
+    Queue,
+    StartCopy,
+    Synchronize,
+    Update,
+)
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Block, Call, For, LoopKind, Stmt, View
+from tilewright.ir.stmt import Block, Call, Compute, For, LoopKind, Stmt, View
 from tilewright.ir.visit import walk_stmts
 
 # Loops over the work-items of a workgroup, in the order in which they may nest.
@@ -157,6 +170,12 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
                 )
             case StartCopy():
                 defect = _mistyped(function, call, effect.destination, effect.source)
+            case Initialize() | Arrive() | AwaitPhase():
+                defect = _mbarrier_defect(function, path)
+            case Fence():
+                defect = _outside(function.name, path)
+            case Commit() | Await() if effect.queue is not Queue.COPIES:
+                defect = _outside(function.name, path) or _in_lanes(function.name, path)
             case Update():
                 defect = _mistyped(function, call, effect.place, effect.value)
             case _:
@@ -164,6 +183,80 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
         if defect is not None:
             return defect
     return None
+
+
+def completion_defect(path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with an asynchronous op whose views are well-formed."""
+    compute = path[-1]
+    assert isinstance(compute, Compute)
+    what, completion = f"the asynchronous op {compute.name}", compute.completion
+    defect = _outside(what, path) or _in_lanes(what, path)
+    if defect is not None or not isinstance(completion, View):
+        return defect
+    out = compute.out.buffer
+    if compute.combiner is not None or compute.out.mask is not None:
+        return Defect(
+            f"{what} signals an mbarrier, but combines or masks what it writes",
+            "write each point, or join a queue",
+            "an mbarrier is told the bytes of all points",
+        )
+    if out.space is not Space.WORKGROUP:
+        return Defect(
+            f"{what} signals an mbarrier, but writes {out.name}, which is {out.space.value}",
+            f"write workgroup memory, or join {Queue.STORES.value}",
+        )
+    return mbarrier_place_defect(completion)
+
+
+def mbarrier_place_defect(view: View) -> Defect | None:
+    """Why ``view`` cannot be an mbarrier."""
+    buffer = view.buffer
+    if buffer.dtype is s64 and buffer.space is Space.WORKGROUP and view.mask is None:
+        return None
+    return Defect(
+        f"{to_text(view)} is no mbarrier",
+        f"make {buffer.name} an s64 buffer in workgroup memory, and do not mask it",
+    )
+
+
+def _mbarrier_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
+    call = path[-1]
+    assert isinstance(call, Call)
+    for name, arg in zip(function.parameters, call.args, strict=True):
+        if isinstance(arg, View):
+            defect = mbarrier_place_defect(arg)
+            if defect is not None:
+                return defect
+        elif arg.type is not s64:
+            return Defect(f"the {name.name} of {function.name} are {arg.type}", "write an s64")
+    return _outside(function.name, path)
+
+
+def _outside(what: str, path: Sequence[Stmt]) -> Defect | None:
+    """Why ``what`` cannot stand where no subgroup acts as one, nor its lanes in loops of theirs."""
+    threads = [i for i, s in enumerate(path[:-1]) if isinstance(s, For) and s.kind in THREADS]
+    for i in threads:
+        loop = path[i]
+        assert isinstance(loop, For)
+        if loop.kind is LoopKind.LANE and not _next_to_threads(path[: i + 1]):
+            return None  # lanes of subgroups
+    if threads and _by_subgroups(path):
+        return None
+    return Defect(
+        f"{what} stands where no subgroup acts as one",
+        "let a loop over subgroups be the innermost of the nest of work-items",
+        "mbarriers, and what runs asynchronously, are a subgroup's",
+    )
+
+
+def _in_lanes(what: str, path: Sequence[Stmt]) -> Defect | None:
+    if _by_subgroups(path):
+        return None
+    return Defect(
+        f"{what} stands in a loop over lanes",
+        "move it out of the loop",
+        "the subgroup does it as one",
+    )
 
 
 def _has_threads(path: Sequence[Stmt]) -> bool:

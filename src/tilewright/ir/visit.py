@@ -257,14 +257,18 @@ def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
     out = map_view(stmt.out, change)
     operands = tuple(_map_operand(o, change) for o in stmt.operands)
     body = change(stmt.body)
+    completion = stmt.completion
+    if isinstance(completion, View):
+        completion = map_view(completion, change)
     if (
         body is stmt.body
         and out is stmt.out
+        and completion is stmt.completion
         and all(a is b for a, b in zip(dims, stmt.dims, strict=True))
         and all(a is b for a, b in zip(operands, stmt.operands, strict=True))
     ):
         return stmt
-    return replace(stmt, dims=dims, out=out, operands=operands, body=body)
+    return replace(stmt, dims=dims, out=out, operands=operands, body=body, completion=completion)
 
 
 def _map_dim(dim: Dim, change: ExprChange) -> Dim:
@@ -376,14 +380,16 @@ def _map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
             same = all(a is b for a, b in zip(args, stmt.args, strict=True))
             return stmt if same else replace(stmt, args=args)
         case Compute():
-            out = change(stmt.out)
+            out, signal = change(stmt.out), stmt.completion
+            if isinstance(signal, View):
+                signal = change(signal)
             views = tuple(change(o.view) for o in stmt.operands)
             kept = zip((out, *views), (stmt.out, *(o.view for o in stmt.operands)), strict=True)
-            if all(a is b for a, b in kept):
+            if signal is stmt.completion and all(a is b for a, b in kept):
                 return stmt
             pairs = zip(stmt.operands, views, strict=True)
             operands = tuple(Operand(o.var, v) for o, v in pairs)
-            return replace(stmt, out=out, operands=operands)
+            return replace(stmt, out=out, operands=operands, completion=signal)
         case _:
             return stmt
 

@@ -1,0 +1,220 @@
+"""Order between subgroups that run different code: vector clocks.
+
+Of each subgroup there are three *agents*: its first lane, which does what the subgroup does as one;
+its other lanes; and what it has started asynchronously. An agent counts how often it has told
+others what it did. Each access carries its agent's count, and each thread knows up to which count
+it comes behind the accesses of each agent: it learns so by waiting for those who told. Two accesses
+of an element, one a write, are a race where the second thread does not know the first access.
+
+Asynchronous operations see memory through a proxy: what ordinary writes wrote is known to them only
+as far as a fence made it known. That is a second row of counts beside the first one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InterpreterFault
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Identity, Site, fault
+from tilewright.interpret.races import RIVALS, VERBS, AccessLog, LanesRun
+
+# The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
+ORDINARY, FENCED = 0, 1
+
+
+class Clocks:
+    """What the threads of ``groups`` workgroups of ``subgroups`` subgroups know.
+
+    ``known[group, thread, row, agent]``: the count up to which it knows the accesses of the agent.
+    Agents are numbered: threads first (the first lane of each subgroup, and its other lanes, in
+    turn), then what each subgroup started.
+    """
+
+    def __init__(self, groups: int, subgroups: int) -> None:
+        self.subgroups = subgroups
+        self.threads, self.agents = 2 * subgroups, 3 * subgroups
+        self.known = np.zeros((groups, self.threads, 2, self.agents), np.int64)
+        self._own = np.arange(self.threads)
+        self.known[:, self._own, ORDINARY, self._own] = 1
+        self._started = np.zeros(subgroups, np.int64)
+
+    def start(self, subgroup: int) -> int:
+        """The count of the next asynchronous operation of ``subgroup``."""
+        self._started[subgroup] += 1
+        return int(self._started[subgroup])
+
+    def asynchronous(self, subgroup: int) -> int:
+        """The number of the agent that carries out what ``subgroup`` started."""
+        return self.threads + subgroup
+
+    def told(self, groups: Any, thread: int) -> Any:
+        """What ``thread`` of ``groups`` (1-D) knows, itself included, which now counts on."""
+        told = self.known[groups, thread].copy()
+        self.known[groups, thread, ORDINARY, thread] += 1
+        return told
+
+    def learn(self, groups: Any, thread: int, told: Any) -> None:
+        """``thread`` of ``groups`` comes behind what ``told`` knows."""
+        self.known[groups, thread] = np.maximum(self.known[groups, thread], told)
+
+    def fence(self, groups: Any, thread: int) -> None:
+        """What ``thread`` knows is known to asynchronous operations that come behind."""
+        self.known[groups, thread, FENCED] = self.known[groups, thread, ORDINARY]
+        self.known[groups, thread, ORDINARY, thread] += 1
+
+    def completed(self, groups: Any, thread: int, subgroup: int, count: int) -> None:
+        """``thread`` comes behind what ``subgroup`` started up to ``count``."""
+        row = self.known[groups, thread, :, self.threads + subgroup]
+        self.known[groups, thread, :, self.threads + subgroup] = np.maximum(row, count)
+
+    def agent(self, number: int) -> str:
+        """Who that is."""
+        if number >= self.threads:
+            return f"what subgroup {number - self.threads} started"
+        subgroup, others = divmod(number, 2)
+        return f"another lane of subgroup {subgroup}" if others else f"subgroup {subgroup}"
+
+
+class ClockRun:
+    """The subgroups of a launch, as the finder of races sees them (a `races.Run`).
+
+    Lanes of one subgroup, which run the same code, are watched by ``within``.
+    """
+
+    def __init__(self, clocks: Clocks, within: LanesRun, lanes: int) -> None:
+        self.clocks, self.within, self.stored = clocks, within, within.stored
+        self._lanes = lanes
+
+    @property
+    def last(self) -> int:
+        """Behind the stamps that the lanes take."""
+        return self.within.last
+
+    def threads(self, frame: Frame) -> Any:
+        """The thread that each lane of ``frame`` is."""
+        lane = frame.values[Identity.WORK_ITEM] % self._lanes
+        return frame.values[Identity.SUBGROUP] * 2 + (lane != 0)
+
+    def log(self, extent: int) -> ClockLog:
+        """Notes accesses to a buffer of that many elements."""
+        return ClockLog(extent)
+
+
+class ClockLog:
+    """Up to which count each agent has accessed the elements of one buffer (a `races.Log`)."""
+
+    __slots__ = ("_counts", "_extent", "_within")
+
+    def __init__(self, extent: int) -> None:
+        self._extent = extent
+        self._counts: dict[tuple[str, int], Any] = {}
+        self._within = AccessLog(extent)
+
+    def note(
+        self,
+        verb: str,
+        place: tuple[ClockRun, str],
+        where: tuple[Any, Any, Site],
+        findings: Findings | None,
+    ) -> bool:
+        """Notes that ``where`` (offsets, mask, site) is accessed; reports a race or the lack of a
+        fence, and says so. ``place``: the run, and the name of the buffer."""
+        run, name = place
+        offsets, mask, site = where
+        clocks, frame = run.clocks, site.frame
+        started = frame.values.get(Identity.ASYNCHRONOUS)
+        raced = False
+        if started is None and frame.threads:
+            raced = self._within.note(verb, (run.within, name), where, findings)
+        arrays = np.broadcast_arrays(
+            offsets,
+            frame.values[Identity.WORKGROUP],
+            run.threads(frame),
+            True if mask is None else mask,
+        )
+        chosen = arrays[3].ravel()
+        offsets, groups, threads = (a.ravel()[chosen] for a in arrays[:3])
+        bad, rival, kind = self._rivals(clocks, verb, (offsets, groups, threads), started)
+        if started is None:
+            counts = clocks.known[groups, threads, ORDINARY, threads]
+            for thread in np.unique(threads):
+                mine = threads == thread
+                self._record(verb, int(thread))[offsets[mine]] = counts[mine]
+        else:
+            agent = clocks.asynchronous(int(threads[0]) // 2) if len(threads) else 0
+            self._record(verb, agent)[offsets] = started
+        if bad is None or raced:
+            return raced
+        if findings is not None:
+            first = int(np.argmax(bad))
+            lane = np.unravel_index(int(np.flatnonzero(chosen)[first]), arrays[0].shape)
+            me = clocks.agent(int(threads[first]) if started is None else agent)
+            who = (clocks.agent(rival[1]), rival[0], me, verb)
+            place_ = (name, int(offsets[first]))
+            make = _race if kind is FaultKind.RACE else _unfenced
+            findings.report(
+                kind,
+                site.stmt,
+                int(np.count_nonzero(bad)),
+                lambda: make(who, place_, site, tuple(int(i) for i in lane)),
+            )
+        return True
+
+    def _record(self, verb: str, agent: int) -> Any:
+        found = self._counts.get((verb, agent))
+        if found is None:
+            found = self._counts[verb, agent] = np.zeros(self._extent, np.int64)
+        return found
+
+    def _rivals(
+        self, clocks: Clocks, verb: str, now: tuple[Any, Any, Any], started: int | None
+    ) -> tuple[Any, tuple[str, int], FaultKind]:
+        """Which accesses have no order with an earlier one (None: all have), with whose, and what
+        that is."""
+        offsets, groups, threads = now
+        verbs = (*RIVALS[verb], *(("write",) if verb == "write" else ()))
+        for (other, agent), record in self._counts.items():
+            if other not in verbs:
+                continue
+            counts = record[offsets]
+            bad = counts > clocks.known[groups, threads, ORDINARY, agent]
+            if agent < clocks.threads:
+                bad &= threads != agent
+            if bad.any():
+                return bad, (other, agent), FaultKind.RACE
+            if started is not None and agent < clocks.threads and other != "read":
+                bad = counts > clocks.known[groups, threads, FENCED, agent]
+                if bad.any():
+                    return bad, (other, agent), FaultKind.MISSING_FENCE
+        return None, ("", 0), FaultKind.RACE
+
+
+def _race(
+    who: tuple[str, str, str, str], place: tuple[str, int], site: Site, lane: tuple[int, ...]
+) -> InterpreterFault:
+    other, before, me, now = who
+    return fault(
+        f"data race on {place[0]!r}: {other} {VERBS[before]} the element at offset {place[1]} and "
+        f"{me} {VERBS[now]} it",
+        site,
+        lane,
+        why="subgroups run in any order, but for barriers, mbarriers and waits",
+        cure=f"let one wait until the other is done with {place[0]}, which arrives at an mbarrier",
+    )
+
+
+def _unfenced(
+    who: tuple[str, str, str, str], place: tuple[str, int], site: Site, lane: tuple[int, ...]
+) -> InterpreterFault:
+    other, _, me, now = who
+    return fault(
+        f"missing fence: {other} writes the element of {place[0]!r} at offset {place[1]}, and {me} "
+        f"{VERBS[now]} it",
+        site,
+        lane,
+        why="asynchronous operations see memory in a way of their own, which may be behind",
+        cure="call fence_async() behind the writes, before the barrier that tells of them",
+    )

@@ -1,0 +1,276 @@
+"""Subgroups that run different code, and wait for each other at mbarriers.
+
+Each subgroup (of all workgroups of the frame at once) is a program of its own, which runs until it
+must wait: `coroutines`. What orders their accesses is known to vector clocks: `clocks`. So run
+nests over subgroups with mbarriers or asynchronous ops inside; all others run in lockstep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import UnsupportedError
+from tilewright.interpret.clocks import ORDINARY, ClockRun, Clocks
+from tilewright.interpret.coroutines import Coroutines, Wait
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.groups import Launch, Synchronized, divergent
+from tilewright.interpret.lanes import Frame, Identity, Site
+from tilewright.interpret.mbarriers import MBarriers
+from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.races import LanesRun, Run
+from tilewright.interpret.transfers import Transfers
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.functions import Group, Phase, Queue, Synchronize
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Stmt
+
+
+class SpecializedLaunch(Launch):
+    """The subgroups of ``lanes`` lanes of the workgroups of a frame, each a program."""
+
+    def __init__(
+        self, outer: tuple[int, ...], threads: tuple[int, ...], lanes: int, memory: Memory
+    ) -> None:
+        super().__init__(outer, threads, lanes, lanes)
+        self._memory = memory
+        self.clocks = Clocks(self.workgroups, self.subgroups)
+        self.transfers = Transfers(self.workgroups, self.clocks)
+        self._coroutines = Coroutines(memory)
+        self._mbarriers: dict[Storage, MBarriers] = {}
+        # At the workgroup's barrier: how often each subgroup came, and what those who came know; of
+        # two barriers in turn, since nobody comes to the next but one while somebody is behind.
+        self._came = np.zeros((self.workgroups, self.subgroups), np.int64)
+        self._told = np.zeros((2, self.workgroups, 2, self.clocks.agents), np.int64)
+        self._lanes: LanesRun | None = None
+
+    def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[Run]:
+        teams = self.workgroups * self.subgroups
+        self._lanes = LanesRun(start, teams, self.items, stored, self.subgroups)
+        return [ClockRun(self.clocks, self._lanes, self.lanes)]
+
+    def run(self, execute: Callable[[Frame], None], frame: Frame) -> None:
+        """``execute`` for each subgroup."""
+        programs = []
+        whole = [slice(0, size) for size in self.outer]
+        for place in np.ndindex(self.threads):
+            box = [*whole, *(slice(i, i + 1) for i in place)]
+            part = frame.narrow(box).scope()
+            programs.append(lambda part=part: execute(part))
+        ended = self._coroutines.run(programs)
+        self.transfers.finish(self._memory.findings if ended else Findings())
+
+    # Who is here: frames are of one subgroup, with an axis of lanes or without.
+
+    def _subgroup(self, frame: Frame) -> int:
+        return int(np.max(frame.values[Identity.SUBGROUP]))
+
+    def _each(self, values: Any, frame: Frame) -> Any:
+        """``values`` per workgroup and lane, (workgroups, lanes or 1)."""
+        return np.broadcast_to(values, frame.shape).reshape(self.workgroups, -1)
+
+    def _here(self, frame: Frame, mask: Any = None) -> Any:
+        """Which lanes of each workgroup's subgroup run."""
+        here = self._each(True if frame.mask is None else frame.mask, frame)
+        return here if mask is None else here & self._each(mask, frame)
+
+    def _threads(self, here: Any, subgroup: int) -> list[tuple[int, Any]]:
+        """The threads of `Clocks` that are all here, each with its workgroups."""
+        first, others = here[:, 0], here[:, 1:].all(axis=1) & here.any(axis=1)
+        if here.shape[1] == 1:
+            others = first
+        return [
+            (2 * subgroup, np.flatnonzero(first)),
+            (2 * subgroup + 1, np.flatnonzero(others)),
+        ]
+
+    def each_item(self, values: Any, frame: Frame) -> Any:
+        result = np.zeros((self.workgroups, self.subgroups, self.lanes), np.asarray(values).dtype)
+        result[:, self._subgroup(frame)] = self._each(values, frame)
+        return result.ravel()
+
+    def running(self, frame: Frame) -> Any:
+        return self.each_item(True if frame.mask is None else frame.mask, frame)
+
+    def work_items(self, frame: Frame, numbers: Any) -> Frame:
+        width = frame.lanes // self.workgroups
+        group, item = numbers // self.items, numbers % self.items
+        found = frame.gather(group * width + (item % self.lanes if width > 1 else 0))
+        found.values[Identity.WORK_ITEM] = item
+        return found
+
+    def started(self, frame: Frame) -> Frame:
+        """``frame`` as that of an asynchronous op, which its subgroup starts."""
+        inner = frame.scope()
+        inner.values[Identity.ASYNCHRONOUS] = self.clocks.start(self._subgroup(frame))
+        return inner
+
+    # Synchronization.
+
+    def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
+        """A barrier of the workgroup, or of the subgroup."""
+        if effect.phase is not Phase.WHOLE:
+            raise UnsupportedError(
+                "a split barrier of subgroups that run different code",
+                why="arrivals and waits of theirs are not told apart",
+                cure="use an mbarrier",
+            )
+        subgroup, here = self._subgroup(site.frame), self._here(site.frame)
+        groups = np.flatnonzero(here.any(axis=1))
+        if not np.array_equal(here.any(axis=1), here.all(axis=1)):
+            self._report_divergent(effect.group, site, here, findings)
+        threads = (2 * subgroup, 2 * subgroup + 1)
+        if effect.group is Group.WORKGROUP:
+            self._meet(site, subgroup, groups)
+        else:
+            told = np.maximum(*(self.clocks.told(groups, thread) for thread in threads))
+            for thread in threads:
+                self.clocks.learn(groups, thread, told)
+        self._order_lanes(subgroup, groups)
+
+    def _meet(self, site: Site, subgroup: int, groups: Any) -> None:
+        """The barrier of the workgroups ``groups``."""
+        turn = self._came[groups, subgroup] % 2
+        for thread in (2 * subgroup, 2 * subgroup + 1):
+            told = self.clocks.told(groups, thread)
+            self._told[turn, groups] = np.maximum(self._told[turn, groups], told)
+        self._came[groups, subgroup] += 1
+        mine = self._came[groups, subgroup].copy()
+        self._coroutines.wait(
+            Wait(
+                lambda: bool((self._came[groups].min(axis=1) >= mine).all()),
+                lambda: f"subgroup {subgroup} waits at a barrier",
+                site,
+            )
+        )
+        for thread in (2 * subgroup, 2 * subgroup + 1):
+            self.clocks.learn(groups, thread, self._told[turn, groups])
+
+    def _order_lanes(self, subgroup: int, groups: Any) -> None:
+        """What the lanes of the subgroup did is ordered with what they will do."""
+        if self._lanes is not None and len(groups):
+            teams = np.zeros(self.workgroups * self.subgroups, np.bool_)
+            teams[groups * self.subgroups + subgroup] = True
+            self._lanes.renew(teams)
+
+    def _report_divergent(self, group: Group, site: Site, here: Any, findings: Findings) -> None:
+        partial = here.any(axis=1) & ~here.all(axis=1)
+        missing = (~here & partial[:, None]).reshape(site.frame.shape)
+        findings.report(
+            FaultKind.DIVERGENT_BARRIER,
+            site.stmt,
+            int(np.count_nonzero(partial)),
+            lambda: divergent(group, site, missing),
+        )
+
+    def commit(self, queue: Queue, frame: Frame) -> None:
+        """What the subgroup started in ``queue`` becomes a group."""
+        groups = np.flatnonzero(self._here(frame).any(axis=1))
+        self.transfers.commit(queue, self._subgroup(frame), groups)
+
+    def complete(self, queue: Queue, pending: Any, frame: Frame) -> None:
+        """Completes all but the newest ``pending`` groups of ``queue``."""
+        groups = np.flatnonzero(self._here(frame).any(axis=1))
+        left = self._each(pending, frame)[groups, 0]
+        self.transfers.complete(queue, self._subgroup(frame), groups, left)
+
+    def fence(self, frame: Frame) -> None:
+        """What the lanes of the frame know is known to asynchronous operations behind it."""
+        for thread, groups in self._threads(self._here(frame), self._subgroup(frame)):
+            self.clocks.fence(groups, thread)
+
+    # mbarriers. Places are (storage, offsets, mask), as the frame has them.
+
+    def mbarriers(self, storage: Storage) -> MBarriers:
+        """Those in the buffer of ``storage``."""
+        found = self._mbarriers.get(storage)
+        if found is None:
+            found = MBarriers(storage, self.clocks.agents, self._memory.findings)
+            self._mbarriers[storage] = found
+        return found
+
+    def initialize(self, place: tuple[Storage, Any, Any], arrivals: Any, site: Site) -> None:
+        """The elements at ``place`` become mbarriers."""
+        storage, offsets, mask = place
+        here = self._here(site.frame, mask)
+        offsets, arrivals = (self._each(v, site.frame)[here] for v in (offsets, arrivals))
+        self.mbarriers(storage).initialize(offsets, arrivals, site)
+
+    def arrive(self, place: tuple[Storage, Any, Any], bytes_: Any, site: Site) -> None:
+        """One arrival per lane of the frame."""
+        storage, offsets, mask = place
+        here = self._here(site.frame, mask)
+        told = self._tell(here, self._subgroup(site.frame))
+        offsets, bytes_ = (self._each(v, site.frame)[here] for v in (offsets, bytes_))
+        mbarriers = self.mbarriers(storage)
+        made = mbarriers.check(offsets, site)
+        mbarriers.arrive(offsets[made], told[made], bytes_[made], site)
+
+    def _tell(self, here: Any, subgroup: int) -> Any:
+        """What each of those who are here knows, in their order."""
+        groups, lanes = np.nonzero(here)
+        told = np.zeros((len(groups), 2, self.clocks.agents), np.int64)
+        first = lanes == 0
+        told[first] = self.clocks.told(groups[first], 2 * subgroup)
+        if here.shape[1] > 1:
+            # What the other lanes did is told where all of them come.
+            others = 2 * subgroup + 1
+            row = self.clocks.known[:, others].copy()
+            every = here[:, 1:].all(axis=1)
+            row[~every, :, others] = 0
+            told[~first] = row[groups[~first]]
+            self.clocks.known[every, others, ORDINARY, others] += 1
+        return told
+
+    def await_phase(self, place: tuple[Storage, Any, Any], parity: Any, site: Site) -> None:
+        """Waits until the mbarriers' phases of that parity are over."""
+        storage, offsets, mask = place
+        here = self._here(site.frame, mask)
+        subgroup, mbarriers = self._subgroup(site.frame), self.mbarriers(storage)
+        offsets, parity = (self._each(v, site.frame)[here] for v in (offsets, parity))
+        made = mbarriers.check(offsets, site)
+        places, parities = offsets[made], parity[made]
+
+        def waiting() -> Any:
+            return ~mbarriers.over(places, parities)
+
+        def ready() -> bool:
+            for offset in np.unique(places[waiting()]):
+                self.transfers.deliver(mbarriers, int(offset))
+            return not waiting().any()
+
+        def what() -> str:
+            offset = int(places[np.argmax(waiting())])
+            number = offset % storage.buffer.layout.extent
+            return (
+                f"subgroup {subgroup} waits at {storage.buffer.name}[{number}], whose "
+                f"{mbarriers.state(offset)}"
+            )
+
+        self._coroutines.wait(Wait(ready, what, site))
+        self._learn(here, subgroup, mbarriers.told(offsets))
+
+    def _learn(self, here: Any, subgroup: int, told: Any) -> None:
+        """Those who are here come behind what ``told`` knows, one entry for each of them."""
+        row = np.zeros((self.workgroups, 2, self.clocks.agents), np.int64)
+        np.maximum.at(row, np.nonzero(here)[0], told)
+        for thread, groups in self._threads(here, subgroup):
+            self.clocks.learn(groups, thread, row[groups])
+        others = 2 * subgroup + 1
+        own = self.clocks.known[:, others, ORDINARY, others]
+        whole = here.all(axis=1) & (row[:, ORDINARY, others] >= np.maximum(own - 1, 1))
+        self._order_lanes(subgroup, np.flatnonzero(whole))
+
+
+def specialized(launches: list[Launch], stmt: Stmt) -> SpecializedLaunch:
+    """The innermost of ``launches``, in which ``stmt`` needs subgroups that act as one."""
+    launch = launches[-1] if launches else None
+    if isinstance(launch, SpecializedLaunch):
+        return launch
+    raise UnsupportedError(
+        f"no subgroup acts as one here: {headline(stmt)}",
+        why="mbarriers, and what runs asynchronously, are a subgroup's",
+        cure="put it inside of a nest over work-items whose innermost loop is over subgroups",
+    )

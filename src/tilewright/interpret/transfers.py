@@ -1,0 +1,137 @@
+"""Asynchronous ops under way: started by a subgroup as one, completed by an mbarrier or a queue.
+
+What an op writes is in memory from the start; but since the machine may write it, and read its
+operands, at any time until the op is complete, any access of the former and any write of the latter
+until then is a fault. An op that signals an mbarrier completes as late as it can: when somebody
+waits for a phase that lacks nothing but its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.interpret.clocks import Clocks
+from tilewright.interpret.copies import lost_copy
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Identity, Site
+from tilewright.interpret.mbarriers import MBarriers
+from tilewright.interpret.memory import Storage
+from tilewright.ir.functions import Queue
+
+_NO_GROUP = -1
+
+
+@dataclass
+class _Transfer:
+    """What one op of one workgroup writes (``offsets``, 1-D), and its count as `Clocks` has it;
+    ``number`` is that of its group, for one that joined a queue."""
+
+    storage: Storage
+    offsets: Any
+    site: Site
+    group: int
+    subgroup: int
+    count: int
+    number: int = _NO_GROUP
+
+    @property
+    def bytes(self) -> int:
+        """Of all that it writes."""
+        return len(self.offsets) * self.storage.buffer.dtype.bytes
+
+
+class Transfers:
+    """The asynchronous ops of the subgroups of one launch."""
+
+    def __init__(self, groups: int, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._signalling: dict[tuple[MBarriers, int], list[_Transfer]] = {}
+        self._queued: dict[tuple[Queue, int], list[_Transfer]] = {}
+        self._committed = {queue: np.zeros((groups, clocks.subgroups), np.int64) for queue in Queue}
+        self._kept: list[_Transfer] = []
+
+    def start(
+        self,
+        storage: Storage,
+        where: tuple[Any, Any, Site],
+        completion: Queue | tuple[MBarriers, Any],
+    ) -> None:
+        """An op writes ``where`` (offsets and mask of the site's frame, and the site); the offsets
+        of the mbarriers that it signals are of the same shape."""
+        offsets, mask, site = where
+        values = site.frame.values
+        count, subgroup = values[Identity.ASYNCHRONOUS], int(np.max(values[Identity.SUBGROUP]))
+        arrays = np.broadcast_arrays(
+            offsets,
+            values[Identity.WORKGROUP],
+            True if mask is None else mask,
+            0 if isinstance(completion, Queue) else completion[1],
+        )
+        chosen = arrays[2].ravel()
+        offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
+        for group in np.unique(groups):
+            mine = groups == group
+            transfer = _Transfer(storage, offsets[mine], site, int(group), subgroup, count)
+            storage.expect(transfer.offsets)
+            if isinstance(completion, Queue):
+                self._queued.setdefault((completion, subgroup), []).append(transfer)
+            else:
+                key = (completion[0], int(targets[mine][0]))
+                self._signalling.setdefault(key, []).append(transfer)
+        storage.queue = completion if isinstance(completion, Queue) else None
+
+    def deliver(self, mbarriers: MBarriers, offset: int) -> None:
+        """Completes ops that signal this mbarrier, as long as its phase lacks nothing but bytes."""
+        coming = self._signalling.get((mbarriers, offset), [])
+        while coming and mbarriers.missing[offset] == 0 and mbarriers.bytes[offset] > 0:
+            transfer = coming.pop(0)
+            transfer.storage.arrived(transfer.offsets)
+            agent = self._clocks.asynchronous(transfer.subgroup)
+            mbarriers.deliver(offset, agent, transfer.count, transfer.bytes, transfer.site)
+
+    def commit(self, queue: Queue, subgroup: int, groups: Any) -> None:
+        """What the subgroup of ``groups`` (1-D) started in ``queue`` becomes a group."""
+        here = set(groups.tolist())
+        for transfer in self._queued.get((queue, subgroup), ()):
+            if transfer.number == _NO_GROUP and transfer.group in here:
+                transfer.number = int(self._committed[queue][transfer.group, subgroup])
+        self._committed[queue][groups, subgroup] += 1
+
+    def complete(self, queue: Queue, subgroup: int, groups: Any, pending: Any) -> None:
+        """Completes all but the newest ``pending`` (one for each of ``groups``) groups."""
+        until = dict(
+            zip(groups.tolist(), self._committed[queue][groups, subgroup] - pending, strict=True)
+        )
+        left: list[_Transfer] = []
+        # A product of a subgroup is waited for by all its lanes, a store by the one that stores.
+        threads = (0, 1) if queue is Queue.PRODUCTS else (0,)
+        for transfer in self._queued.get((queue, subgroup), ()):
+            if transfer.number == _NO_GROUP or transfer.number >= until.get(transfer.group, 0):
+                left.append(transfer)
+                continue
+            if queue is Queue.STORES:
+                self._kept.append(transfer)  # read, but nobody knows when it is written
+            else:
+                transfer.storage.arrived(transfer.offsets)
+            for thread in threads:
+                who = np.array([transfer.group])
+                self._clocks.completed(who, 2 * subgroup + thread, subgroup, transfer.count)
+        self._queued[queue, subgroup] = left
+
+    def finish(self, findings: Findings) -> None:
+        """Reports what nobody waited for, at the end of the work-items."""
+        lost = [t for each in (self._signalling, self._queued) for ts in each.values() for t in ts]
+        for transfer in (*self._kept, *lost):
+            transfer.storage.arrived(transfer.offsets)
+        for transfer in lost:
+            _report_lost(transfer, findings)
+
+
+def _report_lost(transfer: _Transfer, findings: Findings) -> None:
+    name, site = transfer.storage.buffer.name, transfer.site
+    findings.report(
+        FaultKind.LOST_COPY, site.stmt, len(transfer.offsets), lambda: lost_copy(name, True, site)
+    )
