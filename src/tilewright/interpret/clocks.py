@@ -111,7 +111,7 @@ class ClockLog:
     def __init__(self, extent: int) -> None:
         self._extent = extent
         self._counts: dict[tuple[str, int], Any] = {}
-        self._within = AccessLog(extent)
+        self._within: dict[int, AccessLog] = {}  # of the lanes of each subgroup
 
     def note(
         self,
@@ -126,9 +126,11 @@ class ClockLog:
         offsets, mask, site = where
         clocks, frame = run.clocks, site.frame
         started = frame.values.get(Identity.ASYNCHRONOUS)
+        subgroup = int(np.max(frame.values[Identity.SUBGROUP]))
         raced = False
         if started is None and frame.threads:
-            raced = self._within.note(verb, (run.within, name), where, findings)
+            within = self._within.setdefault(subgroup, AccessLog(self._extent))
+            raced = within.note(verb, (run.within, name), where, findings)
         arrays = np.broadcast_arrays(
             offsets,
             frame.values[Identity.WORKGROUP],
@@ -144,15 +146,14 @@ class ClockLog:
                 mine = threads == thread
                 self._record(verb, int(thread))[offsets[mine]] = counts[mine]
         else:
-            agent = clocks.asynchronous(int(threads[0]) // 2) if len(threads) else 0
-            self._record(verb, agent)[offsets] = started
+            self._record(verb, clocks.asynchronous(subgroup))[offsets] = started
         if bad is None or raced:
             return raced
         if findings is not None:
             first = int(np.argmax(bad))
             lane = np.unravel_index(int(np.flatnonzero(chosen)[first]), arrays[0].shape)
-            me = clocks.agent(int(threads[first]) if started is None else agent)
-            who = (clocks.agent(rival[1]), rival[0], me, verb)
+            agent = threads[first] if started is None else clocks.asynchronous(subgroup)
+            who = (clocks.agent(rival[1]), rival[0], clocks.agent(int(agent)), verb)
             place_ = (name, int(offsets[first]))
             make = _race if kind is FaultKind.RACE else _unfenced
             findings.report(

@@ -112,17 +112,19 @@ def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple
     others = [axis for axis in inner if axis not in frame.vectors]
     order = [*range(outer), *others, *items, *vectors]
     elements = int(np.prod([frame.shape[axis] for axis in vectors], dtype=np.int64))
-    pad = -launch.items % launch.subgroup
+    # Of subgroups that run different code, a frame has one.
+    count = int(np.prod([frame.shape[axis] for axis in items], dtype=np.int64))
+    pad = -count % launch.subgroup
 
     def arranged(values: Any) -> Any:
         whole = np.broadcast_to(values, frame.shape).transpose(order)
-        whole = whole.reshape(-1, launch.items, elements)
+        whole = whole.reshape(-1, count, elements)
         whole = np.pad(whole, ((0, 0), (0, pad), (0, 0)))
         return whole.reshape(-1, launch.subgroup, elements)
 
-    exists = np.arange(launch.items + pad) < launch.items
+    exists = np.arange(count + pad) < count
     exists = exists.reshape(-1, launch.subgroup, 1)
     rows = arranged(offsets)
-    active = np.broadcast_to(exists, (launch.subgroups, launch.subgroup, elements))
-    active = np.tile(active, (len(rows) // launch.subgroups, 1, 1))
+    active = np.broadcast_to(exists, (len(exists), launch.subgroup, elements))
+    active = np.tile(active, (len(rows) // len(exists), 1, 1))
     return rows, active if mask is None else active & arranged(mask)

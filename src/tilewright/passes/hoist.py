@@ -227,10 +227,15 @@ class _Hoister:
             self.static.discard(dim.var)
         out = self._view(stmt.out)
         views = [self._view(operand.view) for operand in stmt.operands]
-        if out is stmt.out and all(map(_is, views, (o.view for o in stmt.operands))):
+        completion = stmt.completion
+        if isinstance(completion, View):
+            completion = self._view(completion)
+        same = out is stmt.out and completion is stmt.completion
+        if same and all(map(_is, views, (o.view for o in stmt.operands))):
             return stmt
         pairs = zip(stmt.operands, views, strict=True)
-        return replace(stmt, out=out, operands=tuple(Operand(o.var, v) for o, v in pairs))
+        operands = tuple(Operand(o.var, v) for o, v in pairs)
+        return replace(stmt, out=out, operands=operands, completion=completion)
 
     def _view(self, view: View) -> View:
         index, mask = view.index, view.mask

@@ -51,6 +51,8 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
             yield Access(node.out, node, place, True, node.combiner, atomic)
             for operand in node.operands:
                 yield Access(operand.view, node, place, False)
+            if isinstance(node.completion, View):
+                yield Access(node.completion, node, place, True)
         case Call():
             # What a function does with a view is described elsewhere: it may write it.
             operator = atomic_operator(node.function)
@@ -96,10 +98,14 @@ def map_views(compute: Compute, change: Callable[[View], View]) -> Compute:
     """``compute`` with ``change`` applied to its views; itself when that changed nothing."""
     old = views_of(compute)
     new = [change(view) for view in old]
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    completion = compute.completion
+    if isinstance(completion, View):
+        completion = change(completion)
+    same = completion is compute.completion
+    if same and all(a is b for a, b in zip(old, new, strict=True)):
         return compute
     operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[1:], strict=True))
-    return replace(compute, out=new[0], operands=operands)
+    return replace(compute, out=new[0], operands=operands, completion=completion)
 
 
 def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:

@@ -44,7 +44,8 @@ def lower_computes(
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
     innermost. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand
     becomes a masked load, a masked output an ``if``. A compute that names a function which updates
-    atomically becomes calls of that function.
+    atomically becomes calls of that function. What an instruction carries out, and what runs
+    asynchronously, stays as it is.
     """
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
 
@@ -52,6 +53,8 @@ def lower_computes(
         if not isinstance(stmt, Compute):
             return None
         if stmt.instruction is not None and atomic_operator(stmt.instruction) is None:
+            return None
+        if stmt.completion is not None:
             return None
         if computes is not None and stmt.name not in computes:
             return None

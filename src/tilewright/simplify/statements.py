@@ -160,11 +160,16 @@ class _Statements:
             for operand in stmt.operands
         )
         body = simplify(substitute(stmt.body, single), inside, self.trace)
+        completion = stmt.completion
+        if isinstance(completion, View):
+            completion = self._view(completion, facts)
         same_dims = len(dims) == len(stmt.dims) and all(map(_is, dims, stmt.dims))
         same_operands = all(map(_is, operands, stmt.operands))
-        if same_dims and same_operands and out is stmt.out and body is stmt.body:
+        same_out = out is stmt.out and completion is stmt.completion
+        if same_dims and same_operands and same_out and body is stmt.body:
             return stmt
-        return replace(stmt, dims=tuple(dims), out=out, operands=operands, body=body)
+        new = replace(stmt, dims=tuple(dims), out=out, operands=operands, body=body)
+        return replace(new, completion=completion)
 
     def _operand(self, operand: Operand, view: View, facts: Facts) -> Operand:
         new = self._view(view, facts)
