@@ -11,10 +11,29 @@ import numpy as np
 import pytest
 
 from tilewright import interpret
+from tilewright.dtypes import s64
 from tilewright.errors import InterpreterFault, UnsupportedError
 from tilewright.interpret import FaultKind, Findings, Profile
-from tilewright.ir import parse_kernel, to_text, verify
+from tilewright.ir import (
+    Allocate,
+    Kernel,
+    Space,
+    Stmt,
+    View,
+    buffer,
+    const,
+    map_kernel,
+    parse_kernel,
+    to_text,
+    verify,
+    walk_stmts,
+)
 from tilewright.machines import spirv
+from tilewright.passes.hoist import hoist
+from tilewright.schedule.access import accesses, readdress
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.place import Place
+from tilewright.simplify import simplify_kernel
 
 KINDS = FaultKind
 
@@ -82,9 +101,9 @@ def pipeline(stages: int = 2, *changes: tuple[str, str]) -> str:
     return text
 
 
-def product(text: str, findings: Findings | None = None) -> bool:
+def product(kernel: Kernel | str, findings: Findings | None = None) -> bool:
     """Runs such a kernel; whether what it computes is right."""
-    kernel = parse_kernel(text)
+    kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     verify(kernel)
     random = np.random.default_rng(0)
     a, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in ((64, 48), (48, 32)))
@@ -367,7 +386,9 @@ def test_barriers_order_subgroups_each_time() -> None:
     """
     y = run(body)
     np.testing.assert_array_equal(y[:4], np.arange(4) + 5 * np.arange(4, 8))
-    with pytest.raises(InterpreterFault, match="data race on 'y': subgroup 0 writes the element at"):
+    with pytest.raises(
+        InterpreterFault, match="data race on 'y': subgroup 0 writes the element at"
+    ):
         run(body.replace("  barrier()\n", ""))
 
 
@@ -436,9 +457,9 @@ def test_element_copies_and_products_in_one_kernel() -> None:
     """
     y = run(body)
     np.testing.assert_array_equal(y[8:16], 4 * np.array([4, 5, 6, 7, 0, 1, 2, 3]))
-    with pytest.raises(InterpreterFault, match="missing fence: .* writes the element of 'slot'"):
+    with pytest.raises(InterpreterFault, match=r"missing fence: .* writes the element of 'slot'"):
         run(body.replace("      fence_async()\n", ""))
-    with pytest.raises(InterpreterFault, match="never waited for|before its copy has arrived"):
+    with pytest.raises(InterpreterFault, match=r"never waited for|before its copy has arrived"):
         run(body.replace("      wait_copies(0)\n", ""))
 
 
@@ -455,6 +476,30 @@ def test_a_profile_counts_accesses_of_lanes() -> None:
     profile = Profile(hierarchy)
     run(PING_PONG, hierarchy.subgroup, profile=profile)
     assert {(line.verb, line.accesses) for line in profile.lines} == {("load", 6), ("store", 6)}
+
+
+def test_passes_and_transforms_keep_a_pipeline() -> None:
+    """What is simplified, named, moved or put elsewhere is what an op signals, too."""
+    kernel = parse_kernel(pipeline(2, ("signals full[step % 2]", "signals full[(step + 4) % 2]")))
+    simple = simplify_kernel(kernel)
+    assert to_text(simple) == to_text(simplify_kernel(parse_kernel(pipeline(2))))
+    assert product(hoist(simple))
+    unmatched = parse_kernel(to_text(simple).replace("<tma_load>", ""))
+    assert lower_computes(unmatched) is unmatched
+
+    full = next(s.buffer for s in walk_stmts(simple.body) if allocates(s, "full"))
+    pair = buffer("pair", s64, (2, 2), space=Space.WORKGROUP)
+    moved = map_kernel(
+        simple,
+        lambda body: readdress(body, full, lambda v: View(pair, (const(1), *v.index), v.mask)),
+    )
+    assert "signals pair[1, step % 2]:" in to_text(moved)
+    assert product(moved)
+    assert {a.view.buffer.name for a in accesses(moved.body, Place()) if a.writes} >= {"pair"}
+
+
+def allocates(stmt: Stmt, name: str) -> bool:
+    return isinstance(stmt, Allocate) and stmt.buffer.name == name
 
 
 def test_the_text_of_a_pipeline(golden) -> None:

@@ -53,6 +53,26 @@ def check(body: str) -> None:
       workgroup for w in 8:
         y[w] = s[w]
     """,
+        # Subgroups that run different code.
+        """
+    alloc tile: s64[8] workgroup
+    alloc full: s64[2] workgroup
+    subgroup for w in 2:
+      mbarrier_init(&full[w], 4)
+      barrier()
+      compute fill(i in 8) signals full[w]:
+        e = x[i]
+        tile[i] = e
+      lane for l in 4:
+        mbarrier_expect(&full[w], 16)
+        mbarrier_wait(&full[w], 0)
+        fence_async()
+      compute drain(i in 8) joins stores:
+        e = tile[i]
+        y[i | i < 7] = e
+      commit_stores()
+      wait_stores(0)
+    """,
     ],
 )
 def test_well_formed(body: str) -> None:
@@ -184,6 +204,77 @@ FAULTS = {
         "`atomic_add(&y[0], 1.0)` in kernel k",
     ),
 }
+
+_SHARED = """
+    alloc tile: s64[8] workgroup
+    alloc full: s64[2] workgroup
+    alloc words: s32[2] workgroup
+"""
+
+# Of what subgroups do as one, and asynchronously: the statement, what is wrong, and where it is.
+ASYNCHRONOUS_FAULTS = {
+    "an mbarrier of work-items": (
+        "workgroup for w in 2:\n      mbarrier_arrive(&full[0])",
+        "mbarrier_arrive stands where no subgroup acts as one",
+    ),
+    "lanes that are part of the nest": (
+        "subgroup for w in 2:\n      lane for l in 4:\n        mbarrier_wait(&full[0], 0)",
+        "mbarrier_wait stands where no subgroup acts as one",
+    ),
+    "a fence of nobody": ("fence_async()", "fence_async stands where no subgroup acts as one"),
+    "an mbarrier of 4 bytes": (
+        "subgroup for w in 2:\n      mbarrier_init(&words[0], 1)",
+        "words[0] is no mbarrier",
+    ),
+    "an mbarrier in global memory": (
+        "subgroup for w in 2:\n      mbarrier_init(&y[0], 1)",
+        "y[0] is no mbarrier",
+    ),
+    "half an arrival": (
+        "subgroup for w in 2:\n      mbarrier_init(&full[0], 0.5)",
+        "the arrivals of mbarrier_init are f32",
+    ),
+    "a queue of lanes": (
+        "subgroup for w in 2:\n      fence_async()\n      lane for l in 4:\n"
+        "        wait_products(0)",
+        "wait_products stands in a loop over lanes",
+    ),
+    "an op of nobody": (
+        "compute op(i in 8) joins stores:\n      y[i] = 1",
+        "the asynchronous op op stands where no subgroup acts as one",
+    ),
+    "an op of a lane": (
+        "subgroup for w in 2:\n      fence_async()\n      lane for l in 4:\n"
+        "        compute op(i in 8) joins stores:\n          y[i] = 1",
+        "the asynchronous op op stands in a loop over lanes",
+    ),
+    "bytes that depend on a mask": (
+        "subgroup for w in 2:\n      compute op(i in 8) signals full[0]:\n"
+        "        tile[i | i < 7] = 1",
+        "the asynchronous op op signals an mbarrier, but combines or masks what it writes",
+    ),
+    "bytes of a sum": (
+        "subgroup for w in 2:\n      compute op(i in 8) signals full[0]:\n        tile[i] add= 1",
+        "the asynchronous op op signals an mbarrier, but combines or masks what it writes",
+    ),
+    "bytes in global memory": (
+        "subgroup for w in 2:\n      compute op(i in 8) signals full[0]:\n        y[i] = 1",
+        "the asynchronous op op signals an mbarrier, but writes y, which is global",
+    ),
+    "a signal for what is no mbarrier": (
+        "subgroup for w in 2:\n      compute op(i in 8) signals words[0]:\n        tile[i] = 1",
+        "words[0] is no mbarrier",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ASYNCHRONOUS_FAULTS)
+def test_what_subgroups_do_as_one(fault: str) -> None:
+    body, what = ASYNCHRONOUS_FAULTS[fault]
+    with pytest.raises(VerificationError) as caught:
+        check(f"{_SHARED}    {body}\n")
+    assert caught.value.what == what
+    assert caught.value.cure
 
 
 @pytest.mark.parametrize("fault", FAULTS)

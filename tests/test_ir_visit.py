@@ -19,6 +19,7 @@ from tilewright.ir import (
     If,
     Kernel,
     Let,
+    Space,
     Stmt,
     Store,
     Var,
@@ -182,6 +183,17 @@ def test_replacing_a_buffer_reaches_every_access() -> None:
         assert to_text(replace_buffer(kernel.body, old, new)) == text
 
 
+def test_a_rewrite_reaches_what_an_op_signals() -> None:
+    text = "compute op(d in 5) signals places[n]:\n  floats[d] = 1.0"
+    places = {**NAMES, "places": buffer("places", s64, (4,), space=Space.WORKGROUP)}
+    stmt = parse_stmt(text, {"n": s64}, places)
+    assert to_text(stmt) == text
+    assert "signals places[2]:" in to_text(substitute_stmt(stmt, {n: const(2)}))
+    other = buffer("other", s64, (4,), space=Space.WORKGROUP)
+    assert "signals other[n]:" in to_text(replace_buffer(stmt, places["places"], other))
+    assert substitute_stmt(stmt, {}) is stmt and replace_buffer(stmt, other, other) is stmt
+
+
 def buffers_of(kernel: Kernel) -> list:
     allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     return [p.buffer for p in kernel.params] + allocated
@@ -259,6 +271,8 @@ DIFFERENCES = [
     ("i * 2", "i * 3", "`for i in 4:`: `x = i * 2`: value differs: `i * 2` and `i * 3`"),
     ("copy(d in 8)", "copied(d in 8)", "name differs: `copy` and `copied`"),
     ("copy(d in 8)", "copy<vmov>(d in 8)", "instruction differs: `None` and `vmov`"),
+    ("copy(d in 8)", "copy(d in 8) joins stores", "completion differs: `None` and `Queue.STORES`"),
+    ("copy(d in 8)", "copy(d in 8) signals src[i, x]", "`None` and `src[i, x]`"),
     ("copy(d in 8)", "copy(d in 7)", "dims differs: `d, 8` and `d, 7`"),
     ("| d < x", "| d < i", "operands differs: `s, src[i, d | d < x]` and"),
     (" | d < x", "", "operands differs:"),

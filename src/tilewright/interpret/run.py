@@ -142,6 +142,8 @@ class _Interpreter:
 
     def _if(self, stmt: If, frame: Frame) -> None:
         condition = self._value(stmt.condition, frame, stmt)
+        if np.ndim(condition) and np.all(condition == condition.flat[0]):
+            condition = condition.flat[0]  # no mask to carry along
         if not np.ndim(condition):
             chosen = stmt.then if condition else stmt.orelse
             if chosen is not None:

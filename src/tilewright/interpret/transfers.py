@@ -72,7 +72,7 @@ class Transfers:
         )
         chosen = arrays[2].ravel()
         offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
-        for group in np.unique(groups):
+        for group in np.flatnonzero(np.bincount(groups)):
             mine = groups == group
             transfer = _Transfer(storage, offsets[mine], site, int(group), subgroup, count)
             storage.expect(transfer.offsets)
