@@ -3,7 +3,7 @@
 What runs is the meaning of the IR, not a simulation of a machine: loops of all kinds run in order.
 Loops whose iterations are independent run as lanes in lockstep, which is fast and gives the same.
 Workgroups and their work-items always do, and are watched for races: where there is none, any other
-order between two barriers gives the same.
+order between two barriers gives the same. Subgroups that run different code take turns instead.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def run(
 
     `ArgumentError` for an array that does not fit. `InterpreterFault` for an access out of bounds,
     a read of uninitialized memory, a store to an input, a data race, a barrier that not all
-    work-items reach, or an access to what an asynchronous copy has yet to write; but with
-    ``findings``, such faults are collected there, and the kernel goes on.
+    work-items reach, an access to what an asynchronous copy has yet to write, a missing fence, a
+    misused mbarrier, or a deadlock; but with ``findings``, such faults are collected there, and the
+    kernel goes on (behind a deadlock, without those who wait).
     """
     memory = Memory(Raising() if findings is None else findings, profile)
     memory.bind(kernel, arrays)
