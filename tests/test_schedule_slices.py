@@ -365,7 +365,8 @@ def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
     named = {
         name: ((k, value),) if name.endswith("slices") else value for name, value in given.items()
     }
-    return replace(config, **{"slices": (), "group": group, **named})
+    # Swizzles are for tiles of the model's own sizes.
+    return replace(config, **{"slices": (), "group": group, "swizzle": {}, **named})
 
 
 WAYS: tuple[dict[str, Any], ...] = (

@@ -33,7 +33,7 @@ def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> 
             raise UnsupportedError(
                 f"{argument.name} has blocks", cure="give it a plain tag, such as axb"
             )
-        count = form.extent - form.offset
+        count = form.extent
         if exact:
             flat = torch.randint(-2, 3, (count,), generator=random, device=device)
         else:

@@ -144,7 +144,7 @@ class Placing:
                 why="the other arrays are on the device, where only torch makes new ones for us",
                 cure=f"pass {name}=..., or out=...",
             )
-        count = form.extent - form.offset
+        count = form.extent
         handle = None if stream is None else stream_handle(stream)
         return new_tensor(like, form.dtype, count, form.shape, form.strides, handle)
 

@@ -82,11 +82,11 @@ def default_config(
     if not machine.banked:
         return config
     tiles = tiles_of(naive, machine, config, prepack)
-    found = spreads(tiles, machine.hierarchy, lanes, vector, config.vector)
+    apart = spreads(tiles, machine.hierarchy, lanes, vector, config.vector)
     config = replace(
         config,
-        padding={name: each.padding for name, each in found.items() if each.padding},
-        swizzle={name: astuple(each.swizzle) for name, each in found.items() if each.swizzle},
+        padding={name: each.padding for name, each in apart.items() if each.padding},
+        swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
     )
     stages, fill = _ahead(main, tiles, config, machine, _steps(sizes, parts, config))
     return replace(config, stages=stages, fill=fill)
