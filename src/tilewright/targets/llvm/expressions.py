@@ -57,6 +57,7 @@ LoadEmitter = Callable[[Load, "Loads"], Value]
 Converter = Callable[[Writer, Value, DType, int], Value]
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_OVERFLOWING = ("add", "sub", "mul")
 _INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "xor": "xor"}
 _ORDERED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _LOGICAL = {"and": "and", "or": "or"}
@@ -210,7 +211,7 @@ class Expressions:
         dtype = index_type(self.w, *ranges)
         a, b = self._operands(dtype, left, right)
         if expr.op in _INTEGER and dtype is not s64:
-            flags = overflow_flags(*ranges)
+            flags = overflow_flags(*ranges) if expr.op in _OVERFLOWING else ""
             text = self.w.assign(f"{_INTEGER[expr.op]} {flags}{a.typed}, {b.text}")
         else:
             text = self._binary_text(expr, dtype, a, b, right)
