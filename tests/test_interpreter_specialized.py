@@ -463,6 +463,42 @@ def test_element_copies_and_products_in_one_kernel() -> None:
         run(body.replace("      wait_copies(0)\n", ""))
 
 
+REGISTERS = """
+    subgroup for w in 2:
+      alloc weights: s64[4] private
+      alloc acc: s64[4] private
+      lane for lane in 4:
+        acc[lane] = 0
+      for step in 3:
+        lane for lane in 4:
+          weights[lane] = y[lane + step * 4]
+        compute main<product>(i in 4, k in 4) joins products:
+          x = weights[i]
+          acc[i] add= x
+        commit_products()
+        wait_products(0)
+      lane for lane in 4:
+        y[lane + w * 4 + 16] = acc[lane]
+    """
+
+
+def test_operands_in_registers_stay_until_they_are_read() -> None:
+    np.testing.assert_array_equal(run(REGISTERS)[16:24], [48, 60, 72, 84] * 2)
+    late = REGISTERS.replace("        wait_products(0)\n", "")
+    late = late.replace(
+        "      lane for lane in 4:\n        y", "      wait_products(0)\n      LANES_y"
+    )
+    late = late.replace("LANES_y", "lane for lane in 4:\n        y")
+    message = "write of 'weights' at offset 0 while an asynchronous op reads it"
+    with pytest.raises(InterpreterFault, match=message):
+        run(late)
+    # Without the writes in between, products may be under way at the same time.
+    op = "        compute main<product>(i in 4, k in 4) joins products:\n"
+    op += "          x = weights[i]\n          acc[i] add= x\n"
+    twice = late.replace("for step in 3:", "for step in 1:").replace(op, op + op)
+    np.testing.assert_array_equal(run(twice)[16:20], [0, 8, 16, 24])
+
+
 def test_a_fault_inside_ends_the_others() -> None:
     threads = threading.active_count()
     body = PING_PONG.replace("y[lane] * 2 + w", "y[lane + step * 40]")

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
+from tilewright.interpret.memory import Started
 from tilewright.interpret.races import RIVALS, VERBS, AccessLog, LanesRun
 
 # The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
@@ -146,7 +147,7 @@ class ClockLog:
                 mine = threads == thread
                 self._record(verb, int(thread))[offsets[mine]] = counts[mine]
         else:
-            self._record(verb, clocks.asynchronous(subgroup))[offsets] = started
+            self._record(verb, clocks.asynchronous(subgroup))[offsets] = started.count
         if bad is None or raced:
             return raced
         if findings is not None:
@@ -171,7 +172,7 @@ class ClockLog:
         return found
 
     def _rivals(
-        self, clocks: Clocks, verb: str, now: tuple[Any, Any, Any], started: int | None
+        self, clocks: Clocks, verb: str, now: tuple[Any, Any, Any], started: Started | None
     ) -> tuple[Any, tuple[str, int], FaultKind]:
         """Which accesses have no order with an earlier one (None: all have), with whose, and what
         that is."""

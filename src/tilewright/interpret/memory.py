@@ -7,13 +7,14 @@ when a kernel runs for real, they hold whatever was there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.errors import ArgumentError, InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
-from tilewright.interpret.lanes import Frame, Site, at_lane, both, fault, first_lane
+from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fault, first_lane
 from tilewright.interpret.races import Log, Run
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import Queue
@@ -46,8 +47,10 @@ class Storage:
         "data",
         "defined",
         "depth",
+        "held",
         "logs",
         "queue",
+        "reading",
         "shape",
         "under_way",
         "writable",
@@ -60,9 +63,11 @@ class Storage:
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
         self.depth = depth  # runs around it
         # By how many asynchronous copies and ops that are under way each element is written, and
-        # the sum of that. The newest op joined the queue.
+        # the sum of that; the same of private memory that they read. The newest joined the queue.
         self.arriving: Any = None
         self.under_way = 0
+        self.held: Any = None
+        self.reading = 0
         self.queue: Queue | None = None
         self.logs: dict[int, Log] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
@@ -91,6 +96,18 @@ class Storage:
         self.arriving[offsets] -= 1
         self.under_way -= len(offsets)
 
+    def hold(self, offsets: Any) -> None:
+        """An op that reads ``offsets`` (distinct) is under way."""
+        if self.held is None:
+            self.held = np.zeros(len(self.data), np.int32)
+        self.held[offsets] += 1
+        self.reading += len(offsets)
+
+    def free(self, offsets: Any) -> None:
+        """An op that reads ``offsets`` is no longer under way."""
+        self.held[offsets] -= 1
+        self.reading -= len(offsets)
+
     def arrive(self, offsets: Any, values: Any) -> None:
         """The copy of ``values`` to ``offsets`` is done."""
         self.arrived(offsets)
@@ -100,6 +117,15 @@ class Storage:
 
 
 Storages = dict[Buffer, Storage]
+
+
+@dataclass
+class Started:
+    """An asynchronous op (`Identity.ASYNCHRONOUS`): its number among those of its subgroup, and
+    what it reads that no run watches."""
+
+    count: int
+    reads: list[tuple[Storage, Where]] = field(default_factory=list)
 
 
 class Memory:
@@ -185,6 +211,8 @@ class Memory:
         self.check_defined(storage, offsets, mask, site)
         if storage.depth < len(self.runs):
             storage.note("read", self.runs, (offsets, mask, site), self.findings)
+        elif (started := site.frame.values.get(Identity.ASYNCHRONOUS)) is not None:
+            started.reads.append((storage, (offsets, mask, site)))
         self.observe("load", buffer, offsets, mask, site)
         values = storage.data[offsets]
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
@@ -213,17 +241,19 @@ class Memory:
                 lambda: _undefined(storage.buffer, offsets, bad, site),
             )
 
-    def _early(self, storage: Storage, verb: str, where: Where) -> None:
-        """Reports accesses to what a copy under way will write."""
+    def _early(self, storage: Storage, verb: str, where: Where, reads: bool = False) -> None:
+        """Reports accesses to what a copy under way will write; or ``reads``."""
         offsets, mask, site = where
-        coming = storage.arriving[offsets] > 0
+        coming = (storage.held if reads else storage.arriving)[offsets] > 0
         bad = np.asarray(coming if mask is None else coming & mask)
         if bad.any():
             self.findings.report(
                 FaultKind.EARLY_ACCESS,
                 site.stmt,
                 site.count(bad),
-                lambda: _early(storage.buffer, verb, offsets, bad, site),
+                lambda: _early(
+                    storage.buffer, "overwritten" if reads else verb, offsets, bad, site
+                ),
             )
 
     def load(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
@@ -250,6 +280,8 @@ class Memory:
         storage = self.storage(buffer, where[2])
         if storage.under_way and not behind:
             self._early(storage, "write", where)
+        if storage.reading:
+            self._early(storage, "write", where, reads=True)
         if storage.depth < len(self.runs):
             storage.note(verb, self.runs, where, self.findings)
 
@@ -346,6 +378,14 @@ def _input_written(buffer: Buffer, site: Site) -> InterpreterFault:
 def _early(buffer: Buffer, verb: str, offsets: Any, bad: Any, site: Site) -> InterpreterFault:
     lane = first_lane(bad)
     offset = int(at_lane(np.broadcast_to(offsets, bad.shape), lane)) % buffer.layout.extent
+    if verb == "overwritten":
+        return fault(
+            f"write of {buffer.name!r} at offset {offset} while an asynchronous op reads it",
+            site,
+            lane,
+            why="the op may read its operands at any time until it is complete",
+            cure="wait for the op before the write, or write another buffer",
+        )
     return fault(
         f"{verb} of {buffer.name!r} at offset {offset} before its copy has arrived",
         site,

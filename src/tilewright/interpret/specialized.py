@@ -19,7 +19,7 @@ from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.groups import Launch, Synchronized, divergent
 from tilewright.interpret.lanes import Frame, Identity, Site
 from tilewright.interpret.mbarriers import MBarriers
-from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.memory import Memory, Started, Storage
 from tilewright.interpret.races import LanesRun, Run
 from tilewright.interpret.transfers import Transfers
 from tilewright.ir.buffer import Buffer
@@ -104,7 +104,7 @@ class SpecializedLaunch(Launch):
     def started(self, frame: Frame) -> Frame:
         """``frame`` as that of an asynchronous op, which its subgroup starts."""
         inner = frame.scope()
-        inner.values[Identity.ASYNCHRONOUS] = self.clocks.start(self._subgroup(frame))
+        inner.values[Identity.ASYNCHRONOUS] = Started(self.clocks.start(self._subgroup(frame)))
         return inner
 
     # Synchronization.

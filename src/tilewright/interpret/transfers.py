@@ -18,7 +18,7 @@ from tilewright.interpret.copies import lost_copy
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Identity, Site
 from tilewright.interpret.mbarriers import MBarriers
-from tilewright.interpret.memory import Storage
+from tilewright.interpret.memory import Storage, Where
 from tilewright.ir.functions import Queue
 
 _NO_GROUP = -1
@@ -26,8 +26,9 @@ _NO_GROUP = -1
 
 @dataclass
 class _Transfer:
-    """What one op of one workgroup writes (``offsets``, 1-D), and its count as `Clocks` has it;
-    ``number`` is that of its group, for one that joined a queue."""
+    """What one op of one workgroup writes (``offsets``, 1-D), what it reads that nobody else may
+    write, and its count as `Clocks` has it; ``number`` is that of its group, for one that joined a
+    queue."""
 
     storage: Storage
     offsets: Any
@@ -35,12 +36,24 @@ class _Transfer:
     group: int
     subgroup: int
     count: int
+    reads: list[tuple[Storage, Any]]
     number: int = _NO_GROUP
 
     @property
     def bytes(self) -> int:
         """Of all that it writes."""
         return len(self.offsets) * self.storage.buffer.dtype.bytes
+
+    def free(self) -> None:
+        """It has read its operands."""
+        for storage, offsets in self.reads:
+            storage.free(offsets)
+        self.reads = []
+
+    def complete(self) -> None:
+        """It is done."""
+        self.free()
+        self.storage.arrived(self.offsets)
 
 
 class Transfers:
@@ -63,7 +76,8 @@ class Transfers:
         of the mbarriers that it signals are of the same shape."""
         offsets, mask, site = where
         values = site.frame.values
-        count, subgroup = values[Identity.ASYNCHRONOUS], int(np.max(values[Identity.SUBGROUP]))
+        started, subgroup = values[Identity.ASYNCHRONOUS], int(np.max(values[Identity.SUBGROUP]))
+        reads, started.reads = started.reads, []
         arrays = np.broadcast_arrays(
             offsets,
             values[Identity.WORKGROUP],
@@ -72,10 +86,14 @@ class Transfers:
         )
         chosen = arrays[2].ravel()
         offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
-        for group in np.flatnonzero(np.bincount(groups)):
+        for group in np.flatnonzero(np.bincount(groups)).tolist():
             mine = groups == group
-            transfer = _Transfer(storage, offsets[mine], site, int(group), subgroup, count)
-            storage.expect(transfer.offsets)
+            held = [(read, _of_group(where, group)) for read, where in reads]
+            place = offsets[mine]
+            transfer = _Transfer(storage, place, site, group, subgroup, started.count, held)
+            storage.expect(place)
+            for read, part in held:
+                read.hold(part)
             if isinstance(completion, Queue):
                 self._queued.setdefault((completion, subgroup), []).append(transfer)
             else:
@@ -88,7 +106,7 @@ class Transfers:
         coming = self._signalling.get((mbarriers, offset), [])
         while coming and mbarriers.missing[offset] == 0 and mbarriers.bytes[offset] > 0:
             transfer = coming.pop(0)
-            transfer.storage.arrived(transfer.offsets)
+            transfer.complete()
             agent = self._clocks.asynchronous(transfer.subgroup)
             mbarriers.deliver(offset, agent, transfer.count, transfer.bytes, transfer.site)
 
@@ -113,9 +131,10 @@ class Transfers:
                 left.append(transfer)
                 continue
             if queue is Queue.STORES:
-                self._kept.append(transfer)  # read, but nobody knows when it is written
+                self._kept.append(transfer)  # nobody knows when it is written
+                transfer.free()
             else:
-                transfer.storage.arrived(transfer.offsets)
+                transfer.complete()
             for thread in threads:
                 who = np.array([transfer.group])
                 self._clocks.completed(who, 2 * subgroup + thread, subgroup, transfer.count)
@@ -125,9 +144,17 @@ class Transfers:
         """Reports what nobody waited for, at the end of the work-items."""
         lost = [t for each in (self._signalling, self._queued) for ts in each.values() for t in ts]
         for transfer in (*self._kept, *lost):
-            transfer.storage.arrived(transfer.offsets)
+            transfer.complete()
         for transfer in lost:
             _report_lost(transfer, findings)
+
+
+def _of_group(where: Where, group: int) -> Any:
+    """The offsets, each once, that lanes of that workgroup access."""
+    offsets, mask, site = where
+    groups = site.frame.values[Identity.WORKGROUP]
+    arrays = np.broadcast_arrays(offsets, groups, True if mask is None else mask)
+    return np.unique(arrays[0][(arrays[1] == group) & arrays[2]])
 
 
 def _report_lost(transfer: _Transfer, findings: Findings) -> None:
