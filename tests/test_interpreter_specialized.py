@@ -156,8 +156,8 @@ FAULTS: dict[str, tuple[tuple[str, str], FaultKind, str]] = {
     ),
     "a slot is empty once one of two has read it": (
         ("mbarrier_init(&empty[slot], 2)", "mbarrier_init(&empty[slot], 1)"),
-        KINDS.EARLY_ACCESS,
-        "read of 'a_slots' at offset 128 before its copy has arrived",
+        KINDS.DEADLOCK,
+        "deadlock: subgroup 0 waits at empty[0], whose phase 2 lacks 1 of 1 arrivals",
     ),
     "the parity of the producer": (
         ("(step // 2 + 1) % 2", "step // 2 % 2"),
@@ -337,6 +337,25 @@ def test_lanes_hand_over_to_those_of_another_subgroup() -> None:
 def test_more_lanes_than_a_phase_takes() -> None:
     with pytest.raises(InterpreterFault, match="more arrivals than the phase of 'turn' takes"):
         run(PING_PONG.replace("[1], LANES", "[1], LANES - 1"))
+
+
+def test_a_phase_that_is_missed() -> None:
+    """Nobody waits for the slow one: when it comes, the phase after its phase is over, too."""
+    body = """
+    alloc full: s64[1] workgroup
+    subgroup for w in 2:
+      if w == 0:
+        mbarrier_init(&full[0], 1)
+      barrier()
+      if w == 0:
+        mbarrier_arrive(&full[0])
+        mbarrier_arrive(&full[0])
+      else:
+        mbarrier_wait(&full[0], 0)
+    """
+    with pytest.raises(InterpreterFault, match=r"waits at full\[0\], whose phase 2 lacks 1 of 1"):
+        run(body)
+    run(body.replace("mbarrier_arrive(&full[0])\n        mbarrier_a", "mbarrier_a"))
 
 
 def test_a_barrier_that_one_subgroup_does_not_reach() -> None:

@@ -243,6 +243,10 @@ ASYNCHRONOUS_FAULTS = {
         "compute op(i in 8) joins stores:\n      y[i] = 1",
         "the asynchronous op op stands where no subgroup acts as one",
     ),
+    "an op among copies of elements": (
+        "subgroup for w in 2:\n      compute op(i in 8) joins copies:\n        y[i] = 1",
+        "the asynchronous op op joins copies",
+    ),
     "an op of a lane": (
         "subgroup for w in 2:\n      fence_async()\n      lane for l in 4:\n"
         "        compute op(i in 8) joins stores:\n          y[i] = 1",

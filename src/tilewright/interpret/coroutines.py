@@ -60,12 +60,14 @@ class Coroutines:
         self._programs = [_Program(action, dict(outside)) for action in actions]
         try:
             while left := [p for p in self._programs if not p.done]:
-                able = [p for p in left if p.waits is None or p.waits.ready()]
-                if not able:
+                went_on = False
+                for program in left:
+                    if program.waits is None or program.waits.ready():
+                        self._switch(program)
+                        went_on = True
+                if not went_on:
                     self._report([p.waits for p in left if p.waits is not None])
                     return False
-                for program in able:
-                    self._switch(program)
             return True
         finally:
             self._abandon()

@@ -191,6 +191,12 @@ def completion_defect(path: Sequence[Stmt]) -> Defect | None:
     assert isinstance(compute, Compute)
     what, completion = f"the asynchronous op {compute.name}", compute.completion
     defect = _outside(what, path) or _in_lanes(what, path)
+    if completion is Queue.COPIES:
+        return Defect(
+            f"{what} joins {completion.value}",
+            "join another queue, or signal an mbarrier",
+            "these are copies of elements, by work-items",
+        )
     if defect is not None or not isinstance(completion, View):
         return defect
     out = compute.out.buffer
