@@ -250,6 +250,26 @@ def test_planted_faults(name: str) -> None:
         assert kinds[0][0] is kind
 
 
+def other_order(text: str) -> str:
+    """The last subgroup copies: those that multiply run first."""
+    text = text.replace("w == 2", "w == 1").replace("w == 0:", "w == 2:")
+    return text.replace("(w - 1)", "w")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_found_depends_on_no_order(name: str) -> None:
+    """In another order other accesses come too early; but some do."""
+    (old, new), _, _ = FAULTS[name]
+    if "FULL" in new:
+        new = "if w == 2:\n            " + old
+    assert found(other_order(pipeline(2, (old, new))))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_pipeline_in_another_order(stages: int) -> None:
+    assert product(other_order(pipeline(stages)))
+
+
 def test_a_corner_inside_gives_other_values() -> None:
     assert not product(pipeline(2, ("x = b[k + step * 8, n]", "x = b[k + step * 8, 31 - n]")))
 

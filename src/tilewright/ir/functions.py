@@ -98,7 +98,9 @@ class Initialize:
 @dataclass(frozen=True, slots=True)
 class Arrive:
     """One arrival at the mbarrier ``place``: accesses before it come before those behind a wait for
-    this phase. By a subgroup as one it is one arrival, in a loop over lanes one of each lane.
+    this phase. By a subgroup as one it is one arrival, by its first lane: what other lanes did in
+    loops of theirs comes before it where a barrier of the subgroup does. In a loop over lanes it is
+    one arrival of each lane.
 
     ``bytes``: so many must be written by asynchronous operations that signal the mbarrier before
     the phase is over. It is when all have arrived and no bytes are missing; then the next begins.
