@@ -158,6 +158,16 @@ def test_vectors_coalesce() -> None:
     assert (line.accesses, line.segments, line.least) == (2, 16, 16)
 
 
+def test_vectors_beyond_the_end_of_a_result_leave_the_others_whole() -> None:
+    """Where nothing is stored, no address counts: rows of 6 are no vector's, but masked."""
+    body = """workgroup for t in 32:
+  vector for v in 4:
+    if t < 12:
+      z[(t * 4 + v) // 6, (t * 4 + v) % 6] = 1.0"""
+    line = lines(body, "inout z: f32[8, 6]")["store z"]
+    assert (line.accesses, line.efficiency) == (1, 1.0)
+
+
 def test_asynchronous_copies_and_atomics_are_accesses() -> None:
     body = """alloc s: f32[1024] workgroup
 workgroup for t in 32:

@@ -32,7 +32,9 @@ def instructions(starts: Any, active: Any, size: int) -> tuple[Any, Any]:
     """
     elements = starts.shape[-1]
     count = math.gcd(elements, max(1, WIDEST // size))
-    together = np.all(starts[..., 1:] - starts[..., :-1] == size)
+    # Where nothing is accessed, an address means nothing.
+    near = (starts[..., 1:] - starts[..., :-1] == size) | ~active[..., 1:]
+    together = np.all(near)
     if elements > 1 and not (together and np.all(active == active[..., :1])):
         count = 1
     shape = (*starts.shape[:-1], elements // count, count)
