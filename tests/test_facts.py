@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scopes import FREE_VALUES, random_condition, random_integer, random_scope
 from tilewright.dtypes import boolean, s8, s32, s64
 from tilewright.facts import Facts, affine, intervals, order_key, starting_from
+from tilewright.facts.affine import flattened
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, var
@@ -186,3 +187,23 @@ def test_an_affine_form_has_the_value_of_its_expression(seed: int) -> None:
     expr = random_integer(generator, names, 5)
     state = {name: generator.choice(FREE_VALUES) for name in names}
     assert evaluate(affine(expr).to_expr(), state) == evaluate(expr, state)
+
+
+@given(seeds)
+def test_flattened_is_the_same_number(seed: int) -> None:
+    r = random.Random(seed)
+    x, y = var("x"), var("y")
+    number = x * r.randint(-20, 200) + y * r.choice([-3, 1, 14, 128]) + r.randint(-30, 30)
+    other = number + y * (r.choice([7, 14]) * r.randint(-3, 3))
+    by = const(r.choice([1, 7, 14]))
+    expr = number // by * 14 + other % by + (x % 5) // 3
+    form = flattened(expr).to_expr()
+    for _ in range(20):
+        values = {x: r.randint(-99, 99), y: r.randint(-99, 99)}
+        assert evaluate(form, values) == evaluate(expr, values)
+
+
+def test_flattened_adds_digits_up() -> None:
+    x, g = var("x"), var("g")
+    expr = (x + g * 128) // 14 * 14 + (x + g * 2) % 14
+    assert flattened(expr) == affine(x + g * 128)

@@ -125,6 +125,19 @@ def test_accesses_that_are_not_aligned_are_narrow() -> None:
     assert "v4" not in text
 
 
+def test_digits_of_neighbours_are_one_access() -> None:
+    """Rows of 6 lie behind one another: what two dims made one counts is contiguous."""
+    at = "x[(l * 4 + g * 128 + i) // 6, (l * 4 + g * 2 + i) % 6]"
+    text = body(
+        "grid for g in 3:",
+        "  lane for l in 32:",
+        "    vector for i in 4:",
+        f"      {at} = 1.0",
+        params="inout x: f32[64, 6]",
+    )
+    assert "st.global.v4" in ptx(text)
+
+
 def test_what_is_only_read_is_read_through_the_other_cache() -> None:
     text = ptx(
         body("lane for l in 8:", "  y[l] = x[l] + y[l]", params="in x: f32[8], inout y: f32[8]")

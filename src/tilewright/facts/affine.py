@@ -260,6 +260,33 @@ def _expand_shared(root: Expr) -> Affine:
     return done[root]
 
 
+def flattened(expr: Expr) -> Affine:
+    """The affine form of ``expr`` with quotients and remainders of one number added up again.
+
+    ``x % c`` counts as ``x - x // c * c``, and multiples of ``c`` come out of ``x // c``, so that
+    ``(x + 128*g) // 14 * 14 + (x + 2*g) % 14`` is ``x + 128*g``.
+    """
+    form = affine(expr)
+    result = Affine({}, form.constant)
+    for atom, factor in form.terms.items():
+        part = Affine({atom: 1})
+        match atom:
+            case Binary(op="floordiv" | "mod", a=inner, b=Const(value=divisor)) if (
+                atom.type is s64 and int(divisor) > 0
+            ):
+                number, by = flattened(inner), int(divisor)
+                rest = {a: c % by for a, c in number.terms.items() if c % by}
+                whole = {a: c // by for a, c in number.terms.items() if c // by}
+                part = Affine(whole, number.constant // by)
+                if rest:
+                    left = Affine(rest, number.constant % by).to_expr()
+                    part = part + Affine({binary("floordiv", left, integer(by)): 1})
+                if atom.op == "mod":
+                    part = number.plus(part, -by)
+        result = result.plus(part, factor)
+    return result
+
+
 def order_key(expr: Expr) -> str:
     """A text that orders expressions the same way in every run, by their leftmost name first.
 

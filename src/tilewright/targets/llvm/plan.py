@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.errors import CompilationError
-from tilewright.facts.affine import affine
+from tilewright.facts.affine import Affine, affine, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var
@@ -241,6 +241,11 @@ class Planner:
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
         """The address of an element, its terms sorted by the part their variable plays."""
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
+        if not all(isinstance(atom, Var) for atom in offset.terms):
+            # Digits of one number may be neighbours in memory: then it is the number that counts.
+            flat = flattened(offset.to_expr())
+            if _loose(flat) < _loose(offset):
+                offset = flat
         parts: dict[str, list[tuple[Expr, int]]] = {
             "unrolled": [],
             "lane": [],
@@ -306,6 +311,11 @@ class Planner:
             (known := self._variables.get(v)) is not None and known.part in parts
             for v in variables(atom)
         ) and not reads_memory(atom)
+
+
+def _loose(form: Affine) -> int:
+    """How many terms have to be computed where they are used."""
+    return sum(not isinstance(atom, Var) for atom in form.terms)
 
 
 def _stored(plans: list[Plan]) -> frozenset[Buffer]:
