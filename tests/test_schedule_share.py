@@ -245,6 +245,14 @@ def test_share_vectors_only_of_neighbours() -> None:
     assert "element" not in heads(False, "dims", 1)[0]
 
 
+@pytest.mark.parametrize(("limit", "vectors"), [(12, True), (16, True), (10, False)])
+def test_share_vectors_under_masks_that_leave_them_whole(limit: int, vectors: bool) -> None:
+    naive = _parse(DOTS.replace("k_o * 8 + k]", f"k_o * 8 + k | k_o * 8 + k < {limit}]"))
+    kernel = share(naive, "f", ["x", "y"], at="k_o", vector=4)
+    equal(naive, kernel)
+    assert ("element in 4" in to_text(kernel)) == vectors
+
+
 def test_share_one_tensor_twice() -> None:
     naive = _parse(
         """

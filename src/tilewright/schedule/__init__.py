@@ -4,7 +4,8 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `transform` (what makes a function a transform); then the transforms, one family a file: `tile`,
 `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy), `collapse` and
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
-`result` (copies in better places), `share` (copies for a workgroup), `pipeline` (copying ahead),
+`result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
+on their way through its memory), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
 bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
 order), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made one),
@@ -31,6 +32,7 @@ from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
+from tilewright.schedule.share_result import share_result
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
@@ -70,6 +72,7 @@ __all__ = [
     "reorder",
     "set_kind",
     "share",
+    "share_result",
     "slice_reduction",
     "split_dim",
     "spread",

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
@@ -29,7 +29,12 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
-from tilewright.schedule.access import buffers_allocated, buffers_written, view_variables
+from tilewright.schedule.access import (
+    buffers_allocated,
+    buffers_written,
+    map_views,
+    view_variables,
+)
 from tilewright.schedule.collapse import difference
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
@@ -58,7 +63,7 @@ def share(
     operands: Sequence[str],
     at: str,
     *,
-    by: Literal["tensor", "dims"] = "dims",
+    by: Literal["tensor", "dims"] | Mapping[str, Literal["tensor", "dims"]] = "dims",
     layout: Mapping[str, BlockList] | None = None,
     row_padding: Mapping[str, Mapping[str, int]] | None = None,
     swizzle: Mapping[str, Swizzle] | None = None,
@@ -85,7 +90,8 @@ def share(
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
     of them), nested directly in one another. Each copies every so manieth run of ``vector``
     neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
-    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote`, by operand.
+    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``:
+    or of all).
 
     Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
     own. Otherwise (0) the work-items of the nest are all there are.
@@ -103,7 +109,7 @@ def share(
             kernel,
             compute,
             operand,
-            by,
+            by if isinstance(by, str) else by.get(operand, "dims"),
             Space.WORKGROUP,
             (layout or {}).get(operand, ()),
             (row_padding or {}).get(operand, {}),
@@ -139,7 +145,7 @@ class _Sharing:
         """The work-items' loops with the buffers that they share around them."""
         if not (isinstance(stmt, For) and stmt.kind in THREADS):
             return None
-        items, inside = _items(stmt, place)
+        items, inside = work_items(stmt, place, "share")
         if not _holds(stmt, self.at, self.compute):
             return None
         if any(loop.var.name == self.at for loop in items[:-1]):
@@ -170,7 +176,7 @@ class _Sharing:
         """Copies, a barrier, ``body``, a barrier; and the copies' buffers."""
         copies: list[Stmt] = []
         buffers: list[Buffer] = []
-        own = _own_values(here, items)
+        own = own_values(here, items, "share")
         for promotion in self.promotions:
             _check_source(body, promotion, own, items)
             buffer, pack, body = promotion.split(body, here, items)
@@ -183,11 +189,8 @@ class _Sharing:
 
     def _copy(self, pack: Compute, items: list[For], here: Place) -> Stmt:
         """The part of a work-item in the copy ``pack``."""
-        if not self.lanes:
-            return _together(pack, items, here, self.vector)
-        lane = var(fresh("lane", here.names | {d.var.name for d in pack.dims}))
-        loop = For(lane, const(self.lanes), pack, LoopKind.LANE)
-        return replace(loop, body=_together(pack, [*items, loop], here.inside(loop), self.vector))
+        order, source = _copy_order(pack), pack.operands[0].view
+        return by_items(pack, items, here, (order, source, self.vector), self.lanes)
 
 
 def _holds(loop: For, at: str, compute: str) -> bool:
@@ -196,7 +199,7 @@ def _holds(loop: For, at: str, compute: str) -> bool:
     return any(holds(each, compute) for each in found)
 
 
-def _items(outermost: For, place: Place) -> tuple[list[For], Place]:
+def work_items(outermost: For, place: Place, transform: str) -> tuple[list[For], Place]:
     """The loops over work-items, nested directly in one another, and the place inside them."""
     loops = [outermost]
     place = place.inside(outermost)
@@ -206,14 +209,14 @@ def _items(outermost: For, place: Place) -> tuple[list[For], Place]:
     for loop in loops:
         if not isinstance(loop.extent, Const):
             raise ScheduleError(
-                f"share: the number of work-items along '{loop.var.name}' is not constant",
+                f"{transform}: the number of work-items along '{loop.var.name}' is not constant",
                 where=headline(loop),
                 cure="pad the computes to whole tiles before they are divided among work-items",
             )
     return loops, place
 
 
-def _own_values(here: Place, items: list[For]) -> set[Var]:
+def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
     """The lets around here that differ between work-items; refuses where these do not all come
     here, and equally often."""
     varying: set[Var] = {loop.var for loop in items}
@@ -229,7 +232,7 @@ def _own_values(here: Place, items: list[For]) -> set[Var]:
                 decides = step.extent if isinstance(step, For) else step
                 if variables(decides) & (varying | own):
                     raise ScheduleError(
-                        "share: some work-items may not get to the barrier",
+                        f"{transform}: some work-items may not get to the barrier",
                         where=headline(step) if isinstance(step, For) else to_text(step),
                         why="it depends on the work-item",
                         cure="share at a loop outside of this, or pad to whole tiles first",
@@ -284,44 +287,64 @@ def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
     return number, count
 
 
-def _together(pack: Compute, items: Sequence[For], here: Place, vector: int) -> Compute:
-    """The part of the copy ``pack`` that one work-item does."""
+def by_items(
+    compute: Compute,
+    items: Sequence[For],
+    here: Place,
+    runs: tuple[Sequence[Dim], View, int],
+    lanes: int,
+) -> Stmt:
+    """What one of the ``items`` does of ``compute``, as `together` has it; where subgroups act as
+    one, in a loop over their ``lanes``."""
+    if not lanes:
+        return together(compute, items, here, runs)
+    lane = var(fresh("lane", here.names | {d.var.name for d in compute.dims}))
+    loop = For(lane, const(lanes), compute, LoopKind.LANE)
+    return replace(loop, body=together(compute, [*items, loop], here.inside(loop), runs))
+
+
+def together(
+    compute: Compute, items: Sequence[For], here: Place, runs: tuple[Sequence[Dim], View, int]
+) -> Compute:
+    """The part of ``compute``, which stands for what all ``items`` do, that one work-item does.
+
+    ``runs``: the dims, the one along which neighbours do neighbours last, and how many elements of
+    a view one does at a time, where these are neighbours in memory there.
+    """
+    order, view, vector = runs
     number, count = item_number(items)
-    order = _copy_order(pack)
-    sizes = {dim.var: _size(dim) for dim in pack.dims}
-    inner = order[-1]
-    whole = sizes[inner.var] % vector == 0
-    wide = vector if whole and _contiguous(pack, inner.var, vector, here) else 1
+    sizes = {dim.var: _size(dim) for dim in compute.dims}
+    inner = order[-1].var
+    wide = vector if sizes[inner] % vector == 0 else 1
+    same = uniform(compute, view, inner, wide, here) if wide > 1 else None
+    wide = 1 if same is None else wide
     total = prod(sizes.values())
-    taken = here.names | {o.var.name for o in pack.operands}
+    taken = here.names | {o.var.name for o in compute.operands}
     part = var(fresh("part", taken))
     lane = var(fresh("element", taken))
     rounds = -(-total // (count * wide))
-    position = (part * count + number) * wide + lane
-    numbers = digits_of(position, [sizes[dim.var] for dim in order])
-    values = {dim.var: digit for dim, digit in zip(order, numbers, strict=True)}
-    moved = map_exprs(replace(pack, dims=()), lambda e: substitute(e, values))
+
+    def at(element: Expr) -> dict[Var, Expr]:
+        position = (part * count + number) * wide + element
+        digits = digits_of(position, [sizes[dim.var] for dim in order])
+        return {dim.var: digit for dim, digit in zip(order, digits, strict=True)}
+
+    first = at(const(0))
+    values = at(lane) if wide > 1 else first
+    # What holds for all of a run or for none of it is asked once.
+    asked = {condition: substitute(condition, first) for condition in same or ()}
+    compute = map_views(
+        replace(compute, dims=()),
+        lambda v: replace(v, mask=all_of(asked.get(c, c) for c in conjuncts(v.mask))),
+    )
+    moved = map_exprs(compute, lambda e: substitute(e, values))
     assert isinstance(moved, Compute)
-    moved = replace(moved, dims=(Dim(part, const(rounds)), Dim(lane, const(wide))))
-    if wide > 1:
-        moved = _masked_together(moved, lane)
+    run = [Dim(lane, const(wide))] if wide > 1 else []
+    moved = replace(moved, dims=(Dim(part, const(rounds)), *run))
     if rounds * count * wide == total:
         return moved
     # The run, not the element: all of a vector is copied, or nothing.
     return _bounded(moved, part * count + number < total // wide)
-
-
-def _masked_together(compute: Compute, element: Var) -> Compute:
-    """``compute`` with its operands' masks asked for the first of a run of neighbours only."""
-    first = {element: const(0)}
-    operands = tuple(
-        Operand(
-            o.var,
-            replace(o.view, mask=all_of(substitute(c, first) for c in conjuncts(o.view.mask))),
-        )
-        for o in compute.operands
-    )
-    return replace(compute, operands=operands)
 
 
 def _bounded(compute: Compute, inside: Expr) -> Compute:
@@ -351,7 +374,7 @@ def _copy_order(pack: Compute) -> list[Dim]:
     which order segments are read is free, so there the destination decides: what lies together in
     it is stored by work-items that are neighbours.
     """
-    source, target = (_steps(pack, view) for view in (pack.operands[0].view, pack.out))
+    source, target = (steps(pack.dims, view) for view in (pack.operands[0].view, pack.out))
     # A dim that moves no address at first (a mask's, a quotient's) has no neighbours to copy.
     left = sorted(pack.dims, key=lambda dim: (source[dim.var] == 0, source[dim.var]))
     wanted = _SEGMENT // pack.operands[0].view.buffer.dtype.bytes
@@ -364,44 +387,52 @@ def _copy_order(pack: Compute) -> list[Dim]:
     return [*reversed(left), *reversed(inner)]
 
 
-def _steps(pack: Compute, view: View) -> dict[Var, int]:
+def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
     """How far apart in memory the first two elements along each dim are."""
     offset = view.buffer.layout.offset_of(view.index)
-    steps: dict[Var, int] = {}
-    for dim in pack.dims:
+    found: dict[Var, int] = {}
+    for dim in dims:
         at = [
             substitute(offset, {v: const(int(v is dim.var) * i) for v in variables(offset)})
             for i in (0, 1)
         ]
         first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
-        steps[dim.var] = abs(second - first)
-    return steps
+        found[dim.var] = abs(second - first)
+    return found
 
 
-def _contiguous(pack: Compute, dim: Var, vector: int, here: Place) -> bool:
-    """Whether ``vector`` neighbours along ``dim`` are neighbours in the source, everywhere, and
-    masked only together."""
-    view = pack.operands[0].view
-    form = affine(view.buffer.layout.offset_of(view.index))
+def uniform(
+    compute: Compute, view: View, dim: Var, wide: int, here: Place
+) -> frozenset[Expr] | None:
+    """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
+    None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
+    form = flattened(view.buffer.layout.offset_of(view.index))
     hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
-    facts = here.facts_with(pack.dims)
-    conditions = [c for c in conjuncts(view.mask) if dim in variables(c)]
-    masked = any(
-        facts.prove(condition) is not True and not _together_masked(condition, dim, vector, facts)
-        for condition in conditions
-    )
-    return form.terms.get(dim, 0) == 1 and not hidden and not masked
+    if form.terms.get(dim, 0) != 1 or hidden:
+        return None
+    facts = here.facts_with(compute.dims)
+    found: set[Expr] = set()
+    for condition in conjuncts(view.mask):
+        if dim not in variables(condition) or facts.prove(condition) is True:
+            continue
+        if not _whole(condition, dim, wide, facts):
+            return None
+        found.add(condition)
+    return frozenset(found)
 
 
-def _together_masked(condition: Expr, dim: Var, vector: int, facts: Facts) -> bool:
-    """Whether ``condition`` is the same for all of ``vector`` neighbours, from a multiple on."""
+def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
+    """Whether ``condition`` is the same for all of a run, which begins at a multiple of ``wide``.
+
+    ``rest + dim >= 0`` is, where ``rest`` is a multiple; ``rest - dim >= 0``, where one less than a
+    multiple.
+    """
     form = difference(condition)
-    if form is None or form.terms.get(dim) not in (1, -1):
+    if form is None or abs(form.terms.get(dim, 0)) != 1:
         return False
-    if any(dim in variables(atom) for atom in form.terms if atom is not dim):
+    step = form.terms[dim]
+    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
+    if any(dim in variables(atom) for atom in rest.terms):
         return False
-    # Of `0 <= form`: all else is a multiple of the vector, but for what its last element adds.
-    rest = Affine({a: c for a, c in form.terms.items() if a is not dim}, form.constant)
-    ends = rest.constant if form.terms[dim] == 1 else rest.constant - (vector - 1)
-    terms = Affine(rest.terms).to_expr()
-    return ends % vector == 0 and facts.divisible(terms, vector)
+    modulus, remainder = facts.affine_congruence(rest)
+    return modulus % wide == 0 and remainder % wide == (0 if step == 1 else wide - 1)

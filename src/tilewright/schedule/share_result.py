@@ -1,0 +1,278 @@
+"""Results that work-items hand on in memory that they share, to be stored by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, flattened
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    Dim,
+    For,
+    Kernel,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.verify_groups import THREADS
+from tilewright.ir.visit import block, rewrite_stmts, variables, walk_stmts
+from tilewright.schedule.access import (
+    buffers_allocated,
+    buffers_in,
+    buffers_written,
+    view_variables,
+)
+from tilewright.schedule.fuse import rename_dims
+from tilewright.schedule.place import (
+    Place,
+    computes_named,
+    fresh,
+    holds,
+    rewrite_placed,
+    views_of,
+    walk_placed,
+)
+from tilewright.schedule.share import own_values, steps, together, uniform, work_items
+from tilewright.schedule.storage import BlockList, blocked_layout
+from tilewright.schedule.transform import transform
+
+
+@transform
+def share_result(
+    kernel: Kernel,
+    compute: str,
+    *,
+    layout: BlockList = (),
+    row_padding: Mapping[str, int] | None = None,
+    vector: int = 1,
+) -> Kernel:
+    """Lets all work-items of a workgroup do together what each does with what it has made.
+
+        workgroup for t in 4:
+          alloc acc: f32[2] private
+          ...
+          compute store(i in 2): dst[t*2 + i] = acc + 1.0    (acc = acc[i])
+    ->  share_result("store")
+        alloc acc_shared: f32[4, 2] workgroup
+        workgroup for t in 4:
+          alloc acc: f32[2] private
+          ...
+          compute acc_share(i in 2): acc_shared[t, i] = acc[i]
+          barrier()
+          compute store(part in 2):
+            dst[part*4 + t] = acc + 1.0    (acc = acc_shared[part*2 + t // 2, t % 2])
+          barrier()
+
+    What the compute reads in the work-items' own memory goes through memory that they share. The
+    rest is as before, but for whom: neighbours in the result are stored by work-items that are
+    neighbours, in runs of ``vector`` (or its half, ...) where these begin at multiples of that and
+    no mask cuts them. What it reads besides mostly lies like its result.
+
+    The shared buffers have the dims of the work-items' loops and of the compute that it depends on,
+    called like them; they lie as the result does, unless ``layout`` orders and blocks them, and
+    ``row_padding`` makes the step along a dim longer (see `storage.blocked_layout`). Loops around
+    the compute hand on piece by piece, which takes less memory. Nothing else that the work-items do
+    may touch what is stored.
+    """
+    computes_named(kernel, compute, "share_result")
+    if vector < 1:
+        raise ScheduleError(
+            f"share_result: {vector} elements at a time",
+            where=f"kernel {kernel.name}",
+            cure="choose 1 element or more",
+        )
+    buffers = {p.name for p in kernel.params}
+    names: set[str] = set()
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Allocate):
+            buffers.add(stmt.buffer.name)
+        elif isinstance(stmt, Compute):
+            names.add(stmt.name)
+    sharing = _Sharing(compute, layout, row_padding or {}, vector, buffers, names)
+    body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
+    if body is kernel.body:
+        raise _refusal(
+            f"no work-items are around '{compute}'",
+            computes_named(kernel, compute, "share_result")[0][0],
+            "it is they who make and store the result",
+            "run loops around it as WORKGROUP, SUBGROUP or LANE first",
+        )
+    return replace(kernel, body=body)
+
+
+def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
+    return ScheduleError(f"share_result: {what}", where=headline(where), why=why, cure=cure)
+
+
+@dataclass(frozen=True)
+class _Sharing:
+    """The arguments, and the names of buffers and computes that are taken."""
+
+    compute: str
+    layout: BlockList
+    row_padding: Mapping[str, int]
+    vector: int
+    buffers: set[str]
+    names: set[str]
+    made: list[Buffer] = field(default_factory=list)
+
+    def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
+        """The work-items' loops with the buffers that they share around them."""
+        if not (isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, self.compute)):
+            return None
+        items, inside = work_items(stmt, place, "share_result")
+        self.made.clear()
+        new: dict[Compute, Stmt] = {
+            found: self._handed_on(found, here, items)
+            for found, here in walk_placed(items[-1].body, inside)
+            if isinstance(found, Compute) and found.name == self.compute
+        }
+        body = rewrite_stmts(
+            items[-1].body, lambda s: new.get(s, s) if isinstance(s, Compute) else s
+        )
+        for loop in reversed(items):
+            body = replace(loop, body=body)
+        return block(*(Allocate(b) for b in self.made), body)
+
+    def _handed_on(self, compute: Compute, here: Place, items: Sequence[For]) -> Stmt:
+        """What stands for ``compute``: what is held goes to shared memory, and is stored there."""
+        held = _held(compute, items)
+        _check(compute, held, here, items)
+        own = [Dim(loop.var, loop.extent) for loop in items]
+        whole = replace(compute, dims=(*own, *compute.dims))
+        order = _memory_order(whole)
+        copies: list[Stmt] = []
+        operands = list(whole.operands)
+        for operand in held:
+            used = view_variables(operand.view)
+            dims = [d for d in compute.dims if d.var in used]
+            buffer = self._buffer(operand, [*own, *dims], order)
+            index = tuple(d.var for d in (*own, *dims))
+            copies.append(
+                Compute(
+                    fresh(f"{operand.var.name}_share", self.names),
+                    tuple(dims),
+                    View(buffer, index),
+                    (operand,),
+                    operand.var,
+                )
+            )
+            operands[operands.index(operand)] = replace(operand, view=View(buffer, index))
+        renamed = rename_dims(replace(whole, operands=tuple(operands)), here.names)
+        # The dims by position: those of the work-items have other names now.
+        places = [whole.dims.index(dim) for dim in order]
+        ordered = [renamed.dims[i] for i in places]
+        runs = (ordered, renamed.out, _longest(renamed, ordered[-1], self.vector, here))
+        barrier = Call("barrier", ())
+        return block(*copies, barrier, together(renamed, items, here, runs), barrier)
+
+    def _buffer(self, operand: Operand, dims: Sequence[Dim], order: Sequence[Dim]) -> Buffer:
+        names, sizes = [d.var.name for d in dims], [_size(d) for d in dims]
+        layout = self.layout or [d.var.name for d in order if d in dims]
+        padding = {name: size for name, size in self.row_padding.items() if name in names}
+        shape, where = blocked_layout("share_result", names, sizes, layout, padding)
+        old = operand.view.buffer
+        name = fresh(f"{old.name}_shared", self.buffers)
+        self.buffers.add(name)
+        self.made.append(Buffer(name, old.dtype, shape, where, Space.WORKGROUP))
+        return self.made[-1]
+
+
+def _size(dim: Dim) -> int:
+    assert isinstance(dim.extent, Const)
+    return int(dim.extent.value)
+
+
+def _held(compute: Compute, items: Sequence[For]) -> list[Operand]:
+    """The operands that each work-item has in memory of its own."""
+    own = buffers_allocated(items[-1].body)
+    return [o for o in compute.operands if o.view.buffer in own]
+
+
+def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequence[For]) -> None:
+    """Refuses where others cannot do what a work-item does."""
+    if not held:
+        raise _refusal(
+            f"'{compute.name}' reads nothing that its work-item holds",
+            compute,
+            "there is nothing to hand on",
+            "name the compute that stores what work-items accumulate in memory of their own",
+        )
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        raise _refusal(
+            f"not all tiles of '{compute.name}' are equally large",
+            compute,
+            "its dims become digits of a number",
+            "pad the dims to whole tiles first",
+        )
+    lets = own_values(here, items, "share_result")
+    views = [v for v in views_of(compute) if v not in [o.view for o in held]]
+    if (variables(compute.body) | set().union(*map(view_variables, views))) & lets:
+        raise _refusal(
+            f"'{compute.name}' depends on a let of the work-item",
+            compute,
+            "others that store for it have another value",
+            "share before the let is made",
+        )
+    mine = {operand.view.buffer for operand in held}
+    if compute.out.buffer in mine | buffers_allocated(items[-1].body):
+        raise _refusal(
+            f"'{compute.out.buffer.name}' is the work-item's own",
+            compute,
+            "others cannot store there",
+            "name the compute that stores to memory that all can reach",
+        )
+    others = set[Buffer]()
+    for stmt in walk_stmts(items[-1].body):
+        if isinstance(stmt, Compute | Store | Call) and stmt is not compute:
+            others |= buffers_in(stmt)
+    _check_touched(compute, mine, others, buffers_written(items[-1]))
+
+
+def _check_touched(
+    compute: Compute, mine: set[Buffer], others: set[Buffer], written: set[Buffer]
+) -> None:
+    """Refuses where the order of what several statements do to one buffer would change."""
+    for view in views_of(compute):
+        buffer = view.buffer
+        if buffer in mine or buffer not in written:
+            continue
+        same = buffer is not compute.out.buffer or view.index == compute.out.index
+        if buffer in others or not same:
+            raise _refusal(
+                f"'{buffer.name}' is also touched otherwise",
+                compute,
+                f"{to_text(view)} would be reached by another work-item than before",
+                "let the compute alone write its result, and read none of it but what it replaces",
+            )
+
+
+def _longest(compute: Compute, dim: Dim, vector: int, here: Place) -> int:
+    """The longest of ``vector``, its half, ... so that runs along ``dim`` begin at multiples of it,
+    and no mask cuts them: others are no one access, and single elements are nearer to those of
+    neighbouring work-items."""
+    offset = flattened(compute.out.buffer.layout.offset_of(compute.out.index))
+    rest = Affine({a: c for a, c in offset.terms.items() if a is not dim.var}, offset.constant)
+    modulus, remainder = here.facts_with(compute.dims).affine_congruence(rest)
+    while vector > 1:
+        whole = modulus % vector == remainder % vector == _size(dim) % vector == 0
+        if whole and uniform(compute, compute.out, dim.var, vector, here) is not None:
+            return vector
+        vector //= 2
+    return 1
+
+
+def _memory_order(compute: Compute) -> list[Dim]:
+    """The dims from the slowest to the one along which neighbours lie in the result."""
+    apart = steps(compute.dims, compute.out)
+    # A dim that moves no address at first (a mask's, a quotient's) has no neighbours to store.
+    near = sorted(compute.dims, key=lambda dim: (apart[dim.var] == 0, apart[dim.var]))
+    return near[::-1]

@@ -1,0 +1,246 @@
+"""share_result: golden text, results on random tiles and layouts, races, refusals."""
+
+from __future__ import annotations
+
+import textwrap
+from random import Random
+
+import pytest
+
+from schedule_cases import becomes, convolution, equal, memory
+from tilewright.errors import ScheduleError
+from tilewright.interpret import Findings, run
+from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
+from tilewright.ir.visit import walk_stmts
+from tilewright.schedule import distribute, extend, linearize, share_result, tile, unroll
+
+GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
+
+ROWS = """
+    kernel f(in src: f32[8], out dst: f32[8]):
+      workgroup for t in 4:
+        alloc acc: f32[2] private
+        compute fill(i in 2):
+          x = src[i + t * 2]
+          acc[i] = x * 2.0
+        compute store(i in 2):
+          acc = acc[i]
+          dst[i + t * 2] = acc + 1.0
+"""
+
+
+def test_share_result() -> None:
+    becomes(
+        ROWS,
+        lambda k: share_result(k, "store"),
+        """
+        kernel f(in src: f32[8], out dst: f32[8]):
+          alloc acc_shared: f32[4, 2] workgroup
+          workgroup for t in 4:
+            alloc acc: f32[2] private
+            compute fill(i in 2):
+              x = src[i + t * 2]
+              acc[i] = x * 2.0
+            compute acc_share(i in 2):
+              acc = acc[i]
+              acc_shared[t, i] = acc
+            barrier()
+            compute store(part in 2):
+              acc = acc_shared[part * 2 + t // 2, t % 2]
+              dst[part * 4 + t] = acc + 1.0
+            barrier()
+        """,
+    )
+
+
+COLUMNS = """
+    kernel f(in src: f32[4, 8], inout dst: f32[4, 8]):
+      grid for g in 2:
+        workgroup for t in 4:
+          alloc acc: f32[4] private
+          compute fill(i in 4):
+            x = src[i, g * 4 + t]
+            acc[i] = x * 2.0
+          compute store(i in 4):
+            acc = acc[i]
+            d = dst[i, g * 4 + t]
+            dst[i, g * 4 + t | g * 4 + t < 6] = acc + d
+"""
+
+
+def test_all_that_the_compute_reads_is_read_in_the_new_order() -> None:
+    becomes(
+        COLUMNS,
+        lambda k: share_result(k, "store", vector=2, row_padding={"i": 1}),
+        """
+        kernel f(in src: f32[4, 8], inout dst: f32[4, 8]):
+          grid for g in 2:
+            alloc acc_shared: f32[4, 4] {1:4:5 0:4:1} workgroup
+            workgroup for t in 4:
+              alloc acc: f32[4] private
+              compute fill(i in 4):
+                x = src[i, g * 4 + t]
+                acc[i] = x * 2.0
+              compute acc_share(i in 4):
+                acc = acc[i]
+                acc_shared[t, i] = acc
+              barrier()
+              compute store(part in 2, element in 2):
+                acc = acc_shared[element + t % 2 * 2, part * 2 + t // 2]
+                d = dst[part * 2 + t // 2, element + g * 4 + t % 2 * 2]
+                dst[part * 2 + t // 2, element + g * 4 + t % 2 * 2 | g * 2 + t % 2 < 3] = acc + d
+              barrier()
+        """,
+    )
+
+
+def _parse(text: str) -> Kernel:
+    return parse_kernel(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize("limit", [5, 7])
+def test_a_mask_that_cuts_runs_leaves_single_elements(limit: int) -> None:
+    naive = _parse(COLUMNS.replace("t < 6", f"t < {limit}"))
+    kernel = share_result(naive, "store", vector=2)
+    equal(naive, kernel)
+    assert "element" not in to_text(kernel)
+
+
+def test_runs_that_begin_anywhere_are_single_elements() -> None:
+    naive = _parse(COLUMNS.replace("f32[4, 8]", "f32[4, 9]"))
+    kernel = share_result(naive, "store", vector=2)
+    equal(naive, kernel)
+    assert "element" not in to_text(kernel)
+
+
+def test_rows_of_neighbours_that_are_digits_of_one_number() -> None:
+    """In nchw, what two dims made one counts is contiguous over the ends of rows."""
+    kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 2})
+    shared = share_result(kernel, "epilogue", vector=4)
+    equal(kernel, shared)
+    assert "compute epilogue(part in 2, element in 4)" in to_text(shared)
+
+
+def _convolved(channels_last: bool, item: dict[str, int], **options: int) -> Kernel:
+    naive = convolution(ih=6, iw=6, oc=6, channels_last=channels_last, **options)  # type: ignore[arg-type]
+    kernel = linearize(naive, ["oh", "ow"], "oh_ow")
+    kernel = extend(kernel, "epilogue", {"oh_ow": 40, "oc": 8})
+    group = {"oh_ow": 20, "oc": 8}
+    return distribute(
+        kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
+    )
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_tiles(seed: int) -> None:
+    r = Random(seed)
+    item = {"oh_ow": r.choice([1, 2, 4, 5, 10]), "oc": r.choice([1, 2, 4, 8])}
+    kernel = _convolved(r.random() < 0.5, item, ic=r.choice([1, 3]), mb=r.choice([1, 2]))
+    pieces = {d: r.choice([p for p in (1, 2, 5) if n % p == 0]) for d, n in item.items() if n > 1}
+    shared = tile(kernel, "epilogue", pieces) if r.random() < 0.5 else kernel
+    loops = [s.var.name for s in walk_stmts(shared.body) if isinstance(s, For)]
+    padding = {loops[1]: r.choice([1, 4])} if r.random() < 0.5 else {}
+    shared = share_result(shared, "epilogue", row_padding=padding, vector=r.choice([1, 2, 4]))
+    equal(kernel, shared)
+
+
+def test_pieces_take_less_memory() -> None:
+    kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 4})
+    whole = share_result(kernel, "epilogue")
+    pieces = share_result(unroll(tile(kernel, "epilogue", {"oc": 1}), "oc"), "epilogue")
+    equal(kernel, pieces)
+    assert [_bytes(whole), _bytes(pieces)] == [20 * 8 * 4, 20 * 2 * 4]
+
+
+def _bytes(kernel: Kernel) -> int:
+    allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    return sum(b.bytes for b in allocated if b.space is Space.WORKGROUP)
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_both_barriers_are_needed(which: int) -> None:
+    """What is handed on has arrived before it is read, and has been read before the next piece."""
+    kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 4})
+    kernel = share_result(tile(kernel, "epilogue", {"oc": 2}), "epilogue")
+    head, *rest = to_text(kernel).split("barrier()")
+    assert len(rest) == 2
+    parts = [head, *rest]
+    left = "barrier()".join(parts[:which]) + "q = 0" + "barrier()".join(parts[which:])
+
+    def races(kernel: Kernel) -> list[str]:
+        findings = Findings()
+        run(kernel, memory(kernel), findings=findings)
+        return [finding.kind.value for finding in findings]
+
+    assert races(kernel) == []
+    assert "race" in races(parse_kernel(left))[0]
+
+
+ILLEGAL = """
+    kernel f(in src: f32[8], inout dst: f32[8], in n: s64[1]):
+      alloc all: f32[8] workgroup
+      workgroup for t in 4:
+        alloc acc: f32[2] private
+        alloc own: f32[2] private
+        {before}
+        compute fill(i in 2):
+          x = src[i + t * 2]
+          acc[i] = x * 2.0
+        {around}compute store(i in {extent}):
+        {indent}  acc = {read}
+        {indent}  {write}
+        {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"read": "src[t * 2 + i]"}, "'store' reads nothing that its work-item holds"),
+        ({"extent": "n[0]"}, "not all tiles of 'store' are equally large"),
+        (
+            {"around": "if t < 2:\n          ", "indent": "  "},
+            "some work-items may not get to the barrier[^$]*t < 2",
+        ),
+        ({"before": "q = t * 2", "write": "dst[q + i] = acc"}, "'store' depends on a let of the"),
+        ({"write": "own[i] = acc"}, "'own' is the work-item's own[^$]*that all can reach"),
+        (
+            {"before": "dst[t * 2] = 0.0"},
+            "'dst' is also touched otherwise[^$]*let the compute alone",
+        ),
+        ({"after": "own[0] = dst[t * 2]"}, "'dst' is also touched otherwise"),
+        (
+            {
+                "extent": "2",
+                "write": "old = dst[t * 2 + 1 - i]\n          dst[t * 2 + i] = acc + old",
+            },
+            r"'dst' is also touched otherwise[^$]*dst\[t \* 2 \+ 1 - i\] would be reached",
+        ),
+    ],
+)
+def test_share_result_refuses(changes: dict[str, str], text: str) -> None:
+    legal = {
+        "before": "p = 0",
+        "around": "",
+        "indent": "",
+        "extent": "2",
+        "read": "acc[i]",
+        "write": "dst[t * 2 + i] = acc",
+        "after": "r = 0",
+    }
+    share_result(_parse(ILLEGAL.format(**legal)), "store")
+    with pytest.raises(ScheduleError, match=f"share_result: {text}"):
+        share_result(_parse(ILLEGAL.format(**legal | changes)), "store")
+
+
+def test_share_result_refuses_what_is_not_there() -> None:
+    kernel = _parse(ROWS)
+    with pytest.raises(ScheduleError, match="share_result: there is no compute 'q'"):
+        share_result(kernel, "q")
+    with pytest.raises(ScheduleError, match="share_result: 0 elements at a time"):
+        share_result(kernel, "store", vector=0)
+    with pytest.raises(ScheduleError, match="the new buffer has no dim 'q'"):
+        share_result(kernel, "store", layout=["q"])
+    serial = _parse(ROWS.replace("workgroup for", "for"))
+    with pytest.raises(ScheduleError, match="share_result: no work-items are around 'store'"):
+        share_result(serial, "store")
