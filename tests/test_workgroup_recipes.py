@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from compiled import check
 from staged import check_text
 from tilewright.errors import ScheduleError
-from tilewright.ir import Kernel, Space
+from tilewright.ir import Allocate, Kernel, Space
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines import spirv, x86
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
-from tilewright.recipes import choose, workgroup_model, workgroups
+from tilewright.recipes import choose, storing, workgroup_checks, workgroup_model, workgroups
 from tilewright.recipes.config import WorkgroupConfig, parse_config
-from tilewright.recipes.roles import MAIN, find_compute, roles
+from tilewright.recipes.preparing import combined
+from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.unit import drop_unit_dims
+from tilewright.targets.spirv.device import devices
 from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
 
@@ -86,7 +90,9 @@ def _matmul(r: Random) -> Op:
 
 
 def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
-    main = find_compute(workgroups.combined(drop_unit_dims(kernel)), MAIN)
+    naive = drop_unit_dims(kernel)
+    halo = r.random() < 0.3 and len(taps_of(find_compute(naive, MAIN))) > 0
+    main = find_compute(combined(naive, halo=halo), MAIN)
     parts = roles(main)
     item = {d: r.choice([1, 1, 2, 3, 4]) for d in parts.kept}
     fill = r.choice(["copy", "registers", "async"])
@@ -104,8 +110,10 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         fill=fill,
         raster=r.choice([1, 1, 2, 3]),
         persistent=r.choice([0, 0, 1, 3]),
-        padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.3},
+        padding={name: r.choice([1, 3, 4]) for name in ("a", "b", "acc") if r.random() < 0.4},
         swizzle={name: (r.choice([1, 2]), r.choice([0, 1, 2]), 2) for name in _some(r, "ab")},
+        through={d: r.choice([1, n]) for d, n in item.items() if r.random() < 0.3},
+        halo=halo,
     )
     if config.slices or config.persistent:
         return config
@@ -125,6 +133,7 @@ _REFUSALS = (
     "cuts rows of",
     "is not proven to be another element",
     "with tiles of one step",
+    "halo=True where A is read at",
 )
 
 
@@ -184,7 +193,7 @@ def test_no_default_where_there_is_nobody_to_share_with() -> None:
     for shape in ("1x8:8x1", "2x8:8x2"):
         op = tw.matmul(shape).resolved()
         config = workgroup_model.default_config(op.kernel(), CPU)
-        assert config is None or workgroups.work_items(config) >= 2
+        assert config is None or workgroup_checks.work_items(config) >= 2
 
 
 @pytest.mark.parametrize("groups", [1, 8, 64])
@@ -232,7 +241,16 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
         {"swizzle": {"a": (1, 0, 3)}, "padding": {"a": 1}},
         "the swizzle 1:0:3 cuts rows of 9 elements",
     ),
-    "padding": ({"padding": {"c": 1}}, "padding='c' is no operand that this may name[^$]*a, b"),
+    "padding": (
+        {"padding": {"c": 1}},
+        "padding='c' is no operand that this may name[^$]*a, b, acc",
+    ),
+    "through no dim": ({"through": {"ic": 1}}, "through='ic' is no dim that this may name"),
+    "through in unequal pieces": (
+        {"through": {"oc": 3}},
+        "through={'oc': 3} is no part of what a work-item has[^$]*has 4 along 'oc'[^$]*a divisor",
+    ),
+    "halo of combined dims": ({"halo": True}, "'oh_ow' is no dim that this may name[^$]*oh, ow"),
     "fill": ({"fill": "tma"}, "fill='tma' is no way to fill a tile[^$]*copy, registers, async"),
     "group not of items": (
         {"group": {"oh_ow": 9, "oc": 8}},
@@ -339,3 +357,156 @@ def test_tiles_are_swizzled_where_that_is_better_than_padding() -> None:
         padded = {"b": padding} if padding else {}
         other = replace(config, padding={**config.padding, **padded}, swizzle={})
         assert chosen < _waits(op, other), padding
+
+
+# Tiles of the result through shared memory.
+
+
+def _stores(op: Op, config: WorkgroupConfig | None = None) -> list[float]:
+    """Which part of what the stores of the result move is needed."""
+    reports = check_op(op, GPU, config=config)
+    assert [issue for report in reports for issue in report.issues] == []
+    notes = [note for report in reports for note in report.notes]
+    return [n.efficiency for n in notes if n.buffer == "dst" and n.access == "store"]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "nChw16c"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -> None:
+    op = tw.convolution(
+        "mb1ic16ih14oc32kh3ph1",
+        src=layout,
+        dst=layout,
+        dtype=dtype,
+        epilogue=[tw.sum(), tw.relu()],
+    ).resolved()
+    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
+    assert config is not None and config.through
+    (direct,), (together,) = _stores(op, replace(config, through={})), _stores(op, config)
+    assert direct <= 0.55 and together > max(0.9 if dtype == "f32" else 0, 1.7 * direct)
+
+
+def test_stores_that_coalesce_go_the_direct_way() -> None:
+    """A work-item's tile is one vector, and neighbours have neighbouring ones."""
+    op = tw.matmul("64x64:64x16").resolved()
+    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
+    assert config is not None
+    wide = replace(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, through={})
+    tiles = workgroups.tiles_of(op.kernel(), GPU, wide, "weights")
+    assert GPU.hierarchy is not None
+    assert storing.choose_through(tiles, GPU, wide, 4096) is wide
+
+
+@pytest.mark.parametrize("pieces", [{"oc": 1}, {"oc": 4}, {"oh_ow": 1}, {"oh_ow": 1, "oc": 2}])
+@pytest.mark.parametrize("vector", [1, 4])
+def test_through_in_pieces(pieces: dict[str, int], vector: int) -> None:
+    config = replace(LEGAL, through=pieces, vector=vector, padding={"acc": 4}, persistent=3)
+    for layout in ("nchw", "nhwc"):
+        _check(
+            tw.convolution("mb1ic6ih7oc10kh3ph1", src=layout, dst=layout).resolved(), GPU, config
+        )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slices": (("ic", 2),)},
+        {"slices": (("ic", 2),), "atomic": True},
+        {"item_slices": (("ic", 2),)},
+    ],
+)
+def test_through_with_slices(changes: dict[str, Any]) -> None:
+    _check(_small(), GPU, replace(LEGAL, through={"oc": 2}, **changes))
+
+
+# The halo of a convolution.
+
+HALO = WorkgroupConfig(
+    "fma_f32x4",
+    "oc",
+    {"oc": 16, "oh": 8, "ow": 8},
+    {"oc": 8, "oh": 2, "ow": 2},
+    ("oh", "ow", "oc"),
+    step={"ic": 3},
+    reduce_order=("ic",),
+    halo=True,
+)
+WIDE = {"group": {"oc": 16, "oh": 16, "ow": 16}, "item": {"oc": 8, "oh": 4, "ow": 2}}
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(
+    ("problem", "changes", "box"),
+    [
+        ("mb2ic6ih14oc20kh3ph1", {}, (3, 10, 10)),
+        ("mb1ic6ih14oc16kh3", {"padding": {"a": 1}}, (3, 10, 10)),
+        ("mb1ic3ih40oc16kh7sh2ph3", WIDE, (3, 37, 37)),
+        ("mb1ic3ih40oc16kh7sh2ph3", {**WIDE, "step": {"kh": 7}}, (37, 37)),
+        ("mb1ic6ih14oc16kh3dh1ph2", {"vector": 4}, (3, 12, 12)),
+        ("mb1ic6ih14iw14oc16kh3kw1ph1pw0", {}, (3, 10, 8)),
+        ("g2mb2ic12ih9oc32kh3ph1", {"stages": 2}, (3, 10, 10)),
+        ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "registers"}, (3, 10, 10)),
+        ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "async", "through": {"oh": 1}}, (3, 10, 10)),
+        ("mb1ic6ih9oc16kh3ph1", {"slices": (("ic", 2),)}, (3, 10, 10)),
+    ],
+)
+def test_the_halo_is_shared_once(
+    problem: str, changes: dict[str, Any], box: tuple[int, ...], layout: str
+) -> None:
+    op = tw.convolution(problem, src=layout, dst=layout, epilogue=[tw.relu()]).resolved()
+    schedule = _check(op, GPU, replace(HALO, **changes))
+    shared = [
+        s.buffer.shape
+        for s in walk_stmts(schedule.stages["shared"].body)
+        if isinstance(s, Allocate) and s.buffer.name == "src_packed"
+    ]
+    assert shared == [box]
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "text"),
+    [
+        (
+            lambda: tw.convolution("mb1ic6ih9oc16kh1", src="nhwc", dst="nhwc"),
+            ("oc", "oh", "ow"),
+            "halo=True without taps[^$]*nothing is read twice[^$]*leave halo out",
+        ),
+        (
+            lambda: tw.convolution("mb1ic16ih9oc6kh3sh2ph1", direction="bwd_data"),
+            ("ic", "ih", "iw"),
+            r"halo=True where A is read at [^$]*// 2[^$]*no box of the tensor[^$]*leave halo out",
+        ),
+    ],
+)
+def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
+    sizes = dict(zip(dims, (8, 2, 2), strict=True))
+    group = {d: n * 4 for d, n in sizes.items()}
+    config = replace(
+        HALO, lanes=dims[0], group=group, item=sizes, order=dims, step={}, reduce_order=()
+    )
+    with pytest.raises(ScheduleError, match=text):
+        workgroups.schedule(op().resolved().kernel(), GPU, config, None)
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    [
+        ("mb2ic6ih14oc20kh3ph1", {"through": {"oh": 1}}),
+        ("mb1ic3ih40oc16kh7sh2ph3", WIDE),
+        ("mb1ic6ih14oc16kh3dh1", {"stages": 2}),
+    ],
+)
+def test_halos_on_the_device(problem: str, changes: dict[str, Any]) -> None:
+    config = replace(HALO, **changes)
+    check(tw.compile(tw.convolution(problem, src="nchw"), target="spirv:gpu", config=config))
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("problem", ["mb2ic6ih14oc20kh3ph1", "mb2ic8ih7oc33kh1"])
+def test_tiles_through_shared_memory_on_the_device(problem: str, layout: str) -> None:
+    op = tw.convolution(problem, src="nhwc", dst=layout, epilogue=[tw.bias(), tw.sum()])
+    kernel = tw.compile(op, target="spirv:gpu")
+    assert isinstance(kernel.config, WorkgroupConfig) and kernel.config.through
+    check(kernel)

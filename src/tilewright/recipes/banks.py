@@ -123,6 +123,20 @@ def _candidates(plain: Layout, narrow: int, wide: int) -> Iterator[Spread]:
                 yield Spread(0, Swizzle(bits, base, shift))
 
 
+def padding_to_store(kernel: Kernel, compute: Compute, hierarchy: Hierarchy, width: int) -> int:
+    """The least padding of the outermost dim of the tile in shared memory that ``compute`` stores,
+    ``width`` elements at once, of those with the fewest conflicts."""
+    numbers = _numbers(_items(kernel), hierarchy.subgroup)
+    along = compute.dims[-1].var.name if compute.dims else ""
+    access = _Access(compute.out, compute, along, width, numbers)
+    plain = compute.out.buffer.layout
+
+    def cost(padding: int) -> tuple[int, int]:
+        return int(access.turns(Spread(padding).layout(plain), hierarchy).sum()), padding
+
+    return min(range(0, _MOST + 1, width), key=cost)
+
+
 def _items(kernel: Kernel) -> list[tuple[Var, int]]:
     """The loops over work-items and their extents, outermost first."""
     return [

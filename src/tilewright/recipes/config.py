@@ -52,7 +52,8 @@ class ContractionConfig:
 class WorkgroupConfig:
     """How a contraction runs in workgroups that share memory.
 
-    Its dims of one role are one dim, called like them, joined by ``_``: all of M, of N, of a batch.
+    Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
+    ``halo``), of N, of a batch.
 
     - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product
       of matrices that a subgroup computes
@@ -79,9 +80,15 @@ class WorkgroupConfig:
       end inside a tile (stream-K; 0: none, each tile is one workgroup's). A tile that is cut so is
       added up afterwards, in order
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
-      (0 for those that it leaves out)
+      (0 for those that it leaves out); ``acc`` is the tile of the result
     - ``swizzle``: the `ir.Swizzle` of a shared tile, against the same, as (bits, base, shift) per
       operand; the tile's steps have to be powers of two
+    - ``through``: whether the tile of the result goes through shared memory, so that all work-items
+      store it together, neighbours by neighbours: how much of a work-item's tile at a time, per dim
+      (dims left out are whole; no dim: each stores what it has)
+    - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
+      dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
+      each step of the taps. Dims of M then stay as they are
     - ``k``: the reduced dim that a product of matrices adds up ("" without)
     """
 
@@ -103,6 +110,8 @@ class WorkgroupConfig:
     stream: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
     swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    through: Mapping[str, int] = field(default_factory=dict)
+    halo: bool = False
     k: str = ""
 
     def __post_init__(self) -> None:

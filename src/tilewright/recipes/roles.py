@@ -69,6 +69,17 @@ def roles(compute: Compute) -> Roles:
     )
 
 
+def taps_of(compute: Compute) -> list[str]:
+    """The reduced dims that index a dim of A together with one of M: taps of a convolution."""
+    parts = roles(compute)
+    found: set[str] = set()
+    for index in compute.operands[0].view.index:
+        names = {v.name for v in variables(index)}
+        if names & set(parts.m):
+            found |= names
+    return [dim for dim in parts.k if dim in found]
+
+
 def strides(compute: Compute, view: View) -> dict[str, int | None]:
     """Elements between neighbours along each dim of ``compute``, in the memory behind ``view``.
 

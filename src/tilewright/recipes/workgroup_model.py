@@ -19,9 +19,11 @@ from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import spreads
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrix_model import matrix_config
+from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
-from tilewright.recipes.workgroups import combined, is_vector, tiles_of
+from tilewright.recipes.storing import choose_through
+from tilewright.recipes.workgroups import is_vector, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.
@@ -89,7 +91,9 @@ def default_config(
         swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
     )
     stages, fill = _ahead(main, tiles, config, machine, _steps(sizes, parts, config))
-    return replace(config, stages=stages, fill=fill)
+    config = replace(config, stages=stages, fill=fill)
+    taken = stages * sum(_padded_bytes(copy, config) for copy in _copies(tiles))
+    return choose_through(tiles, machine, config, taken)
 
 
 def _steps(sizes: dict[str, int], parts: Roles, config: WorkgroupConfig) -> int:
@@ -112,16 +116,21 @@ def _ahead(
     total = main.out.buffer.dtype
     converted = not config.k and any(o.var.type is not total for o in main.operands[:2])
     alone = "async_copy" in machine.features and not converted
-    copies = [
-        s
-        for s in walk_stmts(tiles.body)
-        if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
-    ]
+    copies = _copies(tiles)
     room = machine.hierarchy.shared // max(1, sum(_padded_bytes(c, config) for c in copies))
     stages = min(_STAGES if alone else 2, steps, room)
     if stages < 2 or not (alone or sum(map(_registers, copies)) <= _HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"
+
+
+def _copies(tiles: Kernel) -> list[Compute]:
+    """The copies to shared memory."""
+    return [
+        s
+        for s in walk_stmts(tiles.body)
+        if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
+    ]
 
 
 def _padded_bytes(copy: Compute, config: WorkgroupConfig) -> int:

@@ -40,7 +40,7 @@ from tilewright.schedule.place import (
     views_of,
     walk_placed,
 )
-from tilewright.schedule.share import own_values, steps, together, uniform, work_items
+from tilewright.schedule.share import by_items, own_values, steps, uniform, work_items
 from tilewright.schedule.storage import BlockList, blocked_layout
 from tilewright.schedule.transform import transform
 
@@ -53,6 +53,7 @@ def share_result(
     layout: BlockList = (),
     row_padding: Mapping[str, int] | None = None,
     vector: int = 1,
+    lanes: int = 0,
 ) -> Kernel:
     """Lets all work-items of a workgroup do together what each does with what it has made.
 
@@ -80,7 +81,8 @@ def share_result(
     called like them; they lie as the result does, unless ``layout`` orders and blocks them, and
     ``row_padding`` makes the step along a dim longer (see `storage.blocked_layout`). Loops around
     the compute hand on piece by piece, which takes less memory. Nothing else that the work-items do
-    may touch what is stored.
+    may touch what is stored. Where subgroups act as one, they store with so many ``lanes`` each, as
+    in `share`.
     """
     computes_named(kernel, compute, "share_result")
     if vector < 1:
@@ -96,7 +98,7 @@ def share_result(
             buffers.add(stmt.buffer.name)
         elif isinstance(stmt, Compute):
             names.add(stmt.name)
-    sharing = _Sharing(compute, layout, row_padding or {}, vector, buffers, names)
+    sharing = _Sharing(compute, layout, row_padding or {}, vector, lanes, buffers, names)
     body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
     if body is kernel.body:
         raise _refusal(
@@ -120,6 +122,7 @@ class _Sharing:
     layout: BlockList
     row_padding: Mapping[str, int]
     vector: int
+    lanes: int
     buffers: set[str]
     names: set[str]
     made: list[Buffer] = field(default_factory=list)
@@ -172,7 +175,8 @@ class _Sharing:
         ordered = [renamed.dims[i] for i in places]
         runs = (ordered, renamed.out, _longest(renamed, ordered[-1], self.vector, here))
         barrier = Call("barrier", ())
-        return block(*copies, barrier, together(renamed, items, here, runs), barrier)
+        stored = by_items(renamed, items, here, runs, self.lanes)
+        return block(*copies, barrier, stored, barrier)
 
     def _buffer(self, operand: Operand, dims: Sequence[Dim], order: Sequence[Dim]) -> Buffer:
         names, sizes = [d.var.name for d in dims], [_size(d) for d in dims]

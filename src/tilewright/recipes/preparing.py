@@ -1,0 +1,78 @@
+"""Contractions before workgroups get their tiles: dims made one, and whole, and B packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.matrices import matrices, packed_order
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.streaming import lower_rest, parallelize_outermost
+from tilewright.schedule.extend import extend
+from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.linearize import linearize
+from tilewright.schedule.pad import pad
+from tilewright.schedule.promote import promote
+
+
+def combined(kernel: Kernel, *, halo: bool = False) -> Kernel:
+    """``kernel`` with one dim per role of the result, ordered as the result lies in memory; with
+    ``halo``, the dims of M stay, along which neighbours read the same."""
+    for part in ("batch", "n") if halo else ("batch", "m", "n"):
+        main = find_compute(kernel, MAIN)
+        dims: Sequence[str] = getattr(roles(main), part)
+        if len(dims) < 2:
+            continue
+        out = find_compute(kernel, RESULT)
+        steps = strides(out, out.out)
+        # A dim that blocks of the layout cut has no one step: it stays where it is.
+        ordered = (
+            sorted(dims, key=lambda d: -(steps[d] or 0)) if all(steps[d] for d in dims) else dims
+        )
+        kernel = linearize(kernel, list(ordered), "_".join(ordered))
+    return kernel
+
+
+def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """Dims padded to whole tiles, steps and slices."""
+    main = find_compute(kernel, MAIN)
+    sizes = extents(main)
+    slices, item_slices = dict(config.slices), dict(config.item_slices)
+    for dim in roles(main).k:
+        whole = config.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
+        kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
+    tiles = {dim: -(-sizes[dim] // size) * size for dim, size in config.group.items()}
+    return extend(kernel, RESULT, tiles)
+
+
+def packed(
+    result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> None:
+    """B, where it may be packed beforehand, in the order in which it is shared."""
+    main = find_compute(result.kernel, MAIN)
+    view = main.operands[1].view
+    if prepack != view.buffer.name:
+        return
+    parts = roles(main)
+    used = {d for d, step in strides(main, view).items() if step != 0}
+    reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
+    layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
+    found = matrices(result.kernel, machine, config)
+    if found is not None:
+        layout = packed_order(main, found, layout)
+    name = f"{prepack}_packed"
+    kernel = promote(
+        result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, name=name
+    )
+    try:
+        pack, kernel = hoist_pack(kernel, name)
+    except ScheduleError:
+        # Something else reads the weights as they are: they are shared from there.
+        return
+    result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
+    result.stage("packed", kernel)

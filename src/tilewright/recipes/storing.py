@@ -1,0 +1,182 @@
+"""How workgroups store tiles of the result: each work-item what it has, or all of them together,
+neighbours in memory by neighbouring work-items, through memory that they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tilewright.facts.affine import Affine, flattened
+from tilewright.ir.buffer import Space
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Let, Stmt
+from tilewright.ir.verify_groups import THREADS
+from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
+from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.recipes.banks import padding_to_store
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.mapping import group_root
+from tilewright.recipes.roles import find_compute
+from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.kinds import unroll
+from tilewright.schedule.place import holds
+from tilewright.schedule.share import steps
+from tilewright.schedule.share_result import share_result
+from tilewright.schedule.tile import tile
+
+# What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
+TILE = "acc"
+# Where stores move so many times less through shared memory, the way is worth it.
+_PAYS = 2
+# Bytes that one lane stores at once, at most.
+_WIDEST = 16
+
+
+def through_shared(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, lanes: int = 0
+) -> Kernel:
+    """Tiles of the result in pieces of ``config.through``, each handed on in shared memory; by
+    subgroups of so many ``lanes``, where these act as one."""
+    root = group_root(config)
+    here = {dim.var.name for dim in find_compute(kernel, root).dims}
+    before = serial_loops(kernel, root)
+    kernel = tile(kernel, root, {d: size for d, size in config.through.items() if d in here})
+    for loop in serial_loops(kernel, root):
+        if loop not in before:
+            # The accumulators are registers, which have no addresses.
+            kernel = unroll(kernel, loop)
+    compute = find_compute(kernel, root)
+    dims = [*(Dim(loop.var, loop.extent) for loop in _items(kernel, root)), *compute.dims]
+    apart = steps(dims, compute.out)
+    far = max(dims, key=lambda dim: apart[dim.var])
+    padding, dtype = config.padding.get(TILE, 0), compute.out.buffer.dtype
+    return share_result(
+        kernel,
+        root,
+        # Work-items that store to rows far apart are neighbours, too: not in one bank.
+        row_padding={far.var.name: padding} if padding else {},
+        vector=1 if compute.instruction else min(config.vector, machine.lanes(dtype)),
+        lanes=lanes,
+    )
+
+
+def choose_through(
+    tiles: Kernel, machine: Machine, config: WorkgroupConfig, taken: int
+) -> WorkgroupConfig:
+    """``config`` with tiles of the result through shared memory, if stores then move no more than
+    half of what they move without.
+
+    ``tiles`` is the kernel that has shared its operands, in ``taken`` bytes. As much of a tile goes
+    through at a time as takes half of that, so that about as many workgroups fit as before.
+    """
+    hierarchy = machine.hierarchy
+    assert hierarchy is not None
+    root = group_root(config)
+    store = find_compute(tiles, root)
+    held = [o.view.buffer for o in store.operands if o.view.buffer.space is Space.PRIVATE]
+    vector = machine.lanes(held[0].dtype)
+    direct = coalescing(tiles, store, hierarchy, (config.lanes, vector))
+    rows = next((d for d in config.item if d != config.lanes), config.lanes)
+    row = sum(b.dtype.bytes for b in held) * math.prod(config.group.values()) // config.item[rows]
+    most = max(1, min(taken // 2, hierarchy.shared - taken) // row)
+    if direct > 1 / _PAYS or taken + row > hierarchy.shared:
+        return config
+    tiles = _alone(tiles, root)
+    pieces = max(n for n in range(1, most + 1) if config.item[rows] % n == 0)
+    config = replace(config, through={rows: pieces})
+    through = through_shared(tiles, machine, config)
+    store = find_compute(through, root)
+    if coalescing(through, store, hierarchy, ("element", config.vector)) < _PAYS * direct:
+        return replace(config, through={})
+    copy = find_compute(through, handed_on(through)[0])
+    padding = padding_to_store(through, copy, hierarchy, vector)
+    handed = copy.out.buffer
+    longer = handed.layout.blocks[0].size * padding * handed.dtype.bytes
+    if not padding or taken + len(held) * (handed.bytes + longer) > hierarchy.shared:
+        return config
+    return replace(config, padding={**config.padding, TILE: padding})
+
+
+def _alone(kernel: Kernel, compute: str) -> Kernel:
+    """``kernel`` without anything that runs before or after ``compute``: quicker to transform."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Block):
+            return stmt
+        kept = [s for s in stmt.body if isinstance(s, Allocate | Let) or holds(s, compute)]
+        return replace(stmt, body=tuple(kept)) if kept else stmt
+
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))
+
+
+def handed_on(kernel: Kernel) -> list[str]:
+    """The computes by which work-items put what they hold into shared memory."""
+    return [
+        stmt.name
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Compute)
+        and stmt.out.buffer.space is Space.WORKGROUP
+        and all(o.view.buffer.space is Space.PRIVATE for o in stmt.operands)
+    ]
+
+
+def coalescing(
+    kernel: Kernel, store: Compute, hierarchy: Hierarchy, vector: tuple[str, int]
+) -> float:
+    """Which part of the segments of global memory that ``store`` moves is needed.
+
+    Counted for the first subgroup of the work-items, at the first point of the dims; each stores a
+    ``vector`` along a dim, of so many elements.
+    """
+    lanes, longest = vector
+    size = store.out.buffer.dtype.bytes
+    offset = flattened(store.out.buffer.layout.offset_of(store.out.index))
+    wide = min(_size(store, lanes), longest, max(1, _WIDEST // size))
+    loops = _items(kernel, store.name)
+    sizes = [int(loop.extent.value) for loop in loops if isinstance(loop.extent, Const)]
+    starts: list[list[int]] = []
+    for item in range(min(math.prod(sizes), hierarchy.subgroup)):
+        known = dict(zip((loop.var.name for loop in loops), _digits(item, sizes), strict=True))
+        starts.append([_value(offset, {**known, lanes: i}) * size for i in range(wide)])
+    accesses = [list(access) for access in zip(*starts, strict=True)]
+    if all(b - a == size for row in starts for a, b in pairwise(row)):
+        # One access for all of a vector.
+        accesses = [[start for row in starts for start in row]]
+    moved = sum(len({start // hierarchy.segment for start in access}) for access in accesses)
+    needed = sum(-(-len(set(access)) * size // hierarchy.segment) for access in accesses)
+    return needed / moved
+
+
+def _size(compute: Compute, name: str) -> int:
+    """The extent of the dim called ``name``: 1 if there is none."""
+    found = [d.extent for d in compute.dims if d.var.name == name]
+    return int(found[0].value) if found and isinstance(found[0], Const) else 1
+
+
+def _digits(number: int, sizes: Sequence[int]) -> list[int]:
+    digits: list[int] = []
+    for size in reversed(sizes):
+        digits.append(number % size)
+        number //= size
+    return digits[::-1]
+
+
+def _value(form: Affine, known: Mapping[str, int]) -> int:
+    """``form`` where everything that is not known is 0: it moves all alike."""
+    total = form.constant
+    for atom, factor in form.terms.items():
+        values = {v: known.get(v.name, 0) for v in variables(atom)}
+        total += factor * (values[atom] if isinstance(atom, Var) else int(evaluate(atom, values)))
+    return total
+
+
+def _items(kernel: Kernel, root: str) -> list[For]:
+    """The loops over the work-items that make ``root``, outermost first."""
+    return [
+        stmt
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, root)
+    ]

@@ -1,0 +1,199 @@
+"""What a `WorkgroupConfig` may not ask for: refusals say what, why, and what to choose instead."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Var
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import extents, roles, taps_of
+from tilewright.recipes.storing import TILE
+from tilewright.schedule.pipeline import Fill
+
+
+def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
+    """Refuses a config that names dims the op does not have, or sizes beyond the machine."""
+    sizes, parts = extents(main), roles(main)
+    operands = tuple(o.var.name for o in main.operands[:2])
+    for what, names, allowed in (
+        ("lanes", (config.lanes,), parts.kept),
+        ("group", tuple(config.group), parts.kept),
+        ("item", tuple(config.item), parts.kept),
+        ("order", config.order, parts.kept),
+        ("step", tuple(config.step), parts.k),
+        ("k", (config.k,) if config.k else (), parts.k),
+        ("reduce_order", config.reduce_order, parts.k),
+        ("slices", tuple(dim for dim, _ in config.slices), parts.k),
+        ("padding", tuple(config.padding), (*operands, TILE)),
+        ("swizzle", tuple(config.swizzle), operands),
+        ("through", tuple(config.through), tuple(config.item)),
+        ("item_slices", tuple(dim for dim, _ in config.item_slices), parts.k),
+    ):
+        noun = "operand" if what in ("padding", "swizzle") else "dim"
+        for name in names:
+            if name not in allowed:
+                raise _refusal(
+                    config,
+                    f"{what}={name!r} is no {noun} that this may name",
+                    f"the op's dims are {sizes}, of which {sorted(parts.k)} are reduced",
+                    "choose one of " + ", ".join(allowed),
+                )
+    if config.fill not in {fill.value for fill in Fill}:
+        raise _refusal(
+            config,
+            f"fill={config.fill!r} is no way to fill a tile",
+            "there are copies, registers and asynchronous copies",
+            "choose one of " + ", ".join(fill.value for fill in Fill),
+        )
+    _check_slices(config)
+    if config.stream:
+        check_stream(config, math.prod(-(-sizes[d] // config.step.get(d, 1)) for d in parts.k))
+    for dim, part in config.item.items():
+        size = config.group.get(dim, 1)
+        if size % part:
+            raise _refusal(
+                config,
+                f"a tile of {size} along {dim!r} is no whole number of work-items' tiles",
+                f"each work-item takes {part}",
+                "make the one a multiple of the other",
+            )
+    if config.halo:
+        _check_halo(config, main)
+    for dim, part in config.through.items():
+        if config.item[dim] % part:
+            raise _refusal(
+                config,
+                f"through={{{dim!r}: {part}}} is no part of what a work-item has",
+                f"it has {config.item[dim]} along {dim!r}, which go through in equal pieces",
+                "choose a divisor of that",
+            )
+    _check_machine(config, machine)
+
+
+def _check_halo(config: WorkgroupConfig, main: Compute) -> None:
+    if not taps_of(main):
+        raise _refusal(
+            config,
+            "halo=True without taps",
+            "no reduced dim moves along with one of M, so that nothing is read twice",
+            "leave halo out",
+        )
+    for index in main.operands[0].view.index:
+        if not all(isinstance(atom, Var) for atom in affine(index).terms):
+            raise _refusal(
+                config,
+                f"halo=True where A is read at {to_text(index)}",
+                "what a tile reads is no box of the tensor",
+                "leave halo out",
+            )
+
+
+def _check_slices(config: WorkgroupConfig) -> None:
+    if len(config.item_slices) > 1:
+        raise _refusal(
+            config,
+            f"the work-items reduce parts of {len(config.item_slices)} dims",
+            "the parts of one are added up in memory of the workgroup",
+            "slice the longest one only",
+        )
+    if config.atomic and len(config.slices) != 1:
+        raise _refusal(
+            config,
+            f"atomic=True with {len(config.slices)} sliced dims",
+            "what is added as it comes are the slices of one",
+            "slice one dim, or leave atomic out",
+        )
+
+
+def items_kind(machine: Machine, config: WorkgroupConfig) -> LoopKind:
+    """What has an item's tile: a work-item, or a subgroup whose lanes multiply matrices."""
+    return LoopKind.WORKGROUP if lanes_of(machine, config) == 1 else LoopKind.SUBGROUP
+
+
+def lanes_of(machine: Machine, config: WorkgroupConfig) -> int:
+    """The lanes that work on an item's tile together."""
+    return machine.instruction(config.instruction).lanes if config.instruction else 1
+
+
+def check_stream(config: WorkgroupConfig, steps: int) -> None:
+    others = [n for n in ("slices", "item_slices", "persistent") if getattr(config, n)]
+    if others:
+        raise _refusal(
+            config,
+            f"stream={config.stream} with {others[0]}={getattr(config, others[0])!r}",
+            "both say how workgroups divide the work",
+            f"leave stream or {others[0]} out",
+        )
+    if steps < 2:
+        raise _refusal(
+            config,
+            f"stream={config.stream} with tiles of one step",
+            "shares that end inside a tile end between its steps",
+            "make the steps smaller, or choose persistent",
+        )
+
+
+def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
+    hierarchy = machine.hierarchy
+    if hierarchy is None:
+        raise _refusal(
+            config,
+            f"{machine.name} has no workgroups",
+            "its threads share no memory of their own",
+            "use a ContractionConfig",
+        )
+    items = work_items(config) * lanes_of(machine, config)
+    if lanes_of(machine, config) > 1 and config.item_slices:
+        raise _refusal(
+            config,
+            "the work-items reduce parts, and multiply matrices",
+            "what a subgroup holds is not added up by others",
+            "leave item_slices out",
+        )
+    if items > hierarchy.workgroup:
+        raise _refusal(
+            config,
+            f"a workgroup of {items} work-items",
+            f"{machine.name} has at most {hierarchy.workgroup}",
+            "make the group's tile smaller, or the items' larger",
+        )
+    if items < 2:
+        raise _refusal(
+            config,
+            "a workgroup of one work-item",
+            "it has nobody to share memory with",
+            "make the group's tile a multiple of the item's, or use a ContractionConfig",
+        )
+
+
+def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:
+    """Refuses what a workgroup of the machine has no memory for."""
+    assert machine.hierarchy is not None
+    buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    shared = [b for b in buffers if b.space is Space.WORKGROUP]
+    needed = sum(buffer.bytes for buffer in shared)
+    if needed > machine.hierarchy.shared:
+        raise _refusal(
+            config,
+            f"a workgroup shares {needed} bytes",
+            f"{machine.name} has {machine.hierarchy.shared}, and "
+            + ", ".join(f"{b.name} takes {b.bytes}" for b in shared),
+            "make the group's tile, the steps or the number of stages smaller",
+        )
+
+
+def work_items(config: WorkgroupConfig) -> int:
+    """The items of a workgroup: its work-items, or subgroups that multiply matrices."""
+    tiles = math.prod(size // config.item.get(dim, 1) for dim, size in config.group.items())
+    return tiles * math.prod(parts for _, parts in config.item_slices)
+
+
+def _refusal(config: WorkgroupConfig, what: str, why: str, cure: str) -> ScheduleError:
+    return ScheduleError(what, where=f"config {config!r}", why=why, cure=cure)
