@@ -365,8 +365,11 @@ def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
     named = {
         name: ((k, value),) if name.endswith("slices") else value for name, value in given.items()
     }
+    # Where not all work-items add parts up, they do not all come to store them.
+    through = {} if "item_slices" in given else config.through
     # Swizzles are for tiles of the model's own sizes.
-    return replace(config, **{"slices": (), "group": group, "swizzle": {}, **named})
+    own = {"slices": (), "group": group, "swizzle": {}, "through": through}
+    return replace(config, **{**own, **named})
 
 
 WAYS: tuple[dict[str, Any], ...] = (

@@ -85,7 +85,8 @@ class WorkgroupConfig:
       operand; the tile's steps have to be powers of two
     - ``through``: whether the tile of the result goes through shared memory, so that all work-items
       store it together, neighbours by neighbours: how much of a work-item's tile at a time, per dim
-      (dims left out are whole; no dim: each stores what it has)
+      (dims left out are whole; no dim: each stores what it has). With ``item_slices``, as many
+      work-items have to add up as accumulate
     - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
       dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
       each step of the taps. Dims of M then stay as they are
