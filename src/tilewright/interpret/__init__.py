@@ -2,10 +2,13 @@
 
 In reading order: `run` (statements), `computes` (structured ops), `values` (expressions), `lanes`
 (iterations in lockstep, and the text of faults), `lockstep` (which loops may run so), `memory`
-(flat memory and its checks; `packing`: arrays as flat memory), `races` (accesses without an order),
-`groups` (workgroups, their work-items and barriers), `calls` (functions, by their effects),
-`copies` (asynchronous ones), `findings` (faults, raised or collected), `profile` (bank conflicts
-and coalescing).
+(buffers, and the checks of accesses; `storage`: one buffer's; `packing`: arrays as flat memory),
+`races` (accesses without an order), `groups` (workgroups, their work-items and barriers), `calls`
+(functions, by their effects), `copies` (asynchronous ones of items), `findings` (faults, raised
+or collected), `profile` (bank conflicts and coalescing).
+
+Subgroups that run different code: `specialized`, with `coroutines` (they take turns), `clocks`
+(what orders their accesses), `mbarriers`, and `transfers` (asynchronous ops under way).
 """
 
 from tilewright.interpret.findings import FaultKind, Finding, Findings

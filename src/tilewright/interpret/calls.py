@@ -10,8 +10,9 @@ import numpy as np
 from tilewright.errors import UnsupportedError
 from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site, both
-from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
+from tilewright.interpret.storage import Storage
 from tilewright.interpret.values import Evaluator, binary_values
 from tilewright.ir.functions import (
     FUNCTIONS,

@@ -19,8 +19,8 @@ import numpy as np
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
-from tilewright.interpret.memory import Started
 from tilewright.interpret.races import RIVALS, VERBS, AccessLog, LanesRun
+from tilewright.interpret.storage import Started
 
 # The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
 ORDINARY, FENCED = 0, 1

@@ -15,7 +15,8 @@ import numpy as np
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
-from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.memory import Memory
+from tilewright.interpret.storage import Storage
 
 _NO_GROUP = -1
 

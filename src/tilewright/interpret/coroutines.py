@@ -17,7 +17,8 @@ import numpy as np
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind
 from tilewright.interpret.lanes import Site, fault
-from tilewright.interpret.memory import Memory, Storages
+from tilewright.interpret.memory import Memory
+from tilewright.interpret.storage import Storages
 
 
 class Wait(NamedTuple):

@@ -31,7 +31,7 @@ class Identity(Enum):
     WORKGROUP = "workgroup"  # among those of the frame
     SUBGROUP = "subgroup"  # of the workgroup
     WORK_ITEM = "work-item"  # of the workgroup
-    # Not the lane itself, but an asynchronous op that its subgroup started: a `memory.Started`.
+    # Not the lane itself, but an asynchronous op that its subgroup started: a `storage.Started`.
     ASYNCHRONOUS = "asynchronous"
 
 

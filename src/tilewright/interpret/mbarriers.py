@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Site, fault
-from tilewright.interpret.memory import Storage
+from tilewright.interpret.storage import Storage
 
 
 class MBarriers:

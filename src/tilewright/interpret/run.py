@@ -28,10 +28,11 @@ from tilewright.interpret.groups import (
 )
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.interpret.lockstep import Lockstep
-from tilewright.interpret.memory import Memory, Storage
+from tilewright.interpret.memory import Memory
 from tilewright.interpret.profile import Profile
 from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, Run
 from tilewright.interpret.specialized import SpecializedLaunch
+from tilewright.interpret.storage import Storage
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import headline

@@ -19,8 +19,9 @@ from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.groups import Launch, Synchronized, divergent
 from tilewright.interpret.lanes import Frame, Identity, Site
 from tilewright.interpret.mbarriers import MBarriers
-from tilewright.interpret.memory import Memory, Started, Storage
+from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import LanesRun, Run
+from tilewright.interpret.storage import Started, Storage
 from tilewright.interpret.transfers import Transfers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import Group, Phase, Queue, Synchronize

@@ -18,7 +18,7 @@ from tilewright.interpret.copies import lost_copy
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Identity, Site
 from tilewright.interpret.mbarriers import MBarriers
-from tilewright.interpret.memory import Storage, Where
+from tilewright.interpret.storage import Storage, Where
 from tilewright.ir.functions import Queue
 
 _NO_GROUP = -1
