@@ -54,7 +54,9 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         )
     _check_slices(config)
     if config.stream:
-        check_stream(config, math.prod(-(-sizes[d] // config.step.get(d, 1)) for d in parts.k))
+        inside = taps_of(main) if config.halo else []
+        stepped = [d for d in parts.k if d not in inside]
+        _check_stream(config, math.prod(-(-sizes[d] // config.step.get(d, 1)) for d in stepped))
     for dim, part in config.item.items():
         size = config.group.get(dim, 1)
         if size % part:
@@ -122,7 +124,7 @@ def lanes_of(machine: Machine, config: WorkgroupConfig) -> int:
     return machine.instruction(config.instruction).lanes if config.instruction else 1
 
 
-def check_stream(config: WorkgroupConfig, steps: int) -> None:
+def _check_stream(config: WorkgroupConfig, steps: int) -> None:
     others = [n for n in ("slices", "item_slices", "persistent") if getattr(config, n)]
     if others:
         raise _refusal(

@@ -88,13 +88,10 @@ def share(
             barrier()
 
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
-    of them), nested directly in one another. Each copies every so manieth run of ``vector``
-    neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
-    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``:
-    or of all).
-
-    Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
-    own. Otherwise (0) the work-items of the nest are all there are.
+    of them), nested directly in one another; where subgroups act as one, in loops of their own over
+    so many ``lanes`` (0: they don't). Each copies every so manieth run of ``vector`` neighbours in
+    the source, so that neighbouring work-items read neighbouring memory. ``by``, ``layout``,
+    ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``: or of all).
     """
     loops_named(kernel, at, "share")
     computes_named(kernel, compute, "share")
@@ -104,6 +101,8 @@ def share(
             where=f"kernel {kernel.name}",
             cure="name the operands to copy, and 1 element or more",
         )
+    layout, row_padding, swizzle = layout or {}, row_padding or {}, swizzle or {}
+    cast = cast or {}
     made = [
         Promotion(
             kernel,
@@ -111,15 +110,14 @@ def share(
             operand,
             by if isinstance(by, str) else by.get(operand, "dims"),
             Space.WORKGROUP,
-            (layout or {}).get(operand, ()),
-            (row_padding or {}).get(operand, {}),
-            (swizzle or {}).get(operand),
-            (cast or {}).get(operand),
+            layout.get(operand, ()),
+            row_padding.get(operand, {}),
+            swizzle.get(operand),
+            cast.get(operand),
             None,
         )
         for operand in operands
     ]
-
     sharing = _Sharing(tuple(made), compute, at, vector, lanes)
     body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
     if body is kernel.body:
