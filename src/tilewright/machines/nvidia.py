@@ -48,8 +48,8 @@ _LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
     "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, _TURING),
     "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, _AMPERE),
     "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _AMPERE),
-    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, _AMPERE),
-    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, _AMPERE),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_AMPERE, "tma", "wgmma")),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_AMPERE, "tma")),
 }
 LEVELS = tuple(_LEVELS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tilewright.dtypes import bf16, s32
 from tilewright.errors import CompilationError
@@ -18,17 +19,28 @@ from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-EmitCompute = Callable[[Memory, ComputePlan, Instruction], None]
+
+@dataclass(frozen=True)
+class Units:
+    """What a device has beside its work-items: ``collective`` emits what lanes carry out together,
+    ``transfers``, by the names of their instructions, copies of tiles that run by themselves."""
+
+    collective: Callable[[Memory, ComputePlan, Instruction], None] | None = None
+    transfers: Mapping[str, Callable[[Memory, ComputePlan], None]] = field(default_factory=dict)
 
 
 def emit_compute(
     memory: Memory,
     plan: ComputePlan,
     instructions: Mapping[str, Instruction],
-    collective: EmitCompute | None = None,
+    units: Units,
 ) -> None:
-    """Emits the instruction that ``plan`` was matched with, one of ``instructions``; by
-    ``collective``, if lanes carry it out together."""
+    """Emits the instruction that ``plan`` was matched with: one of ``instructions``, or of
+    ``units``."""
+    transfer = units.transfers.get(plan.stmt.instruction or "")
+    if transfer is not None:
+        transfer(memory, plan)
+        return
     name = plan.stmt.instruction
     instruction = instructions.get(name or "")
     if instruction is None:
@@ -36,11 +48,16 @@ def emit_compute(
             f"this machine has no instruction {name!r}",
             cure="choose one of " + ", ".join(instructions),
         )
-    if instruction.lanes > 1:
+    if instruction.lanes > 1 and units.collective is not None:
         _check_lanes(memory, plan, instruction)
-        assert collective is not None
-        collective(memory, plan, instruction)
+        units.collective(memory, plan, instruction)
         return
+    if plan.stmt.completion is not None:
+        raise CompilationError(
+            f"this target has no {name!r} that runs by itself",
+            where=plan.stmt.name,
+            cure="let the op be complete where it stands",
+        )
     match instruction.emit:
         case "transpose":
             emit_transpose(memory, plan, instruction)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Dim
-from tilewright.targets.llvm.masked import as_integers, from_memory, lane_of
+from tilewright.targets.llvm.masked import as_integers, from_memory, lane_of, vector_of
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.plan import Address
-from tilewright.targets.llvm.types import llvm_type
 from tilewright.targets.llvm.values import Value
 
 # Elements that one slot holds at most.
@@ -43,7 +42,7 @@ def read_registers(memory: Memory, buffer: Buffer, offset: int, count: int) -> V
     elements = [_element(memory, buffer, offset + i) for i in range(count)]
     if count == 1:
         return elements[0]
-    return from_memory(memory.w, vector_of(memory, elements), buffer.dtype)
+    return from_memory(memory.w, vector_of(memory.w, elements), buffer.dtype)
 
 
 def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequence[Value]) -> None:
@@ -60,16 +59,6 @@ def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequenc
             for lane in range(value.lanes):
                 _put_element(memory, buffer, offset + lane, lane_of(w, value, lane))
         offset += value.lanes
-
-
-def vector_of(memory: Memory, elements: Sequence[Value]) -> Value:
-    """The elements as one vector."""
-    dtype, count = elements[0].dtype, len(elements)
-    type_ = llvm_type(dtype, count)
-    text = "poison"
-    for lane, element in enumerate(elements):
-        text = memory.w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
-    return Value(text, dtype, count)
 
 
 def _covering(memory: Memory, buffer: Buffer, offset: int) -> int | None:

@@ -25,9 +25,10 @@ from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.machines.machine import Machine
+from tilewright.machines.tensor_map import MAP_ALIGNMENT, MAP_BYTES
 from tilewright.schedule.access import buffers_in
 from tilewright.targets.llvm.calls import EmitCall
-from tilewright.targets.llvm.computes import EmitCompute
+from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
@@ -45,6 +46,9 @@ from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
+# What tells a device's copy unit of a tensor: a parameter that is no pointer, but has an address.
+MAP = f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant"'
+
 
 @dataclass(frozen=True)
 class Form:
@@ -54,8 +58,8 @@ class Form:
     by its access ("in", "out", "inout"). ``identity`` writes what gives the number, of type
     ``number``, of this workgroup ("group"), or of this work-item in it ("local"). ``header`` begins
     the function for a machine, of a name, with these parameters, for so many work-items in a
-    workgroup. ``collective`` emits what the lanes of a subgroup carry out together; ``uniform``
-    makes of a value which is the same in all lanes of one that it surely is.
+    workgroup. ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a
+    value which is the same in all lanes of a subgroup that it surely is.
     """
 
     triple: str
@@ -65,7 +69,7 @@ class Form:
     identity: Callable[[Writer, str], str]
     number: DType
     header: Callable[[Machine, str, str, int], str]
-    collective: EmitCompute | None = None
+    units: Units | None = None
     uniform: Callable[[Writer, Value], Value] | None = None
 
 
@@ -150,12 +154,11 @@ def _function(
         plans = planner.plan(part, Facts.empty())
         writer = Writer(declarations, form.dialect, entry)
         memory = Memory(writer, memory_only | planner.memory_only)
+        memory.arguments = [buffer for buffer, _ in arguments]
         for position, (buffer, _) in enumerate(arguments):
             memory.root(buffer, f"%a{position}", form.dialect.arguments)
         try:
-            statements = Statements(
-                memory, instructions, form.calls, form.collective, planner.spread
-            )
+            statements = Statements(memory, instructions, form.calls, form.units, planner.spread)
             groups, items = _write(statements, plans, form, lanes)
         except NotInRegisters as signal:
             memory_only.add(signal.buffer)
@@ -164,9 +167,11 @@ def _function(
         parameters = ", ".join(
             f"{type_} {form.attributes(access)} %a{i}" for i, (_, access) in enumerate(arguments)
         )
+        parameters += "".join(f", {MAP} %map{i}" for i in range(len(memory.maps)))
         header = form.header(machine, entry, parameters, items)
         lines = [header, "entry:", *writer.allocas, *writer.lines, "  ret void", "}"]
-        launch = Launch(entry, groups, items, memory.shared_bytes)
+        maps = tuple(memory.maps)
+        launch = Launch(entry, groups, items, memory.shared_bytes, maps=maps)
         return launch, [*writer.globals, *lines]
 
 

@@ -8,7 +8,7 @@ the first element of its memory instead, which is then dropped; a store that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tilewright.dtypes import DType, boolean, f16, s16, u8
@@ -63,6 +63,16 @@ def lane_of(w: Writer, value: Value, lane: int) -> Value:
     if value.lanes == 1:
         return value
     return Value(w.assign(f"extractelement {value.typed}, i64 {lane}"), value.dtype)
+
+
+def vector_of(w: Writer, elements: Sequence[Value]) -> Value:
+    """The elements as one vector."""
+    dtype, count = elements[0].dtype, len(elements)
+    type_ = llvm_type(dtype, count)
+    text = "poison"
+    for lane, element in enumerate(elements):
+        text = w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
+    return Value(text, dtype, count)
 
 
 def as_integers(w: Writer, value: Value) -> Value:

@@ -16,6 +16,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
+from tilewright.machines.tensor_map import TensorMap
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.masked import (
     Masked,
@@ -26,6 +27,7 @@ from tilewright.targets.llvm.masked import (
     lane_of,
     plain_load,
     plain_store,
+    vector_of,
 )
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, memory_type, splat
@@ -34,6 +36,8 @@ from tilewright.targets.llvm.writer import Writer
 
 # Bytes at whose multiples the buffers in one shared array begin: what its banks serve at a time.
 _SHARED_ALIGNMENT = 128
+# The same of swizzled ones at most: eight rows of 128 bytes, which change places by their address.
+_WHOLE_ALIGNMENT = 1024
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
@@ -51,6 +55,13 @@ class Lanes:
     var: Var
     active: int
     count: int
+
+
+def _alignment(buffer: Buffer) -> int:
+    """Bytes at whose multiples a shared buffer begins: whole periods of its swizzle."""
+    swizzle = buffer.layout.swizzle
+    period = 0 if swizzle is None else swizzle.period * buffer.dtype.bytes
+    return _WHOLE_ALIGNMENT if period > _SHARED_ALIGNMENT else _SHARED_ALIGNMENT
 
 
 class Memory:
@@ -71,7 +82,14 @@ class Memory:
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
-        self.lane: Value | None = None  # the number of the lane, where subgroups act as one
+        # Where subgroups act as one: the number of the lane, and whether each does for itself now;
+        # the registers that products under way write.
+        self.lane: Value | None = None
+        self.each_lane = False
+        self.products: dict[Buffer, set[int]] = {}
+        # The kernel's arguments in order, and what tells a device's copy unit of them.
+        self.arguments: list[Buffer] = []
+        self.maps: list[TensorMap] = []
 
     # Addresses.
 
@@ -106,11 +124,12 @@ class Memory:
         self.shared.add(buffer)
         whole = self.w.dialect.shared
         if whole:
-            start = -(-self.shared_bytes // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+            align = _alignment(buffer)
+            start = -(-self.shared_bytes // align) * align
+            if align > _SHARED_ALIGNMENT or whole not in self.w.declarations:
+                text = f"external addrspace({space}) global [0 x i8], align {align}"
+                self.w.declarations[whole] = f"@{whole} = {text}"
             text = f"getelementptr (i8, ptr addrspace({space}) @{whole}, i64 {start})"
-            self.w.declarations[whole] = (
-                f"@{whole} = external addrspace({space}) global [0 x i8], align {_SHARED_ALIGNMENT}"
-            )
         else:
             start, type_ = self.shared_bytes, memory_type(buffer.dtype)
             text = self.w.shared(buffer.name, type_, buffer.layout.extent, space)
@@ -191,12 +210,20 @@ class Memory:
             raise NotInRegisters(address.buffer)
         found = self.slots.get((address.buffer, offset))
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
-        if found is None or found.lanes < lanes:
+        if found is not None and found.lanes < lanes:
+            found = self._gathered(address.buffer, offset, lanes)
+        if found is None:
             raise NotInRegisters(address.buffer)
         if found.lanes != lanes:
             found = self.first_lanes(found, lanes)
         dtype = address.buffer.dtype
         return found if dtype is boolean else from_memory(self.w, found, dtype)
+
+    def _gathered(self, buffer: Buffer, offset: int, lanes: int) -> Value | None:
+        """A vector of elements that are held one by one; None if they are not."""
+        found = [self.slots.get((buffer, offset + lane)) for lane in range(lanes)]
+        elements = [value for value in found if value is not None and value.lanes == 1]
+        return vector_of(self.w, elements) if len(elements) == lanes else None
 
     def first_lanes(self, value: Value, lanes: int) -> Value:
         """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""

@@ -104,11 +104,12 @@ class StorePlan:
 
 @dataclass(slots=True)
 class ComputePlan:
-    """A structured op that is one machine instruction."""
+    """A structured op that is one machine instruction. ``signal`` is the mbarrier that it tells."""
 
     stmt: Compute
     out: Address
     operands: tuple[Address, ...]
+    signal: Address | None = None
 
 
 @dataclass(slots=True)
@@ -205,6 +206,9 @@ class Planner:
                 f"the structured op {node.name!r} has not been lowered",
                 cure="lower it to loops, or match it with an instruction, before the target",
             )
+        signal = None
+        if isinstance(node.completion, View):
+            signal = self.address(node.completion.buffer, node.completion.index, facts)
         for dim in node.dims:
             self._define(dim.var, "lane", Scope())
             facts = facts.loop(dim.var, dim.extent)
@@ -212,7 +216,7 @@ class Planner:
         operands = tuple(self.address(o.view.buffer, o.view.index, facts) for o in node.operands)
         for dim in node.dims:
             del self._variables[dim.var]
-        return ComputePlan(node, out, operands)
+        return ComputePlan(node, out, operands, signal)
 
     def _plan_call(self, node: Call, facts: Facts) -> CallPlan:
         addresses = tuple(

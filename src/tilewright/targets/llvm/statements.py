@@ -12,7 +12,7 @@ from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import EmitCall
-from tilewright.targets.llvm.computes import EmitCompute, emit_compute
+from tilewright.targets.llvm.computes import Units, emit_compute
 from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import (
@@ -51,15 +51,14 @@ class Statements:
         memory: Memory,
         instructions: Mapping[str, Instruction],
         calls: Mapping[str, EmitCall],
-        collective: EmitCompute | None = None,
+        units: Units | None = None,
         spread: Collection[Buffer] = (),
     ) -> None:
-        """``collective`` emits what lanes carry out together; ``spread`` are the buffers that they
-        hold parts of."""
+        """``spread`` are the buffers that lanes of a subgroup hold parts of."""
         self.memory = memory
         self.instructions = instructions
         self.calls = calls
-        self.collective = collective
+        self.units = units or Units()
         self.spread = spread
         self.w = memory.w
         self.exprs = memory.exprs
@@ -73,7 +72,7 @@ class Statements:
                     value = self.exprs.evaluate(plan.stmt.value, plan.loads)
                     self.memory.store(plan.address, value, plan.loads)
                 case ComputePlan():
-                    emit_compute(self.memory, plan, self.instructions, self.collective)
+                    emit_compute(self.memory, plan, self.instructions, self.units)
                 case IfPlan():
                     self._if(plan)
                 case LetPlan():
@@ -177,7 +176,9 @@ class Statements:
         """What each lane of a subgroup does."""
         self.exprs.push()
         self.bind(plan.stmt.var, lane, plan.scope)
+        self.memory.each_lane = True
         self.emit(plan.body)
+        self.memory.each_lane = False
         self.exprs.pop()
 
     def _vector(self, plan: ForPlan, extent: int) -> None:

@@ -13,6 +13,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
+from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.launches import Form, write_launches
 from tilewright.targets.llvm.memory import Memory
@@ -22,6 +23,8 @@ from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
 from tilewright.targets.nvidia.matrices import emit_matrices
+from tilewright.targets.nvidia.mbarriers import MBARRIERS
+from tilewright.targets.nvidia.tensors import emit_load, emit_store
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -94,13 +97,18 @@ _CALLS: dict[str, EmitCall] = {
 }
 
 
+_UNITS = Units(emit_matrices, {"tma_load": emit_load, "tma_store": emit_store})
+
+
 def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions.
 
     Raises `CompilationError`, also for workgroups that ``machine`` has no room for, and
     `UnsupportedError` for functions that GPUs do not have.
     """
-    calls = {**_CALLS, **COPIES} if "async_copy" in machine.features else _CALLS
+    calls = {**_CALLS}
+    calls |= COPIES if "async_copy" in machine.features else {}
+    calls |= MBARRIERS if "tma" in machine.features else {}
     form = Form(
         TRIPLE,
         _DIALECT,
@@ -109,7 +117,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
         _identity,
         s32,
         _header,
-        collective=emit_matrices,
+        units=_UNITS,
         uniform=_uniform,
     )
     return write_launches(kernel, machine, form)

@@ -14,11 +14,13 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Dim
 from tilewright.layout.fragments import Fragment
 from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.matrices import LANES
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.types import llvm_type
 from tilewright.targets.llvm.values import Pointer, Value
+from tilewright.targets.nvidia.warpgroups import emit_product
 
 # Bytes of a register.
 _REGISTER = 4
@@ -34,8 +36,12 @@ def emit_matrices(memory: Memory, plan: ComputePlan, instruction: Instruction) -
             why=f"{instruction.name} has none",
             cure="promote the operand, so that its copy has no mask",
         )
-    emit = _emit_load if len(instruction.operands) == 1 else _emit_product
-    emit(memory, plan, instruction)
+    if instruction.lanes > LANES:
+        emit_product(memory, plan, instruction)
+    elif len(instruction.operands) == 1:
+        _emit_load(memory, plan, instruction)
+    else:
+        _emit_product(memory, plan, instruction)
 
 
 def _emit_product(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:

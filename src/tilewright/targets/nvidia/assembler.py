@@ -1,0 +1,47 @@
+"""Instructions that LLVM has no name for, or not in all forms: PTX in the text of the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilewright.dtypes import s32
+from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.values import Pointer, Result, Value
+from tilewright.targets.llvm.writer import Writer
+
+
+def ptx(w: Writer, text: str, arguments: Sequence[Value] = (), constraints: str = "") -> None:
+    """PTX that gives nothing, and that neither moves nor goes away. ``$0`` is the first argument;
+    ``constraints`` has one letter for each: ``r`` for 32 bits, ``l`` for 64."""
+    typed = ", ".join(value.typed for value in arguments)
+    letters = ",".join((*constraints, "~{memory}"))
+    w.emit(f'call void asm sideeffect "{text}", "{letters}"({typed})')
+
+
+def shared_address(w: Writer, pointer: Pointer) -> Value:
+    """Where ``pointer`` points in shared memory, as PTX takes it."""
+    return Value(w.assign(f"ptrtoint {pointer.typed} to i32"), s32)
+
+
+def number(memory: Memory, result: Result) -> Value:
+    """An index as 32 bits."""
+    if not isinstance(result, Value):
+        return Value(str(int(result)), s32)
+    if result.dtype is s32:
+        return result
+    return Value(memory.w.assign(f"trunc {result.typed} to i32"), s32)
+
+
+@contextmanager
+def one_lane(memory: Memory) -> Iterator[None]:
+    """What is written meanwhile one lane of the subgroup does, where it acts as one."""
+    if memory.lane is None or memory.each_lane:
+        yield
+        return
+    first = memory.w.assign(f"icmp eq {memory.lane.typed}, 0")
+    # What is computed in there is known in there only.
+    memory.exprs.push()
+    with memory.w.where(first):
+        yield
+    memory.exprs.pop()

@@ -1,0 +1,111 @@
+"""mbarriers, fences and queues of asynchronous operations (sm_90 on).
+
+Source: NVIDIA, PTX ISA, "mbarrier", "fence", "cp.async.bulk.wait_group" and
+"wgmma.wait_group".
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import CompilationError
+from tilewright.ir.expr import Expr
+from tilewright.targets.llvm.calls import EmitCall
+from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_address
+from tilewright.targets.nvidia.warpgroups import commit_products, wait_products
+
+_WAIT = (
+    "{\\0A .reg .pred over;\\0A"
+    "waiting_${:uid}:\\0A"
+    " mbarrier.try_wait.parity.shared::cta.b64 over, [$0], $1;\\0A"
+    " @!over bra waiting_${:uid};\\0A}"
+)
+
+
+def _place(memory: Memory, plan: CallPlan) -> Value:
+    address = plan.addresses[0]
+    assert address is not None
+    return shared_address(memory.w, memory.pointer(address, plan.loads))
+
+
+def _argument(memory: Memory, plan: CallPlan) -> Value:
+    given = plan.stmt.args[1]
+    assert isinstance(given, Expr)
+    return number(memory, memory.exprs.evaluate(given, plan.loads))
+
+
+def _emit_init(memory: Memory, plan: CallPlan) -> None:
+    with one_lane(memory):
+        arguments = [_place(memory, plan), _argument(memory, plan)]
+        ptx(memory.w, "mbarrier.init.shared::cta.b64 [$0], $1;", arguments, "rr")
+        # Asynchronous copies know of it too.
+        ptx(memory.w, "fence.mbarrier_init.release.cluster;")
+
+
+def _emit_arrive(memory: Memory, plan: CallPlan) -> None:
+    with one_lane(memory):
+        text = "mbarrier.arrive.shared::cta.b64 _, [$0];"
+        ptx(memory.w, text, [_place(memory, plan)], "r")
+
+
+def _emit_expect(memory: Memory, plan: CallPlan) -> None:
+    with one_lane(memory):
+        arguments = [_place(memory, plan), _argument(memory, plan)]
+        text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+        ptx(memory.w, text, arguments, "rr")
+
+
+def _emit_wait(memory: Memory, plan: CallPlan) -> None:
+    ptx(memory.w, _WAIT, [_place(memory, plan), _argument(memory, plan)], "rr")
+
+
+def _emit_fence(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    ptx(memory.w, "fence.proxy.async.shared::cta;")
+
+
+def _emit_commit_stores(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    with one_lane(memory):
+        ptx(memory.w, "cp.async.bulk.commit_group;")
+
+
+def _emit_wait_stores(memory: Memory, plan: CallPlan) -> None:
+    with one_lane(memory):
+        ptx(memory.w, f"cp.async.bulk.wait_group.read {_pending(memory, plan)};")
+
+
+def _emit_commit_products(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    commit_products(memory)
+
+
+def _emit_wait_products(memory: Memory, plan: CallPlan) -> None:
+    wait_products(memory, _pending(memory, plan))
+
+
+def _pending(memory: Memory, plan: CallPlan) -> int:
+    (pending,) = plan.stmt.args
+    assert isinstance(pending, Expr)
+    count = memory.exprs.evaluate(pending, plan.loads)
+    if isinstance(count, Value):
+        raise CompilationError(
+            f"{plan.stmt.function} on a number that is not constant",
+            why="the instruction holds it",
+            cure="wait for fewer, or unroll the loop",
+        )
+    return int(count)
+
+
+MBARRIERS: dict[str, EmitCall] = {
+    "mbarrier_init": _emit_init,
+    "mbarrier_arrive": _emit_arrive,
+    "mbarrier_expect": _emit_expect,
+    "mbarrier_wait": _emit_wait,
+    "fence_async": _emit_fence,
+    "commit_stores": _emit_commit_stores,
+    "wait_stores": _emit_wait_stores,
+    "commit_products": _emit_commit_products,
+    "wait_products": _emit_wait_products,
+}
