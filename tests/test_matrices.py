@@ -23,7 +23,7 @@ from tilewright.layout.fragments import Fragment, registers
 from tilewright.machines import nvidia
 from tilewright.machines.instruction import Instruction
 from tilewright.ops.op import Op
-from tilewright.recipes import choose
+from tilewright.recipes import choose, workgroups
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.tensorize import tensorize
@@ -357,3 +357,46 @@ def test_lanes_carry_a_product_out_together() -> None:
     with pytest.raises((CompilationError, VerificationError)):
         verify(alone)
         _ptx(alone, "sm_80")
+
+
+# What the interpreter finds.
+
+
+def _small() -> Kernel:
+    """A matmul of 32x64:64x32 whose weights are as they come."""
+    op = tw.matmul("32x64:64x32", dtype="bf16").resolved()
+    return workgroups.schedule(op.kernel(), MACHINE, CONFIG, None).kernel
+
+
+def _faults(kernel: Kernel) -> set[str]:
+    """The kinds of what is wrong with such a kernel."""
+    op = tw.matmul("32x64:64x32", dtype="bf16").resolved()
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages({"naive": op.kernel(), "changed": kernel}, {}, MACHINE, inputs, "all")
+    return {issue.kind for report in reports for issue in report.issues}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # Registers of A in another order; B as A has it; rows of C in other lanes.
+        ("{0:1:8 1:1:8 0:2:2 0:8:32 1:2:4", "{0:1:8 1:1:8 0:2:4 0:8:32 1:2:2"),
+        ("{1:1:8 0:2:4 1:2:2 1:4:8 1:2:1 0:8:32}", "{0:2:2 0:8:32 1:2:4 1:4:8 1:2:1}"),
+        ("{0:1:8 1:2:4 0:2:2 0:8:32 1:4:8 1:2:1}", "{0:1:8 1:2:4 0:8:32 0:2:2 1:4:8 1:2:1}"),
+    ],
+)
+def test_a_wrong_fragment_is_found(old: str, new: str) -> None:
+    kernel = _small()
+    text = to_text(kernel)
+    assert old in text and _faults(kernel) == set()
+    assert "wrong fragment" in _faults(parse_kernel(text.replace(old, new)))
+
+
+def test_the_register_of_another_lane_is_found() -> None:
+    kernel = _small()
+    text = to_text(kernel)
+    assert "acc[lane // 4 + m_r * 8" in text
+    # The last one is what is stored.
+    head, tail = text.rsplit("acc[lane // 4 + m_r * 8", 1)
+    changed = parse_kernel(f"{head}acc[(lane + 4) % 32 // 4 + m_r * 8{tail}")
+    assert "register of another lane" in _faults(changed)

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f64, s64
 from tilewright.errors import UnsupportedError
+from tilewright.interpret.fragments import Fragments
 from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import POINT_LIMIT, Frame, Identity, Site, both
 from tilewright.interpret.memory import Memory
@@ -39,10 +40,17 @@ _ACCUMULATE_BOOL = {"add": np.logical_or, "mul": np.logical_and, "min": np.logic
 class Computes:
     """Runs `Compute` statements."""
 
-    def __init__(self, memory: Memory, evaluator: Evaluator, launches: list[Launch]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        evaluator: Evaluator,
+        launches: list[Launch],
+        fragments: Fragments,
+    ) -> None:
         self._memory = memory
         self._evaluator = evaluator
         self._launches = launches
+        self._fragments = fragments
 
     def run(self, stmt: Compute, frame: Frame) -> None:
         """``out = combine(out, body)`` at every point of the domain, for every lane."""
@@ -52,6 +60,7 @@ class Computes:
         domain = self._domain(stmt, frame)
         if domain is None:
             return
+        self._fragments.check(stmt, domain, self._evaluator, self._memory.findings)
         mentioned = frozenset().union(*map(variables, stmt.out.index))
         reduced = [
             lanes + axis

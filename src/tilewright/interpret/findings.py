@@ -17,6 +17,8 @@ class FaultKind(Enum):
     UNINITIALIZED = "uninitialized read"  # gives what was there
     INPUT_WRITTEN = "store to an input"  # is dropped
     RACE = "data race"
+    FOREIGN_REGISTER = "register of another lane"  # reaches it
+    WRONG_FRAGMENT = "wrong fragment"  # takes the elements from where they are
     DIVERGENT_BARRIER = "divergent barrier"  # all work-items take part
     UNMATCHED_BARRIER = "unmatched barrier"  # the half that is missing is added
     EARLY_ACCESS = (

@@ -136,6 +136,7 @@ class Launch:
             item = np.arange(0, self.items, max(1, self.lanes))
             item = item.reshape((*(1 for _ in self.outer), *self.threads))
         frame.values[Identity.WORK_ITEM] = item
+        frame.values[Identity.LANES] = self.lanes
         frame.values[Identity.SUBGROUP] = item // self.subgroup
         frame.values[Identity.WORKGROUP] = (
             np.arange(self.workgroups).reshape(shape) if self.outer else 0

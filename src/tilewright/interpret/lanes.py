@@ -31,6 +31,7 @@ class Identity(Enum):
     WORKGROUP = "workgroup"  # among those of the frame
     SUBGROUP = "subgroup"  # of the workgroup
     WORK_ITEM = "work-item"  # of the workgroup
+    LANES = "lanes"  # of the subgroup, where it acts as one; 0 where none does
     # Not the lane itself, but an asynchronous op that its subgroup started: a `storage.Started`.
     ASYNCHRONOUS = "asynchronous"
 

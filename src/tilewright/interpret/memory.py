@@ -15,8 +15,9 @@ from tilewright.errors import ArgumentError, InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fault, first_lane
 from tilewright.interpret.races import Run
+from tilewright.interpret.registers import check_owner
 from tilewright.interpret.storage import Storage, Storages, Where
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Kernel, Param
 
 # Fills fresh memory: a NaN in every float type, -1 in integers.
@@ -54,7 +55,9 @@ class Memory:
         else:
             frame.values.pop(buffer, None)
         data.view(np.uint8).fill(1 if buffer.dtype.kind == "bool" else _POISON_BYTE)
-        self.storages[buffer] = Storage(buffer, data, "local", len(self.runs))
+        storage = self.storages[buffer] = Storage(buffer, data, "local", len(self.runs))
+        if buffer.space is Space.PRIVATE and not frame.threads:
+            storage.lanes = frame.values.get(Identity.LANES, 0)
         return before
 
     def release(self, buffer: Buffer, before: Storage | None) -> None:
@@ -92,6 +95,8 @@ class Memory:
                 mask = both(mask, np.logical_not(bad))
         begin = site.frame.values.get(buffer)
         offsets = buffer.layout.place(inside)
+        if storage.lanes and site.frame.threads:
+            check_owner(buffer, offsets, mask, site, self.findings, storage.lanes)
         return (offsets if begin is None else offsets + begin), mask
 
     def _out_of_bounds(

@@ -19,6 +19,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.interpret.calls import Calls
 from tilewright.interpret.computes import Computes
 from tilewright.interpret.findings import Findings, Raising
+from tilewright.interpret.fragments import Fragments
 from tilewright.interpret.groups import (
     Launch,
     Synchronized,
@@ -51,6 +52,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy
 
 
@@ -61,16 +63,19 @@ def run(
     hierarchy: Hierarchy | None = None,
     findings: Findings | None = None,
     profile: Profile | None = None,
+    instructions: Sequence[Instruction] = (),
 ) -> None:
     """Runs ``kernel`` on ``arrays``: flat memory (1-D, as `pack` makes it) by parameter name.
 
     Parameters that the kernel writes are updated in place; what it does not write stays.
     ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
     work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
+    ``instructions`` are those of the machine: what they ask of matrices in registers is checked.
 
     `ArgumentError` for an array that does not fit. `InterpreterFault` for an access out of bounds,
     a read of uninitialized memory, a store to an input, a data race, a barrier that not all
-    work-items reach, an access to what an asynchronous copy has yet to write, a missing fence, a
+    work-items reach, a lane's access to another one's registers, a matrix that is not held as its
+    instruction has it, an access to what an asynchronous copy has yet to write, a missing fence, a
     misused mbarrier, or a deadlock; but with ``findings``, such faults are collected there, and the
     kernel goes on (behind a deadlock, without those who wait).
     """
@@ -81,17 +86,19 @@ def run(
     subgroup = 1 if hierarchy is None else hierarchy.subgroup
     # Infinities, NaNs and wrapping are values here, not mistakes.
     with np.errstate(all="ignore"):
-        _Interpreter(memory, subgroup, profile).run(kernel.body)
+        _Interpreter(memory, subgroup, profile, Fragments(instructions)).run(kernel.body)
 
 
 class _Interpreter:
-    def __init__(self, memory: Memory, subgroup: int, profile: Profile | None) -> None:
+    def __init__(
+        self, memory: Memory, subgroup: int, profile: Profile | None, fragments: Fragments
+    ) -> None:
         self._memory = memory
         self._subgroup = subgroup
         self._profile = profile
         self._evaluator = Evaluator(memory)
         self._calls = Calls(memory, self._evaluator)
-        self._computes = Computes(memory, self._evaluator, self._calls.launches)
+        self._computes = Computes(memory, self._evaluator, self._calls.launches, fragments)
         self._lockstep = Lockstep(memory, self._evaluator)
         self._stamps = 0
         # By the id of a loop, which the kernel keeps alive.

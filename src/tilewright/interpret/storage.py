@@ -35,6 +35,7 @@ class Storage:
         "defined",
         "depth",
         "held",
+        "lanes",
         "logs",
         "queue",
         "reading",
@@ -49,6 +50,7 @@ class Storage:
         self.writable = access != "in"
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
         self.depth = depth  # runs around it
+        self.lanes = 0  # of a subgroup, that hold a part each
         # By how many asynchronous copies and ops that are under way each element is written, and
         # the sum of that; the same of private memory that they read. The newest joined the queue.
         self.arriving: Any = None

@@ -179,7 +179,13 @@ def _check(
     ended = True
     issues = []
     try:
-        run(kernel, memory, findings=findings, profile=profile)
+        run(
+            kernel,
+            memory,
+            findings=findings,
+            profile=profile,
+            instructions=machine.instructions,
+        )
     except TilewrightError as error:
         ended = False
         where = str(error.where or "").splitlines()

@@ -62,7 +62,8 @@ class InterpretedKernel:
         return out
 
     def _run(self, kernel: Kernel, memory: dict[str, Any]) -> None:
-        run(kernel, memory, hierarchy=self._machine.hierarchy)
+        machine = self._machine
+        run(kernel, memory, hierarchy=machine.hierarchy, instructions=machine.instructions)
 
 
 def _flat(argument: Argument, array: Any) -> Any:

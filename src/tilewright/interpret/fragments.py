@@ -1,0 +1,75 @@
+"""Matrices in the registers of lanes: instructions find the elements where they look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InterpreterFault
+from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.lanes import Frame, Site, fault, first_lane
+from tilewright.interpret.values import Evaluator
+from tilewright.ir.stmt import Compute, View
+from tilewright.layout.fragments import Fragment
+from tilewright.machines.instruction import Instruction
+
+
+class Fragments:
+    """What a machine's instructions on matrices ask of their operands in registers."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self._instructions = {i.name: i for i in instructions if i.lanes > 1}
+
+    def check(self, stmt: Compute, domain: Frame, evaluator: Evaluator, findings: Findings) -> None:
+        """Reports operands of ``stmt``, on the points of ``domain``, that lanes hold otherwise."""
+        instruction = self._instructions.get(stmt.instruction or "")
+        if instruction is None or len(stmt.dims) != len(instruction.dims):
+            return
+        names = [name for name, _ in instruction.dims]
+        points = {n: domain.values[d.var] for n, d in zip(names, stmt.dims, strict=True)}
+        views = (stmt.out, *(operand.view for operand in stmt.operands))
+        for view, role in zip(views, (instruction.out, *instruction.operands), strict=True):
+            if role.fragment is None:
+                continue
+            index = [evaluator.evaluate(i, domain, stmt) for i in view.index]
+            bad = _misplaced(view, index, role.fragment, points)
+            if bad is not None:
+                site = Site(stmt, domain)
+                report = _Wrong(view, instruction, bad, site)
+                findings.report(FaultKind.WRONG_FRAGMENT, stmt, site.count(bad), report.fault)
+
+
+def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dict[str, Any]) -> Any:
+    """Where elements are in another lane, or in another register than the first one's implies;
+    None for nowhere."""
+    extent, held = view.buffer.layout.extent, view.buffer.layout.extent // fragment.lanes
+    places = view.buffer.layout.place(list(index))
+    expected = fragment.layout.place([points[name] for name in fragment.dims])
+    own = fragment.registers
+    lanes, registers = places // max(held, 1), places % max(held, 1)
+    first = registers - expected % own
+    bad = (lanes != expected // own) | (first % own != 0) | (extent % fragment.lanes != 0)
+    # All elements belong to one tile.
+    dims = tuple(range(np.ndim(bad) - len(points), np.ndim(bad)))
+    bad = bad | (first != np.min(first, axis=dims, keepdims=True))
+    return bad if bad.any() else None
+
+
+class _Wrong:
+    """An operand that is not held as its instruction has it."""
+
+    def __init__(self, view: View, instruction: Instruction, bad: Any, site: Site) -> None:
+        self._view, self._instruction, self._bad, self._site = view, instruction, bad, site
+
+    def fault(self) -> InterpreterFault:
+        name = self._view.buffer.name
+        return fault(
+            f"wrong fragment: the lanes do not hold {name!r} as {self._instruction.name} has it",
+            self._site,
+            first_lane(np.broadcast_to(self._bad, self._site.frame.shape)),
+            why="the instruction takes each element from the register of the lane that its "
+            "fragment says",
+            cure=f"hold {name!r} in that fragment (`hold`)",
+        )
