@@ -8,6 +8,7 @@ from functools import cached_property
 from tilewright.dtypes import DType
 from tilewright.ir.expr import Expr, Var, cast, var
 from tilewright.layout.fragments import Fragment
+from tilewright.layout.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Role:
     The steps are ordered as the blocks of a layout, and a dim without a step does not move the
     address: the element is the same for all (a broadcast). With a ``fragment`` the matrix is not in
     memory, but in the registers of the lanes of a subgroup. The rows of the last step begin at
-    multiples of ``aligned`` elements (0: anywhere).
+    multiples of ``aligned`` elements (0: anywhere). With ``rows`` it is a matrix in workgroup
+    memory, in one of these forms.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Role:
     steps: tuple[Step, ...] = ()
     fragment: Fragment | None = None
     aligned: int = 0
+    rows: tuple[Rows, ...] = ()
 
     @property
     def var(self) -> Var:

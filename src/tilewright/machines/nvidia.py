@@ -14,6 +14,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.matrices import matrix_instructions
 from tilewright.machines.vectors import multiply_adds
+from tilewright.machines.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # A thread has 255 registers of 4 bytes.
@@ -48,8 +49,8 @@ _LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
     "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, _TURING),
     "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, _AMPERE),
     "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _AMPERE),
-    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_AMPERE, "tma", "wgmma")),
-    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_AMPERE, "tma")),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_AMPERE, PRODUCTS, COPIES)),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_AMPERE, COPIES)),
 }
 LEVELS = tuple(_LEVELS)
 
@@ -68,7 +69,11 @@ def machine(level: str) -> Machine:
         _VECTOR_REGISTERS,
         caches=(near, far),
         cores=cores,
-        instructions=(*_VECTORS, *matrix_instructions(features)),
+        instructions=(
+            *_VECTORS,
+            *matrix_instructions(features),
+            *warpgroup_instructions(features),
+        ),
         hierarchy=Hierarchy(
             subgroup=32,
             workgroup=1024,

@@ -69,7 +69,9 @@ def _products(main: Compute, machine: Machine) -> list[Instruction]:
     """The instructions that multiply matrices of the op's types, the largest first."""
     a, b = (operand.var.type for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
-    return [each for each in found if each.lanes > 1]
+    # Those of the machine's subgroups; what takes several of them is not modelled.
+    most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
+    return [each for each in found if 1 < each.lanes <= most]
 
 
 def _reduced(

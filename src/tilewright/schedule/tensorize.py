@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, const
@@ -15,6 +14,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.layout.fragments import registers
+from tilewright.layout.rows import place_rows, shift
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.tile import on_tile, split_dims
@@ -243,6 +243,8 @@ class _Forms:
             if view.buffer.space is not Space.PRIVATE:
                 return f"it is in {view.buffer.space.value} memory, not in registers"
             held = registers(view.buffer.layout, role.fragment.lanes)
+        if role.rows:
+            return self._wrong_rows(role, view)
         offset = simplify(view.buffer.layout.offset_of(view.index), self.facts)
         for name, own in self.dims.items():
             dim = next((d for d in self.compute.dims if d.var.name == own), None)
@@ -259,6 +261,30 @@ class _Forms:
                 return f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
         return None
 
+    def _wrong_rows(self, role: Role, view: View) -> str | None:
+        """What is wrong with ``view`` as a matrix of rows: with the form that comes nearest."""
+        if view.mask is not None:
+            return f"it is masked by {to_text(view.mask)}"
+        by_name = {d.var.name: d.var for d in self.compute.dims}
+        dims = {
+            name: (by_name[own], self.instruction.sizes[name])
+            for name, own in self.dims.items()
+            if own in by_name
+        }
+        across = {rows.along for rows in role.rows} | {rows.across for rows in role.rows}
+        used = frozenset[Var]().union(*(variables(index) for index in view.index))
+        for name, (variable, _) in dims.items():
+            if name not in across and variable in used:
+                return f"it depends on '{variable.name}', which is '{name}'"
+        same = [r for r in role.rows if r.swizzle == view.buffer.layout.swizzle]
+        reasons: list[str] = []
+        for rows in same or role.rows:
+            found = place_rows(rows, view, dims, self.facts)
+            if not isinstance(found, str):
+                return None
+            reasons.append(found)
+        return "; or ".join(dict.fromkeys(reasons))
+
     def _aligned(self, role: Role, name: str, offset: Expr, dim: Var) -> bool:
         """Whether the rows along ``dim``, if it is theirs, begin at multiples of their length."""
         if role.steps[-1].dim != name:
@@ -268,16 +294,11 @@ class _Forms:
         return all(self.facts.divisible(start, role.aligned) for start in found)
 
     def _wrong_along(self, expected: Sequence[int | None], offset: Expr, dim: Var) -> str | None:
-        form = affine(offset)
-        mine = {a: c for a, c in form.terms.items() if dim in variables(a)}
         for value in range(1, len(expected)):
-            shift = 0
-            for atom, coefficient in mine.items():
-                moved = _difference(atom, dim, value, self.facts)
-                if moved is None:
-                    return f"the offset {to_text(offset)} is not regular in '{dim.name}'"
-                shift += coefficient * moved
-            if expected[value] is not None and shift != expected[value]:
+            moved = shift(offset, dim, value, self.facts)
+            if moved is None:
+                return f"the offset {to_text(offset)} is not regular in '{dim.name}'"
+            if expected[value] is not None and moved != expected[value]:
                 if not any(expected):
                     return f"the offset {to_text(offset)} has to be the same for all '{dim.name}'"
                 return (
@@ -303,12 +324,3 @@ def _expected(steps: tuple[Step, ...], size: int) -> list[int | None]:
             offset = None if step.stride is None or offset is None else offset + digit * step.stride
         result.append(offset)
     return result
-
-
-def _difference(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
-    """How much an atom grows from ``dim = 0`` to ``dim = value``, if that is constant."""
-    if atom is dim:
-        return value
-    grown = substitute(atom, {dim: const(value)}) - substitute(atom, {dim: const(0)})
-    simple = simplify(grown, facts)
-    return int(simple.value) if isinstance(simple, Const) else None

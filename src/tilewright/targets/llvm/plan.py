@@ -104,11 +104,13 @@ class StorePlan:
 
 @dataclass(slots=True)
 class ComputePlan:
-    """A structured op that is one machine instruction. ``signal`` is the mbarrier that it tells."""
+    """A structured op that is one machine instruction. ``signal`` is the mbarrier that it tells,
+    ``facts`` are what is known of its points."""
 
     stmt: Compute
     out: Address
     operands: tuple[Address, ...]
+    facts: Facts
     signal: Address | None = None
 
 
@@ -216,7 +218,7 @@ class Planner:
         operands = tuple(self.address(o.view.buffer, o.view.index, facts) for o in node.operands)
         for dim in node.dims:
             del self._variables[dim.var]
-        return ComputePlan(node, out, operands, signal)
+        return ComputePlan(node, out, operands, facts, signal)
 
     def _plan_call(self, node: Call, facts: Facts) -> CallPlan:
         addresses = tuple(

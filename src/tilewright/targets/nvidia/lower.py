@@ -12,6 +12,8 @@ from tilewright.dtypes import s32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
+from tilewright.machines.warpgroups import COPIES as TILES
+from tilewright.machines.warpgroups import TILE_LOAD, TILE_STORE
 from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
@@ -97,7 +99,7 @@ _CALLS: dict[str, EmitCall] = {
 }
 
 
-_UNITS = Units(emit_matrices, {"tma_load": emit_load, "tma_store": emit_store})
+_UNITS = Units(emit_matrices, {TILE_LOAD: emit_load, TILE_STORE: emit_store})
 
 
 def lower_launches(kernel: Kernel, machine: Machine) -> Module:
@@ -108,7 +110,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """
     calls = {**_CALLS}
     calls |= COPIES if "async_copy" in machine.features else {}
-    calls |= MBARRIERS if "tma" in machine.features else {}
+    calls |= MBARRIERS if TILES in machine.features else {}
     form = Form(
         TRIPLE,
         _DIALECT,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from tilewright.dtypes import DType, s64
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.stmt import Dim, View
-from tilewright.ir.visit import variables
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Dim
+from tilewright.layout.rows import Placed, place_rows
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
 from tilewright.targets.llvm.memory import Memory
@@ -21,9 +21,7 @@ from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.nvidia.assembler import ptx, shared_address
 
-# Rows that are permuted among each other, and the number of each swizzle in a descriptor, by the
-# bytes of a row.
-_ROWS = 8
+# The number of a swizzle in a descriptor, by the bytes of its rows.
 _SWIZZLES = {128: 1, 64: 2, 32: 3}
 # A descriptor counts 16 bytes; of an address it takes 18 bits.
 _UNIT, _ADDRESS = 4, 0x3FFFF
@@ -39,48 +37,29 @@ def emit_product(memory: Memory, plan: ComputePlan, instruction: Instruction) ->
     assert fragment is not None
     first, count = first_register(memory, plan.out, plan.stmt.dims), fragment.registers
     sums = [read_registers(memory, plan.out.buffer, first + i, 1) for i in range(count)]
-    m, n, k = plan.stmt.dims
-    descriptors, turned = [], []
-    for address, operand, row in zip(plan.operands, plan.stmt.operands, (m, n), strict=True):
-        form = _Form.of(operand.view, row, k)
-        turned.append(form.turned)
-        descriptors.append(_descriptor(memory, address, plan.stmt.dims, form))
+    placed = [_placed(plan, position, instruction) for position in range(2)]
+    turned = [each.rows.along != "k" for each in placed]
+    descriptors = [
+        _descriptor(memory, address, plan.stmt.dims, each)
+        for address, each in zip(plan.operands, placed, strict=True)
+    ]
     letter = "r" if instruction.out.dtype.is_integer else "f"
     outputs = ", ".join(f"${i}" for i in range(count))
-    a, b = (role.dtype for role in instruction.operands)
-    size = "".join(f"{name}{extent}" for name, extent in instruction.dims)
+    dtype = instruction.operands[0].dtype
     text = (
         "{\\0A .reg .pred adds;\\0A setp.ne.b32 adds, 1, 0;\\0A"
-        f" wgmma.mma_async.sync.aligned.{size}.{_type(instruction.out.dtype)}.{_type(a)}.{_type(b)}"
-        f" {{{outputs}}}, ${2 * count}, ${2 * count + 1}, adds{_flags(a, turned)};\\0A}}"
+        f" {instruction.emit} {{{outputs}}}, ${2 * count}, ${2 * count + 1}, adds"
+        f"{_flags(dtype, turned)};\\0A}}"
     )
     letters = [f"={letter}"] * count + [str(i) for i in range(count)] + ["l", "l"]
     _tied(memory, plan.out.buffer, first, (text, letters, [*sums, *descriptors]), count)
     memory.products.setdefault(plan.out.buffer, set()).update(range(first, first + count))
 
 
-def _type(dtype: DType) -> str:
-    return dtype.name
-
-
 def _flags(dtype: DType, turned: list[bool]) -> str:
     """What follows the operands: signs, and, of 2 bytes, whether rows lie along M and N."""
-    if dtype.is_integer:
-        _only_along_k(dtype, turned)
-        return ""
-    if dtype.bytes != 2:
-        _only_along_k(dtype, turned)
-        return ", 1, 1"
-    return ", 1, 1" + "".join(f", {int(each)}" for each in turned)
-
-
-def _only_along_k(dtype: DType, turned: list[bool]) -> None:
-    if any(turned):
-        raise CompilationError(
-            f"a matrix of {dtype} whose rows do not lie along the reduction",
-            why="the instruction turns elements of 2 bytes only",
-            cure="share it in rows along the reduction",
-        )
+    signs = "" if dtype.is_integer else ", 1, 1"
+    return signs + ("".join(f", {int(each)}" for each in turned) if dtype.bytes == 2 else "")
 
 
 def _tied(
@@ -125,42 +104,29 @@ def wait_products(memory: Memory, pending: int) -> None:
         memory.products.clear()
 
 
-class _Form:
-    """How an operand lies in shared memory: rows of so many bytes, ``apart`` (in bytes) between
-    blocks of rows side by side; ``turned``: rows along M or N."""
-
-    def __init__(self, row: int, apart: int, turned: bool) -> None:
-        self.row, self.apart, self.turned = row, apart, turned
-
-    @staticmethod
-    def of(view: View, kept: Dim, reduced: Dim) -> _Form:
-        """Raises `CompilationError` where a descriptor cannot say it."""
-        layout, size = view.buffer.layout, view.buffer.dtype.bytes
-        swizzle = layout.swizzle
-        row = (16 << swizzle.bits) if swizzle is not None else 0
-        if view.buffer.space is not Space.WORKGROUP or row not in _SWIZZLES:
-            raise CompilationError(
-                f"{view.buffer.name!r} is no operand of a warpgroup's product",
-                why="these are read from workgroup memory, in swizzled rows of 32, 64 or 128 bytes",
-                cure="share it so",
-            )
-        near = next(b for b in reversed(layout.blocks) if b.stride == 1)
-        along = variables(view.index[near.dim])
-        turned = kept.var in along
-        if (not turned and reduced.var not in along) or near.size * size != row:
-            raise CompilationError(
-                f"the rows of {view.buffer.name!r} have {near.size * size} bytes",
-                why=f"its swizzle is for rows of {row}, along one dim of the matrix",
-                cure="share rows of the swizzle's length",
-            )
-        blocks = [b for b in layout.blocks if b.dim == near.dim and b is not near]
-        apart = blocks[-1].stride * size if turned and blocks and blocks[-1].size > 1 else 16
-        return _Form(row, apart, turned)
+def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> Placed:
+    """How an operand lies in shared memory: `CompilationError` where no descriptor says it."""
+    view, role = plan.stmt.operands[position].view, instruction.operands[position]
+    dims = {
+        name: (dim.var, size)
+        for (name, size), dim in zip(instruction.dims, plan.stmt.dims, strict=True)
+    }
+    reasons: list[str] = []
+    for rows in role.rows:
+        found = place_rows(rows, view, dims, plan.facts)
+        if isinstance(found, Placed):
+            return found
+        reasons.append(found)
+    raise CompilationError(
+        f"{view.buffer.name!r} is no operand of {instruction.name}",
+        why="; or ".join(dict.fromkeys(reasons)),
+        cure="share it in swizzled rows, and match the product by `tensorize`",
+    )
 
 
-def _descriptor(memory: Memory, address: Address, dims: tuple[Dim, ...], form: _Form) -> Value:
+def _descriptor(memory: Memory, address: Address, dims: tuple[Dim, ...], placed: Placed) -> Value:
     """The 64 bits that say where a matrix lies."""
-    w = memory.w
+    w, size, rows = memory.w, address.buffer.dtype.bytes, placed.rows
     memory.exprs.push()
     for dim in dims:
         memory.exprs.variables[dim.var] = 0
@@ -169,9 +135,11 @@ def _descriptor(memory: Memory, address: Address, dims: tuple[Dim, ...], form: _
     masked = w.assign(f"and {where.typed}, {_ADDRESS}")
     start = w.assign(f"lshr i32 {masked}, {_UNIT}")
     wide = w.assign(f"zext i32 {start} to i64")
-    rest = (
-        (form.apart >> _UNIT) << 16 | (_ROWS * form.row >> _UNIT) << 32 | _SWIZZLES[form.row] << 62
-    )
+    # From block to block, along the rows and across them. One block has no next one.
+    along = placed.along * size or 1 << _UNIT
+    across = placed.across * size or rows.swizzle.period * size
+    swizzle = _SWIZZLES[rows.length * size]
+    rest = (along >> _UNIT) << 16 | (across >> _UNIT) << 32 | swizzle << 62
     if rest >= 1 << 63:
         rest -= 1 << 64
     return Value(w.assign(f"or i64 {wide}, {rest}"), s64)

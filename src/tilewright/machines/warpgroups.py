@@ -1,0 +1,82 @@
+"""NVIDIA's units of sm_90: products of matrices in shared memory, and copies of tiles.
+
+Four warps (a warpgroup, here a subgroup of 128 lanes) multiply matrices that both lie in workgroup
+memory, as `Rows`; they hold the sums. Both kinds run while the program goes on.
+
+Source: NVIDIA, PTX ISA, "Asynchronous warpgroup level matrix instructions" and "Data movement and
+conversion instructions: cp.async.bulk.tensor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.dtypes import DType, bf16, f16, f32, s8, s32, u8
+from tilewright.ir.buffer import Block, Layout, Swizzle
+from tilewright.layout.fragments import Fragment
+from tilewright.layout.rows import Rows
+from tilewright.machines.instruction import Instruction, Role
+
+LANES = 128
+# What the machine has to have.
+PRODUCTS, COPIES = "wgmma", "tma"
+# What carries out copies of tiles, as a `Compute` names it: a box of a tensor in global memory
+# becomes one in workgroup memory (zero where it is outside of the tensor), or the other way.
+TILE_LOAD, TILE_STORE = "tma_load", "tma_store"
+# Elements of a box along a dim, at most.
+MOST_BOX = 256
+# Bytes that stay together in a swizzle, and those of its rows; and how many rows make a pattern.
+RUN, ROW_BYTES, _SHIFT = 16, (128, 64, 32), 3
+_M = 64
+# Bytes of a product along the reduction.
+_K_BYTES = 32
+_N = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+
+
+def swizzle_of(row: int, element: int) -> Swizzle:
+    """The swizzle of rows of ``row`` bytes, of elements of so many bytes."""
+    runs = row // RUN
+    return Swizzle(runs.bit_length() - 1, (RUN // element).bit_length() - 1, _SHIFT)
+
+
+def _sums(n: int) -> Fragment:
+    """Of a product of 64 by ``n``: 16 rows for each warp, which has them as products of a warp."""
+    held = _M * n // LANES
+    rows = (Block(0, 4, 32 * held), Block(0, 2, 2), Block(0, 8, 4 * held))
+    columns = (Block(1, n // 8, 4), Block(1, 4, held), Block(1, 2, 1))
+    return Fragment(("m", "n"), LANES, Layout((*rows, *columns)))
+
+
+def _rows(kept: str, size: int, dtype: DType) -> tuple[Rows, ...]:
+    """The forms of an operand of ``size`` along the dim that it keeps: rows along the reduction, or
+    (elements of 2 bytes) across it, where rows are full."""
+    found = []
+    for row in ROW_BYTES:
+        swizzle, length = swizzle_of(row, dtype.bytes), row // dtype.bytes
+        found.append(Rows("k", kept, length, swizzle))
+        if dtype.bytes == 2 and size % length == 0:
+            found.append(Rows(kept, "k", length, swizzle))
+    return tuple(found)
+
+
+def _product(n: int, out: DType, a: DType, b: DType) -> Instruction:
+    """``c[m, n] += a[m, k] * b[k, n]`` by the lanes of a warpgroup."""
+    k = _K_BYTES // a.bytes
+    shape = f"m{_M}n{n}k{k}"
+    return Instruction(
+        f"wgmma_{shape}_{out}_{a}" + ("" if a is b else f"_{b}"),
+        (("m", _M), ("n", n), ("k", k)),
+        Role("c", out, fragment=_sums(n)),
+        (Role("a", a, rows=_rows("m", _M, a)), Role("b", b, rows=_rows("n", n, b))),
+        PRODUCTS,
+        f"wgmma.mma_async.sync.aligned.{shape}.{out}.{a}.{b}",
+    )
+
+
+def warpgroup_instructions(features: Collection[str]) -> tuple[Instruction, ...]:
+    """The products of warpgroups of a machine with ``features``."""
+    if PRODUCTS not in features:
+        return ()
+    types = [(f32, each, each) for each in (f16, bf16)]
+    types += [(s32, a, b) for a in (s8, u8) for b in (s8, u8)]
+    return tuple(_product(n, *each) for each in types for n in _N)
