@@ -263,6 +263,18 @@ _ALL = (
         "Waits until the mbarrier's phase of that parity is over.",
     ),
     Function(
+        "give_registers",
+        (Parameter("count", "value"),),
+        (),
+        "The subgroup's lanes go on with so many registers each, fewer than they have.",
+    ),
+    Function(
+        "take_registers",
+        (Parameter("count", "value"),),
+        (),
+        "The subgroup's lanes wait for so many registers each, which others have given.",
+    ),
+    Function(
         "fence_async",
         (),
         (Fence(),),

@@ -9,6 +9,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, roles
 from tilewright.schedule.distribute import distribute
+from tilewright.schedule.enclose import enclose
 from tilewright.schedule.join import join_groups
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.slices import slice_reduction
@@ -102,6 +103,9 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
     kernel = distribute(
         kernel, item_root(config), first, order, producers=PRODUCERS, storage=storage
     )
+    if items is LoopKind.SUBGROUP and not _has(kernel, items):
+        # Lanes need a subgroup, if it is but one.
+        kernel = enclose(kernel, [*PRODUCERS, item_root(config)], items, "subgroup")
     if not numbers:
         return kernel
     second = [(LoopKind.GRID, group), (items, _adding_item(config, item))]
@@ -113,6 +117,10 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
         producers=adders(config),
         storage=storage,
     )
+
+
+def _has(kernel: Kernel, kind: LoopKind) -> bool:
+    return any(isinstance(s, For) and s.kind is kind for s in walk_stmts(kernel.body))
 
 
 def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int]:

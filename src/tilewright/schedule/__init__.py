@@ -8,14 +8,17 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 on their way through its memory), `pipeline` (copying ahead),
 `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
 bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
-order), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made one),
+order), `enclose` (one iteration around), `fragments` (matrices that lanes hold), `widen`, `slices`
+and `stream` (partial results), `join` (two nests of workgroups made one),
 `tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
 several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.distribute import distribute
+from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
+from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
@@ -53,14 +56,17 @@ __all__ = [
     "Step",
     "distribute",
     "drop_unit_dims",
+    "enclose",
     "extend",
     "fuse_dims",
     "guard",
     "hoist_pack",
+    "hold",
     "join_groups",
     "linearize",
     "lower_computes",
     "merge_loops",
+    "on_lanes",
     "pad",
     "parallelize",
     "partition",

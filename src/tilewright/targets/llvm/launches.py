@@ -220,8 +220,11 @@ def _by_lanes(statements: Statements, item: Value, lanes: int, form: Form) -> st
     lane = w.assign(f"urem {item.typed}, {lanes}")
     statements.memory.lane = fitted(w, Value(lane, item.dtype, 1, (0, lanes - 1)))
     most = item.range[1] or 0
-    subgroup = Value(w.assign(f"udiv {item.typed}, {lanes}"), item.dtype, 1, (0, most // lanes))
-    return (form.uniform(w, subgroup) if form.uniform is not None else subgroup).text
+    number = w.assign(f"udiv {item.typed}, {lanes}")
+    subgroup = Value(number, item.dtype, 1, (0, most // lanes))
+    subgroup = form.uniform(w, subgroup) if form.uniform is not None else subgroup
+    statements.memory.subgroup, statements.memory.team = subgroup, lanes
+    return subgroup.text
 
 
 def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:

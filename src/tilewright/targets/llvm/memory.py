@@ -82,9 +82,11 @@ class Memory:
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
-        # Where subgroups act as one: the number of the lane, and whether each does for itself now;
-        # the registers that products under way write.
+        # Where subgroups act as one: the number of the subgroup and of the lane, how many lanes
+        # there are, whether each does for itself now; registers that products under way write.
+        self.subgroup: Value | None = None
         self.lane: Value | None = None
+        self.team = 0
         self.each_lane = False
         self.products: dict[Buffer, set[int]] = {}
         # The kernel's arguments in order, and what tells a device's copy unit of them.

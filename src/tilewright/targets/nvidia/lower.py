@@ -32,6 +32,8 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 # Address spaces of LLVM's NVPTX target.
 _GLOBAL, _SHARED = 1, 3
+# Lanes that run together.
+_WARP = 32
 # Registers with the number of the workgroup, and of the work-item in it.
 _NUMBERS = {"group": "ctaid", "local": "tid"}
 
@@ -52,7 +54,14 @@ def _emit_barrier(memory: Memory, plan: CallPlan) -> None:
 
 def _emit_subgroup_barrier(memory: Memory, plan: CallPlan) -> None:
     del plan
-    memory.w.call_void("llvm.nvvm.bar.warp.sync", "i32 -1", "i32")
+    w, subgroup = memory.w, memory.subgroup
+    if subgroup is None or memory.team == _WARP:
+        w.call_void("llvm.nvvm.bar.warp.sync", "i32 -1", "i32")
+        return
+    # Several warps have a barrier of their own, behind the one of all.
+    number = w.assign(f"add {subgroup.typed}, 1")
+    arguments = f"i32 {number}, i32 {memory.team}"
+    w.call_void("llvm.nvvm.barrier.cta.sync.aligned.count", arguments, "i32, i32")
 
 
 def _attributes(access: str) -> str:

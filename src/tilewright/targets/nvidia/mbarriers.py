@@ -73,7 +73,7 @@ def _emit_commit_stores(memory: Memory, plan: CallPlan) -> None:
 
 def _emit_wait_stores(memory: Memory, plan: CallPlan) -> None:
     with one_lane(memory):
-        ptx(memory.w, f"cp.async.bulk.wait_group.read {_pending(memory, plan)};")
+        ptx(memory.w, f"cp.async.bulk.wait_group.read {_constant(memory, plan)};")
 
 
 def _emit_commit_products(memory: Memory, plan: CallPlan) -> None:
@@ -82,10 +82,18 @@ def _emit_commit_products(memory: Memory, plan: CallPlan) -> None:
 
 
 def _emit_wait_products(memory: Memory, plan: CallPlan) -> None:
-    wait_products(memory, _pending(memory, plan))
+    wait_products(memory, _constant(memory, plan))
 
 
-def _pending(memory: Memory, plan: CallPlan) -> int:
+def _emit_give(memory: Memory, plan: CallPlan) -> None:
+    ptx(memory.w, f"setmaxnreg.dec.sync.aligned.u32 {_constant(memory, plan)};")
+
+
+def _emit_take(memory: Memory, plan: CallPlan) -> None:
+    ptx(memory.w, f"setmaxnreg.inc.sync.aligned.u32 {_constant(memory, plan)};")
+
+
+def _constant(memory: Memory, plan: CallPlan) -> int:
     (pending,) = plan.stmt.args
     assert isinstance(pending, Expr)
     count = memory.exprs.evaluate(pending, plan.loads)
@@ -93,7 +101,7 @@ def _pending(memory: Memory, plan: CallPlan) -> int:
         raise CompilationError(
             f"{plan.stmt.function} on a number that is not constant",
             why="the instruction holds it",
-            cure="wait for fewer, or unroll the loop",
+            cure="name a number",
         )
     return int(count)
 
@@ -108,4 +116,6 @@ MBARRIERS: dict[str, EmitCall] = {
     "wait_stores": _emit_wait_stores,
     "commit_products": _emit_commit_products,
     "wait_products": _emit_wait_products,
+    "give_registers": _emit_give,
+    "take_registers": _emit_take,
 }

@@ -1,0 +1,64 @@
+"""One iteration of a level of the hierarchy around what needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import const, var
+from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import block, walk_stmts
+from tilewright.schedule.place import Place, bound_names, computes_named, fresh, rewrite_placed
+from tilewright.schedule.transform import transform
+
+
+@transform
+def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) -> Kernel:
+    """Puts a loop of one iteration around ``computes``, which stand in one block.
+
+        grid for m_o in 4:
+          alloc acc: f32[16] private
+          compute init(m in 16): acc[m] = 0.0
+          compute store(m in 16): dst[m_o*16 + m] = acc[m]
+    ->  enclose(["init", "store"], LoopKind.SUBGROUP, "subgroup")
+        grid for m_o in 4:
+          subgroup for subgroup in 1:
+            alloc acc: f32[16] private
+            compute init(m in 16): ...
+            compute store(m in 16): ...
+
+    With the computes go the private buffers that are allocated beside them, and what stands in
+    between.
+    """
+    for each in computes:
+        computes_named(kernel, each, "enclose")
+    number = var(fresh(name, bound_names(kernel.body)))
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block):
+            return None
+        inside = [i for i, part in enumerate(stmt.body) if _belongs(part, computes)]
+        found = {s.name for s in walk_stmts(stmt) if isinstance(s, Compute)}
+        direct = any(isinstance(p, Compute) and p.name in computes for p in stmt.body)
+        if not direct or not found >= set(computes):
+            return None
+        first, last = inside[0], inside[-1] + 1
+        loop = For(number, const(1), block(*stmt.body[first:last]), kind)
+        return block(*stmt.body[:first], loop, *stmt.body[last:])
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    if body is kernel.body:
+        raise ScheduleError(
+            f"enclose: {', '.join(computes)} do not stand in one block",
+            where=f"kernel {kernel.name}",
+            cure="name computes that stand beside each other",
+        )
+    return replace(kernel, body=body)
+
+
+def _belongs(stmt: Stmt, computes: Sequence[str]) -> bool:
+    if isinstance(stmt, Allocate):
+        return stmt.buffer.space is Space.PRIVATE
+    return any(isinstance(s, Compute) and s.name in computes for s in walk_stmts(stmt))
