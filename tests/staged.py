@@ -8,7 +8,13 @@ import numpy as np
 
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.machines.machine import Machine
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
 
 
 def filled(kernel: Kernel) -> dict[str, Any]:
@@ -56,3 +62,18 @@ def check_schedule(schedule: ScheduledKernel) -> None:
             what = f"{result} after {stage}"
             np.testing.assert_allclose(values, expected[result], tolerance, 1e-6, err_msg=what)
     assert list(schedule.stages.values())[-1] is schedule.kernel
+
+
+def check_races(op: Op, machine: Machine, config: Config | None = None) -> ScheduledKernel:
+    """The op's schedule, by default the model's, all of whose stages are right and free of races
+    on integers, after a round trip through text."""
+    op = op.resolved()
+    if config is None:
+        _, scheduled = choose.choose(op, op.kernel(), machine)
+    else:
+        scheduled = choose.schedule(op, op.kernel(), machine, config)
+    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages(stages, scheduled.packs, machine, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    return scheduled

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from staged import check_text
+from staged import check_races
 from tilewright.errors import CompilationError, LayoutError, ScheduleError, VerificationError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
@@ -30,8 +30,6 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
-from tilewright.testing.check import check_stages
-from tilewright.testing.inputs import make_inputs
 
 MACHINE = nvidia.machine("sm_80")
 PRODUCTS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 2}
@@ -119,18 +117,8 @@ def test_tiles_of_a_fragment() -> None:
 
 def _stages(op: Op, level: str, config: WorkgroupConfig | None = None) -> Kernel:
     """The last stage; all of them compute what the naive one does."""
-    op = op.resolved()
-    kernel, machine = op.kernel(), nvidia.machine(level)
-    if config is None:
-        chosen, scheduled = choose.choose(op, kernel, machine)
-        assert isinstance(chosen, WorkgroupConfig)
-        assert machine.instruction(chosen.instruction).lanes > 1
-    else:
-        scheduled = choose.schedule(op, kernel, machine, config)
-    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
-    inputs = make_inputs(op, exact=True, seed=0)
-    reports = check_stages(stages, scheduled.packs, machine, inputs, "all")
-    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    scheduled = check_races(op, nvidia.machine(level), config)
+    assert config is not None or _used(scheduled.kernel)
     return scheduled.kernel
 
 

@@ -90,6 +90,9 @@ class WorkgroupConfig:
     - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
       dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
       each step of the taps. Dims of M then stay as they are
+    - ``joined``: reduced dims that are made one, outermost first, called like them, joined by ``_``
+      (as it is called in ``step``, ``slices``, ...): one long dim fills whole steps with less
+      padding than a short one
     - ``k``: the reduced dim that a product of matrices adds up ("" without)
     """
 
@@ -113,6 +116,7 @@ class WorkgroupConfig:
     swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     through: Mapping[str, int] = field(default_factory=dict)
     halo: bool = False
+    joined: tuple[str, ...] = ()
     k: str = ""
 
     def __post_init__(self) -> None:

@@ -20,9 +20,12 @@ from tilewright.schedule.pad import pad
 from tilewright.schedule.promote import promote
 
 
-def combined(kernel: Kernel, *, halo: bool = False) -> Kernel:
+def combined(kernel: Kernel, *, halo: bool = False, joined: Sequence[str] = ()) -> Kernel:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory; with
-    ``halo``, the dims of M stay, along which neighbours read the same."""
+    ``halo``, the dims of M stay, along which neighbours read the same. The reduced dims ``joined``
+    are one, too."""
+    if joined:
+        kernel = linearize(kernel, joined, "_".join(joined))
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(kernel, MAIN)
         dims: Sequence[str] = getattr(roles(main), part)

@@ -79,6 +79,19 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
     _check_machine(config, machine)
 
 
+def check_joined(config: WorkgroupConfig, main: Compute) -> None:
+    """Refuses dims to be joined that ``main`` does not reduce, or too few of them."""
+    reduced = roles(main).k
+    wrong = [dim for dim in config.joined if dim not in reduced]
+    if wrong or len(config.joined) == 1:
+        raise _refusal(
+            config,
+            f"joined={config.joined!r}",
+            f"{wrong[0]!r} is no reduced dim" if wrong else "one dim is one already",
+            "name two or more of " + ", ".join(reduced),
+        )
+
+
 def _check_halo(config: WorkgroupConfig, main: Compute) -> None:
     if not taps_of(main):
         raise _refusal(

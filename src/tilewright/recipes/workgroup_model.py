@@ -18,6 +18,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import spreads
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.joining import joined_dims
 from tilewright.recipes.matrix_model import matrix_config
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
@@ -49,7 +50,8 @@ def default_config(
     assert machine.hierarchy is not None
     naive, kernel = kernel, drop_unit_dims(kernel)
     near = _contiguous(kernel)
-    kernel = combined(kernel)
+    joined = joined_dims(find_compute(kernel, MAIN), machine)
+    kernel = combined(kernel, joined=joined)
     main = find_compute(kernel, MAIN)
     sizes, parts = extents(main), roles(main)
     if not parts.kept:
@@ -58,7 +60,7 @@ def default_config(
     found = matrix_config(main, machine, sizes, parts, lanes)
     if found is not None:
         slices = _slices(sizes, parts, dict(found.group), dict(found.step), machine)
-        found = replace(found, slices=slices)
+        found = replace(found, joined=joined, slices=slices)
         tiles = tiles_of(naive, machine, found, prepack)
         stages, fill = _ahead(main, tiles, found, machine, _steps(sizes, parts, found))
         return replace(found, stages=stages, fill=fill)

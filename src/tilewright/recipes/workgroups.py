@@ -1,7 +1,8 @@
 """Convolution and matmul in workgroups: the schedule, step by step.
 
 naive
--> combined (M, N and the batch are one dim each, whatever they were)
+-> combined (M, N and the batch are one dim each, whatever they were; and reduced dims that the
+   config names)
 -> whole (dims grow to whole tiles, what is beyond is masked)
 -> packed, sliced (B in the order it is read, where that may be; the reduction in parts)
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
@@ -62,7 +63,7 @@ from tilewright.recipes.roles import (
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import handed_on, through_shared
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
-from tilewright.recipes.workgroup_checks import check, check_shared, items_kind
+from tilewright.recipes.workgroup_checks import check, check_joined, check_shared, items_kind
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.loops import lower_computes
@@ -126,7 +127,9 @@ def _until_shared(
 ) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     result.stage("naive", result.kernel)
-    result.stage("combined", combined(drop_unit_dims(result.kernel), halo=config.halo))
+    kernel = drop_unit_dims(result.kernel)
+    check_joined(config, find_compute(kernel, MAIN))
+    result.stage("combined", combined(kernel, halo=config.halo, joined=config.joined))
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.halo else []

@@ -1,0 +1,78 @@
+"""Convolutions on instructions on matrices: which dims they reduce, how they store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tilewright as tw
+from staged import check_races
+from tilewright.errors import ScheduleError
+from tilewright.ir.expr import const
+from tilewright.ir.stmt import For
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines import nvidia
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
+
+MACHINE = nvidia.machine("sm_80")
+
+
+def _convolution(direction: str, layout: str, problem: str) -> Op:
+    return tw.convolution(problem, direction=direction, dtype="bf16", src=layout, dst=layout)
+
+
+def _chosen(op: Op) -> WorkgroupConfig:
+    op = op.resolved()
+    config, _ = choose.choose(op, op.kernel(), MACHINE)
+    assert isinstance(config, WorkgroupConfig)
+    return config
+
+
+# Reduced dims as one.
+
+FIRST = "mb1ic3ih17oc32oh8kh3sh2ph1"
+JOINED: dict[str, tuple[Op, tuple[str, ...]]] = {
+    "enough channels": (_convolution("fwd", "nhwc", "mb1ic32ih8oc64oh8kh3ph1"), ()),
+    "three channels": (_convolution("fwd", "nhwc", FIRST), ("kh", "kw", "ic")),
+    "three planes": (_convolution("fwd", "nchw", FIRST), ("ic", "kh", "kw")),
+    "small images": (_convolution("bwd_w", "nhwc", "mb4ic32ih7oc32oh7kh3ph1"), ("mb", "oh", "ow")),
+    "one dim": (tw.matmul("64x64:64x64", dtype="bf16"), ()),
+    "no such products": (tw.convolution(FIRST, dtype="f32", src="nhwc", dst="nhwc"), ()),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_reduced_dims_are_one_where_that_pads_less(name: str) -> None:
+    op, expected = JOINED[name]
+    assert _chosen(op).joined == expected
+
+
+def test_the_products_of_a_first_layer() -> None:
+    op = _convolution("fwd", "nhwc", "mb1ic3ih16oc16oh8kh7sh2ph3").resolved()
+    _, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    kernel = scheduled.stages["tensorized"]
+    loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.var.name == "step"]
+    # 147 elements to add up are five steps of 32; taps or channels alone, 21 or 49 of 16.
+    assert [loop.extent for loop in loops] == [const(5)]
+
+
+@pytest.mark.parametrize("joined", [("kh", "kw"), ("kw", "ic"), ("ic", "kw", "kh")], ids=str)
+def test_any_reduced_dims_may_be_one(joined: tuple[str, ...]) -> None:
+    op = _convolution("fwd", "nhwc", "mb1ic6ih6oc32oh6kh3ph1")
+    k = "_".join(joined)
+    config = replace(_chosen(op), joined=joined, k=k, step={k: 16}, slices=(), reduce_order=(k,))
+    check_races(op, MACHINE, config)
+
+
+def test_joined_dims_are_reduced() -> None:
+    op = _convolution("fwd", "nhwc", "mb1ic32ih8oc64oh8kh3ph1").resolved()
+    config = _chosen(op)
+    for joined, message in (
+        (("kh", "oc"), "'oc' is no reduced dim"),
+        (("kh",), "one dim is one already"),
+    ):
+        with pytest.raises(ScheduleError, match=message):
+            choose.schedule(op, op.kernel(), MACHINE, replace(config, joined=joined))
