@@ -9,6 +9,7 @@ import pytest
 import tilewright as tw
 from staged import check_races
 from tilewright.errors import ScheduleError
+from tilewright.ir import to_text
 from tilewright.ir.expr import const
 from tilewright.ir.stmt import For
 from tilewright.ir.visit import walk_stmts
@@ -16,6 +17,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.testing.check import check_op
 
 MACHINE = nvidia.machine("sm_80")
 
@@ -76,3 +78,61 @@ def test_joined_dims_are_reduced() -> None:
     ):
         with pytest.raises(ScheduleError, match=message):
             choose.schedule(op, op.kernel(), MACHINE, replace(config, joined=joined))
+
+
+# Tiles of the result through shared memory.
+
+
+def _stored(op: Op, config: WorkgroupConfig) -> float:
+    """Which part of what the store of the result moves is needed."""
+    reports = check_op(op, MACHINE, config=config)
+    assert [issue for report in reports for issue in report.issues] == []
+    notes = [note for report in reports for note in report.notes]
+    (found,) = (n.efficiency for n in notes if n.buffer == "dst" and n.access == "store")
+    return found
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_lanes_store_rows_together(layout: str) -> None:
+    """A lane holds pairs, 4 bytes: four lanes fill half a segment of global memory."""
+    op = _convolution("fwd", layout, "mb1ic16ih8oc64oh8kh3ph1").resolved()
+    config = _chosen(op)
+    assert config.through and config.padding["acc"] == 8
+    assert _stored(op, replace(config, through={})) == 0.5
+    assert _stored(op, config) == 1.0
+
+
+def test_lanes_store_whole_segments_directly() -> None:
+    """Pairs of floats are 8 bytes: four lanes fill a segment."""
+    op = tw.convolution("mb1ic16ih8oc64oh8kh3ph1", dtype="bf16:bf16:f32", src="nhwc", dst="nhwc")
+    config = _chosen(op)
+    assert config.k and not config.through
+
+
+@pytest.mark.parametrize("pieces", [8, 16, 32])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_tiles_go_through_in_pieces(layout: str, pieces: int) -> None:
+    op = tw.convolution(
+        "mb2ic16ih7oc40oh7kh3ph1",
+        dtype="bf16",
+        src=layout,
+        dst=layout,
+        epilogue=[tw.sum(), tw.relu()],
+    )
+    config = _chosen(op)
+    rows = next(d for d in config.item if d != config.lanes)
+    tiles = {config.lanes: 32, rows: 32}
+    config = replace(config, group={d: 64 for d in tiles}, item=tiles, through={rows: pieces})
+    stages = check_races(op, MACHINE, config).stages
+    text = to_text(stages["handed on"])
+    assert (f"unrolled for {rows}_o" in text) == (pieces < 32)
+
+
+def test_pieces_of_which_lanes_hold_unlike_parts() -> None:
+    op = _convolution("fwd", "nhwc", "mb1ic16ih8oc64oh8kh1").resolved()
+    config = _chosen(op)
+    config = replace(config, through={d: min(4, n) for d, n in config.item.items()})
+    with pytest.raises(
+        ScheduleError, match="are no piece of 'acc' of which all lanes hold as much"
+    ):
+        choose.schedule(op, op.kernel(), MACHINE, config)

@@ -15,11 +15,13 @@ import numpy as np
 
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle
 from tilewright.ir.expr import Binary, Const, Expr, Var
-from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, View
+from tilewright.ir.stmt import Compute, Dim, For, Kernel, View
+from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.banks import WIDEST, instructions, turns
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.schedule.place import holds
 
 # Paddings that are tried, in elements.
 _MOST = 16
@@ -68,7 +70,7 @@ def spreads(
     aligned to these. They copy ``copied`` elements at a time.
     """
     main = find_compute(kernel, MAIN)
-    numbers = _numbers(_items(kernel), hierarchy.subgroup)
+    numbers = _numbers(_items(kernel, MAIN), hierarchy.subgroup)
     writers = {
         s.out.buffer: s
         for s in walk_stmts(kernel.body)
@@ -123,28 +125,52 @@ def _candidates(plain: Layout, narrow: int, wide: int) -> Iterator[Spread]:
                 yield Spread(0, Swizzle(bits, base, shift))
 
 
-def padding_to_store(kernel: Kernel, compute: Compute, hierarchy: Hierarchy, width: int) -> int:
-    """The least padding of the outermost dim of the tile in shared memory that ``compute`` stores,
-    ``width`` elements at once, of those with the fewest conflicts."""
-    numbers = _numbers(_items(kernel), hierarchy.subgroup)
-    along = compute.dims[-1].var.name if compute.dims else ""
-    access = _Access(compute.out, compute, along, width, numbers)
-    plain = compute.out.buffer.layout
+def padding_between(
+    kernel: Kernel,
+    accesses: Sequence[tuple[str, View, tuple[str, int]]],
+    dim: int,
+    hierarchy: Hierarchy,
+) -> int:
+    """The least padding of a dim of the tile in shared memory that the ``accesses`` touch, of those
+    with the fewest conflicts.
+
+    An access is by a compute of its work-items, to a view, by so many elements along a dim at once.
+    The padding is in whole such vectors.
+    """
+    found: list[_Access] = []
+    for name, view, (along, width) in accesses:
+        numbers = _numbers(_items(kernel, name), hierarchy.subgroup)
+        found.append(_Access(view, find_compute(kernel, name), along, width, numbers))
+    plain = accesses[0][1].buffer.layout
+    whole = max(width for _, _, (_, width) in accesses)
 
     def cost(padding: int) -> tuple[int, int]:
-        return int(access.turns(Spread(padding).layout(plain), hierarchy).sum()), padding
+        layout = longer(plain, dim, padding)
+        turns = sum(each.times * int(each.turns(layout, hierarchy).sum()) for each in found)
+        return turns, padding
 
-    return min(range(0, _MOST + 1, width), key=cost)
+    return min(range(0, _MOST + 1, whole), key=cost)
 
 
-def _items(kernel: Kernel) -> list[tuple[Var, int]]:
-    """The loops over work-items and their extents, outermost first."""
+def longer(plain: Layout, dim: int, padding: int) -> Layout:
+    """``plain`` with so many elements between steps along the outermost block of ``dim``."""
+    inner = next((b.stride for b in plain.blocks if b.dim == dim and b.size > 1), 0)
+    blocks = (
+        replace(b, stride=b.stride + padding * (b.stride // inner)) if b.stride >= inner > 0 else b
+        for b in plain.blocks
+    )
+    return replace(plain, blocks=tuple(blocks))
+
+
+def _items(kernel: Kernel, compute: str) -> list[tuple[Var, int]]:
+    """The loops over work-items that make ``compute`` and their extents, outermost first."""
     return [
         (stmt.var, int(stmt.extent.value))
         for stmt in walk_stmts(kernel.body)
         if isinstance(stmt, For)
-        and stmt.kind is LoopKind.WORKGROUP
+        and stmt.kind in THREADS
         and isinstance(stmt.extent, Const)
+        and holds(stmt, compute)
     ]
 
 

@@ -114,7 +114,7 @@ def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
         )
     # The result's first: with it, loads know which tiles there are.
     out = find_compute(kernel, MAIN).out.buffer.name
-    kernel = _held(kernel, MAIN, out, found.instruction.out, found)
+    kernel = held_result(kernel, MAIN, out, found)
     for name, role in pairs.items():
         kernel = _held(kernel, MAIN, _fragment(name), role, found)
     for name in pairs:
@@ -131,6 +131,12 @@ def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Ke
         assert isinstance(last, Const)
         kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=int(last.value), unroll=dims)
     return kernel
+
+
+def held_result(kernel: Kernel, compute: str, name: str, found: Matrices) -> Kernel:
+    """The tile of C called ``name``, which ``compute`` reads, spread over lanes as the instruction
+    has it."""
+    return _held(kernel, compute, name, found.instruction.out, found)
 
 
 def _fragment(operand: str) -> str:

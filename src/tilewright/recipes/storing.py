@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tilewright.facts.affine import Affine, flattened
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Let, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import padding_to_store
+from tilewright.recipes.banks import longer, padding_between
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import group_root
+from tilewright.recipes.matrices import Matrices, held_result, matrices
 from tilewright.recipes.roles import find_compute
 from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.fragments import on_lanes
 from tilewright.schedule.kinds import unroll
 from tilewright.schedule.place import holds
 from tilewright.schedule.share import steps
@@ -48,19 +51,30 @@ def through_shared(
         if loop not in before:
             # The accumulators are registers, which have no addresses.
             kernel = unroll(kernel, loop)
+    far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
     compute = find_compute(kernel, root)
-    dims = [*(Dim(loop.var, loop.extent) for loop in _items(kernel, root)), *compute.dims]
-    apart = steps(dims, compute.out)
-    far = max(dims, key=lambda dim: apart[dim.var])
-    padding, dtype = config.padding.get(TILE, 0), compute.out.buffer.dtype
     return share_result(
         kernel,
         root,
-        # Work-items that store to rows far apart are neighbours, too: not in one bank.
-        row_padding={far.var.name: padding} if padding else {},
-        vector=1 if compute.instruction else min(config.vector, machine.lanes(dtype)),
+        row_padding={far: padding} if padding else {},
+        vector=1 if compute.instruction else _at_once(compute, machine, config),
         lanes=lanes,
     )
+
+
+def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:
+    """Elements of the result that one lane stores, where all store rows together."""
+    return min(config.vector, machine.lanes(store.out.buffer.dtype))
+
+
+def _far(kernel: Kernel, root: str, lanes: int) -> str:
+    """The dim along which the result's rows lie farthest apart: its neighbours are stored at the
+    same time, too, and should not be in one bank. With ``lanes``, these are inside an item."""
+    compute = find_compute(kernel, root)
+    items = [] if lanes else [Dim(loop.var, loop.extent) for loop in _items(kernel, root)]
+    dims = [*items, *compute.dims]
+    apart = steps(dims, compute.out)
+    return max(dims, key=lambda dim: apart[dim.var]).var.name
 
 
 def choose_through(
@@ -72,32 +86,87 @@ def choose_through(
     ``tiles`` is the kernel that has shared its operands, in ``taken`` bytes. As much of a tile goes
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
-    hierarchy = machine.hierarchy
-    assert hierarchy is not None
-    root = group_root(config)
-    store = find_compute(tiles, root)
-    held = [o.view.buffer for o in store.operands if o.view.buffer.space is Space.PRIVATE]
-    vector = machine.lanes(held[0].dtype)
-    direct = coalescing(tiles, store, hierarchy, (config.lanes, vector))
+    root, found = group_root(config), matrices(tiles, machine, config)
+    alone = _alone(tiles, root)
+    held = [o.view.buffer for o in find_compute(alone, root).operands if _is_own(o.view.buffer)]
+    if found is not None:
+        alone = held_result(alone, root, held[0].name, found)
+    ways = _Ways(alone, machine, config, root, found)
+    room = ways.hierarchy.shared - taken
     rows = next((d for d in config.item if d != config.lanes), config.lanes)
     row = sum(b.dtype.bytes for b in held) * math.prod(config.group.values()) // config.item[rows]
-    most = max(1, min(taken // 2, hierarchy.shared - taken) // row)
-    if direct > 1 / _PAYS or taken + row > hierarchy.shared:
+    # Of each tile of an instruction, all lanes hold as much.
+    least = 1 if found is None else found.instruction.sizes["m"]
+    most = max(least, min(taken // 2, room) // row)
+    pieces = [n for n in range(least, most + 1, least) if config.item[rows] % n == 0]
+    direct = ways.direct()
+    if direct > 1 / _PAYS or room < least * row or not pieces:
         return config
-    tiles = _alone(tiles, root)
-    pieces = max(n for n in range(1, most + 1) if config.item[rows] % n == 0)
-    config = replace(config, through={rows: pieces})
-    through = through_shared(tiles, machine, config)
+    config = replace(config, through={rows: max(pieces)})
+    through = through_shared(alone, machine, config, ways.lanes)
     store = find_compute(through, root)
-    if coalescing(through, store, hierarchy, ("element", config.vector)) < _PAYS * direct:
+    if coalescing(through, store, ways.hierarchy, ("element", config.vector)) < _PAYS * direct:
         return replace(config, through={})
-    copy = find_compute(through, handed_on(through)[0])
-    padding = padding_to_store(through, copy, hierarchy, vector)
-    handed = copy.out.buffer
-    longer = handed.layout.blocks[0].size * padding * handed.dtype.bytes
-    if not padding or taken + len(held) * (handed.bytes + longer) > hierarchy.shared:
+    padding, needed = ways.padding(through)
+    if not padding or len(held) * needed > room:
         return config
     return replace(config, padding={**config.padding, TILE: padding})
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The ways of a tile of the result to memory: ``kernel`` only has the compute ``root``."""
+
+    kernel: Kernel
+    machine: Machine
+    config: WorkgroupConfig
+    root: str
+    found: Matrices | None
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        assert self.machine.hierarchy is not None
+        return self.machine.hierarchy
+
+    @property
+    def lanes(self) -> int:
+        return 0 if self.found is None else self.found.lanes
+
+    def direct(self) -> float:
+        """What `coalescing` counts where each work-item stores what it has."""
+        kernel = on_lanes(self.kernel, [self.root], self.lanes) if self.found else self.kernel
+        store = find_compute(kernel, self.root)
+        return coalescing(kernel, store, self.hierarchy, self._own_vector(store))
+
+    def padding(self, through: Kernel) -> tuple[int, int]:
+        """The padding of the tile in shared memory that makes the fewest conflicts, and the bytes
+        that the tile takes with it."""
+        (name, *_), store = handed_on(through), find_compute(through, self.root)
+        tile = find_compute(through, name).out
+        far = [to_text(i) for i in tile.index].index(_far(self.kernel, self.root, self.lanes))
+        kernel = on_lanes(through, [name], self.lanes) if self.found else through
+        copy = find_compute(kernel, name)
+        read = next(o.view for o in store.operands if o.view.buffer is tile.buffer)
+        accesses = [
+            (name, copy.out, self._own_vector(copy)),
+            (self.root, read, ("element", _at_once(store, self.machine, self.config))),
+        ]
+        padding = padding_between(kernel, accesses, far, self.hierarchy)
+        layout = longer(tile.buffer.layout, far, padding)
+        return padding, layout.extent * tile.buffer.dtype.bytes
+
+    def _own_vector(self, compute: Compute) -> tuple[str, int]:
+        """The dim along which a work-item has neighbours, and how many of them it stores at once:
+        of a matrix that lanes hold together, those in a row."""
+        if self.found is not None:
+            dim = compute.dims[-1].var.name
+            return dim, _size(compute, dim)
+        (own, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
+        return self.config.lanes, self.machine.lanes(own.dtype)
+
+
+def _is_own(buffer: Buffer) -> bool:
+    return buffer.space is Space.PRIVATE
 
 
 def _alone(kernel: Kernel, compute: str) -> Kernel:

@@ -62,8 +62,7 @@ def default_config(
         slices = _slices(sizes, parts, dict(found.group), dict(found.step), machine)
         found = replace(found, joined=joined, slices=slices)
         tiles = tiles_of(naive, machine, found, prepack)
-        stages, fill = _ahead(main, tiles, found, machine, _steps(sizes, parts, found))
-        return replace(found, stages=stages, fill=fill)
+        return _at_the_ends(main, tiles, found, machine, _steps(sizes, parts, found))
     vector = machine.lanes(main.out.buffer.dtype)
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     item = _item(sizes, lanes, rows, vector, machine)
@@ -92,7 +91,14 @@ def default_config(
         padding={name: each.padding for name, each in apart.items() if each.padding},
         swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
     )
-    stages, fill = _ahead(main, tiles, config, machine, _steps(sizes, parts, config))
+    return _at_the_ends(main, tiles, config, machine, _steps(sizes, parts, config))
+
+
+def _at_the_ends(
+    main: Compute, tiles: Kernel, config: WorkgroupConfig, machine: Machine, steps: int
+) -> WorkgroupConfig:
+    """``config`` with ways for tiles to get into shared memory, and for the result to get out."""
+    stages, fill = _ahead(main, tiles, config, machine, steps)
     config = replace(config, stages=stages, fill=fill)
     taken = stages * sum(_padded_bytes(copy, config) for copy in _copies(tiles))
     return choose_through(tiles, machine, config, taken)

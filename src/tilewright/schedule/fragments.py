@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, Layout, Space
+from tilewright.ir.buffer import Block, Buffer, Layout, Space
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt, View
-from tilewright.ir.visit import map_exprs, replace_buffer, substitute
+from tilewright.ir.visit import map_exprs, replace_buffer, substitute, variables
 from tilewright.layout.fragments import Fragment, registers
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify_kernel
+from tilewright.simplify import simplify, simplify_kernel
 
 
 @transform
@@ -73,7 +73,8 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
           compute init(n in 8): acc[lane, n] = 0.0
 
     Dims of the compute that are parts of one that lanes and registers share are called after it.
-    The compute reads or writes exactly one such matrix (or several of one layout), by its own dims.
+    The compute reads or writes exactly one such matrix (or several of one layout), by its own dims:
+    all of it, or a piece of which each lane holds as much as any other (``acc[m + p*4, n]``).
     """
     for each in computes:
         computes_named(kernel, each, "on_lanes")
@@ -97,15 +98,13 @@ class _Spread:
 
     def on_lane(self, place: Place) -> Compute:
         """What one lane does."""
-        buffer, dims = self._matrix()
+        buffer, dims = self._matrix(place)
         held = registers(buffer.layout, self.lanes)
         taken = place.names | {d.var.name for d in self.compute.dims}
         values: dict[Var, Expr] = {dim.var: const(0) for dim in dims.values()}
         inner = dict.fromkeys(dims, 1)
         own: list[tuple[int, Dim]] = []
-        for block in reversed(buffer.layout.blocks):
-            if block.size == 1:
-                continue
+        for block in self._blocks(buffer, dims, held):
             dim = dims[block.dim]
             if block.stride >= held:
                 digit: Expr = self.lane // (block.stride // held) % block.size
@@ -122,7 +121,25 @@ class _Spread:
         kept = [d for d in self.compute.dims if d.var not in values]
         return replace(moved, dims=(*kept, *(dim for _, dim in own)))
 
-    def _matrix(self) -> tuple[Buffer, dict[int, Dim]]:
+    def _blocks(self, buffer: Buffer, dims: Mapping[int, Dim], held: int) -> Iterator[Block]:
+        """The blocks of the buffer's layout, innermost first, as much of each as the compute goes
+        through."""
+        left = {number: _size(dim) for number, dim in dims.items()}
+        for block in reversed(buffer.layout.blocks):
+            if block.size == 1:
+                continue
+            size = min(block.size, left[block.dim])
+            if left[block.dim] % size or (size < block.size and block.stride >= held):
+                raise self._refusal(
+                    f"{_size(dims[block.dim])} along '{dims[block.dim].var.name}' are no piece of "
+                    f"'{buffer.name}' of which all lanes hold as much",
+                    "go through all of it, or through whole tiles of the fragment",
+                )
+            left[block.dim] //= size
+            if size > 1:
+                yield replace(block, size=size)
+
+    def _matrix(self, place: Place) -> tuple[Buffer, dict[int, Dim]]:
         """The matrix that lanes hold, and by its dims those of the compute."""
         dims = {dim.var: dim for dim in self.compute.dims}
         held = [v for v in views_of(self.compute) if v.buffer.space is Space.PRIVATE]
@@ -133,18 +150,27 @@ class _Spread:
                 "its operands lie in registers in different ways", "hold them in one layout"
             )
         view = held[0]
-        along = {
-            number: dims[index]
-            for number, index in enumerate(view.index)
-            if isinstance(index, Var) and index in dims
-        }
-        sizes = {n: int(d.extent.value) for n, d in along.items() if isinstance(d.extent, Const)}
-        if any(sizes.get(n, 1) != size for n, size in enumerate(view.buffer.shape)):
-            raise self._refusal(
-                f"it does not go through all of '{view.buffer.name}' by its dims",
-                f"write the view as {view.buffer.name}[dims], here it is {to_text(view)}",
-            )
+        along: dict[int, Dim] = {}
+        for number, (index, size) in enumerate(zip(view.index, view.buffer.shape, strict=True)):
+            dim = next((dims[v] for v in variables(index) if v in dims), None)
+            # Pieces begin where one would if they went through all of it, one after another.
+            if size > 1 and not (
+                dim is not None
+                and size % (_size(dim) or size + 1) == 0
+                and place.facts.divisible(simplify(index - dim.var, place.facts), _size(dim))
+            ):
+                raise self._refusal(
+                    f"it does not go through all of '{view.buffer.name}' by its dims, nor a piece",
+                    f"write the view as {view.buffer.name}[dims], here it is {to_text(view)}",
+                )
+            if dim is not None:
+                along[number] = dim
         return view.buffer, along
 
     def _refusal(self, what: str, cure: str) -> ScheduleError:
         return ScheduleError(f"on_lanes: {what}", where=headline(self.compute), cure=cure)
+
+
+def _size(dim: Dim) -> int:
+    """The extent of a dim; 0 if it is not constant."""
+    return int(dim.extent.value) if isinstance(dim.extent, Const) else 0
