@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,17 +31,26 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
 
 MACHINE = nvidia.machine("sm_80")
 PRODUCTS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 2}
 PRODUCTS |= {
-    i.name: i for i in nvidia.machine("sm_75").instructions if i.lanes > 1 and len(i.operands) == 2
+    i.name: i
+    for level in ("sm_70", "sm_75", "sm_89")
+    for i in nvidia.machine(level).instructions
+    if i.lanes > 1 and len(i.operands) == 2
 }
 LOADS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 1}
 
 # Where PTX ISA's tables have register i of lane (g = lane / 4, t = lane % 4): (row, column).
 Place = Callable[[int, int, int], tuple[int, int]]
 _C: Place = lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2)  # noqa: E731
+_BYTES: dict[str, Place] = {
+    "a": lambda g, t, i: (g + 8 * (i // 4 % 2), 4 * t + i % 4 + 16 * (i // 8)),
+    "b": lambda g, t, i: (4 * t + i % 4 + 16 * (i // 4), g),
+    "c": _C,
+}
 TABLES: dict[str, dict[str, Place]] = {
     "mma_m16n8k8_f32_f16": {
         "a": lambda g, t, i: (g + 8 * (i // 2), 2 * t + i % 2),
@@ -62,16 +72,40 @@ TABLES: dict[str, dict[str, Place]] = {
         "b": lambda g, t, i: (4 * t + i, g),
         "c": lambda g, t, i: (g, 2 * t + i),
     },
-    "mma_m16n8k32_s32_s8": {
-        "a": lambda g, t, i: (g + 8 * (i // 4 % 2), 4 * t + i % 4 + 16 * (i // 8)),
-        "b": lambda g, t, i: (4 * t + i % 4 + 16 * (i // 4), g),
+    "mma_m16n8k32_s32_s8": _BYTES,
+    "mma_m16n8k32_f32_f8_e4m3": _BYTES,
+    "mma_m16n8k4_f32_tf32": {
+        "a": lambda g, t, i: (g + 8 * i, t),
+        "b": lambda g, t, i: (t, g),
+        "c": _C,
+    },
+    "mma_m16n8k8_f32_tf32": {
+        "a": lambda g, t, i: (g + 8 * (i % 2), t + 4 * (i // 2)),
+        "b": lambda g, t, i: (t + 4 * i, g),
         "c": _C,
     },
 }
 
 
-def _offset(fragment: Fragment, row: int, column: int) -> int:
-    found = simplify(fragment.layout.offset_of((const(row), const(column))))
+def _row(lane: int) -> int:
+    return lane % 4 + (4 if lane >= 16 else 0)
+
+
+# The same for one of the four products of mma.m8n8k4, by the lane.
+QUADS: dict[str, Callable[[int, int], tuple[int, int]]] = {
+    "a row": lambda lane, i: (_row(lane), i),
+    "a col": lambda lane, i: (i % 4 + (4 if lane >= 16 else 0), lane % 4),
+    "b row": lambda lane, i: (lane % 4, i + (4 if lane >= 16 else 0)),
+    "b col": lambda lane, i: (i, _row(lane)),
+    "c": lambda lane, i: (
+        (lane & 1) + (i & 2) + (4 if lane >= 16 else 0),
+        (i & 4) + (lane & 2) + (i & 1),
+    ),
+}
+
+
+def _offset(fragment: Fragment, *place: int) -> int:
+    found = simplify(fragment.layout.offset_of(tuple(map(const, place))))
     return int(found.value)  # type: ignore[attr-defined]
 
 
@@ -91,9 +125,35 @@ def test_fragments_are_those_of_the_manual(name: str) -> None:
 def test_every_fragment_holds_each_element_once(instruction: Instruction) -> None:
     for role in (instruction.out, *instruction.operands):
         assert role.fragment is not None
-        rows, columns = role.fragment.sizes.values()
-        places = {_offset(role.fragment, m, n) for m, n in product(range(rows), range(columns))}
-        assert places == set(range(rows * columns))
+        copies = role.fragment.copies
+        sizes = [*role.fragment.sizes.values(), *([copies.count] if copies else [])]
+        places = {_offset(role.fragment, *place) for place in product(*map(range, sizes))}
+        assert places == set(range(math.prod(sizes)))
+
+
+@pytest.mark.parametrize("ways", list(product(("row", "col"), repeat=2)), ids=str)
+def test_four_products_share_a_tile(ways: tuple[str, str]) -> None:
+    instruction = PRODUCTS["mma_m16n16k4_f32_f16_" + "_".join(ways)]
+    assert instruction.emit == f"llvm.nvvm.mma.m8n8k4.{ways[0]}.{ways[1]}.f32.f32"
+    names = (f"a {ways[0]}", f"b {ways[1]}", "c")
+    for name, role in zip(names, (*instruction.operands, instruction.out), strict=True):
+        fragment = role.fragment
+        assert fragment is not None and fragment.lanes == 32
+        held = fragment.registers
+        for lane, register in product(range(32), range(held)):
+            halves = {"m": lane // 4 % 2, "n": lane // 8 % 2}
+            place = []
+            for dim, index in zip(fragment.dims, QUADS[name](lane, register), strict=True):
+                # Of a product's rows (columns), the second four are eight behind the first.
+                half = halves.get(dim)
+                place.append(index if half is None else index // 4 * 8 + half * 4 + index % 4)
+            if fragment.copies is not None:
+                # What a lane multiplies for this row (column) of C is the copy it holds.
+                copies = fragment.copies
+                place.append(halves[copies.dim])
+                own = [i for i in range(16) if i // copies.run % copies.count == place[-1]]
+                assert own == [i for i in range(16) if i // 4 % 2 == halves[copies.dim]]
+            assert _offset(fragment, *place) == lane * held + register
 
 
 def test_tiles_of_a_fragment() -> None:
@@ -131,12 +191,27 @@ def _convolution(direction: str, layout: str, problem: str = "mb2ic24ih9oc40oh9k
     return tw.convolution(problem, direction=direction, dtype="bf16", src=layout, dst=layout)
 
 
+def _blocked(problem: str) -> Op:
+    """Channels in blocks of four."""
+    return tw.convolution(problem, dtype="f16", src="nChw4c", dst="nChw4c")
+
+
 CASES: dict[str, tuple[Op, str]] = {
     "f16": (tw.matmul("100x72:72x90", dtype="f16:f16:f32"), "sm_80"),
     "f16 on sm_75": (tw.matmul("50x40:40x50", dtype="f16:f16:f16"), "sm_75"),
     "s8 on sm_75": (tw.matmul("50x40:40x50", dtype="s8:s8:s32"), "sm_75"),
     "u8s8": (tw.matmul("50x40:40x50", dtype="u8:s8:s32"), "sm_80"),
     "f64": (tw.matmul("50x40:40x50", dtype="f64"), "sm_80"),
+    "tf32": (tw.matmul("50x40:40x50", dtype="tf32:tf32:f32"), "sm_80"),
+    "tf32, across": (tw.matmul("50x40:40x50", dtype="tf32", src="ba", weights="ab"), "sm_90a"),
+    "e4m3": (tw.matmul("50x40:40x50", dtype="f8_e4m3:f8_e4m3:f16"), "sm_89"),
+    "e5m2": (tw.matmul("50x40:40x50", dtype="f8_e5m2:f8_e4m3:f32"), "sm_90a"),
+    "sm_70": (tw.matmul("50x40:40x50", dtype="f16"), "sm_70"),
+    "sm_70, A across": (tw.matmul("50x40:40x50", dtype="f16", src="ba"), "sm_70"),
+    "sm_70, B along": (tw.matmul("50x40:40x50", dtype="f16", weights="ba"), "sm_70"),
+    "sm_70, columns": (tw.matmul("50x40:40x50", dtype="f16", src="ba", dst="ba"), "sm_70"),
+    "sm_70, first layer": (_blocked("mb1ic3ih20oc40oh10kh7sh2ph3"), "sm_70"),
+    "sm_70, blocked": (_blocked("mb1ic24ih9oc40oh9kh3ph1"), "sm_70"),
     "batched": (tw.matmul("3x20x33:3x33x64", dtype="bf16"), "sm_90a"),
     "groups": (_convolution("fwd", "nhwc", "g2mb1ic32ih8oc64oh8kh3ph1"), "sm_80"),
     "first layer": (_convolution("fwd", "nhwc", "mb1ic3ih17oc32oh8kh3sh2ph1"), "sm_80"),
@@ -153,8 +228,44 @@ def test_default_configs_multiply_matrices(name: str) -> None:
     op, level = CASES[name]
     used = _used(_stages(op, level))
     assert any(each.startswith("mma_") for each in used)
-    # Doubles have no such load.
-    assert any(each.startswith("ldmatrix_") for each in used) == (name != "f64")
+    # Doubles have no such load, nor has compute capability 7.0.
+    loads = level != "sm_70" and name != "f64"
+    assert any(each.startswith("ldmatrix_") for each in used) == loads
+
+
+# By the layouts of A and B: what the default config multiplies with.
+WAYS = {"ab,ab": "row_row", "ba,ab": "col_row", "ab,ba": "row_col", "ba,ba": "col_col"}
+
+
+@pytest.mark.parametrize("layouts", WAYS)
+def test_operands_are_taken_as_they_lie(layouts: str) -> None:
+    src, weights = layouts.split(",")
+    op = tw.matmul("64x64:64x64", dtype="f16", src=src, weights=weights).resolved()
+    config, _ = choose.choose(op, op.kernel(), nvidia.machine("sm_70"))
+    assert isinstance(config, WorkgroupConfig)
+    assert config.instruction == f"mma_m16n16k4_f32_f16_{WAYS[layouts]}"
+
+
+# Problems of full size, with what each instruction multiplies: no register is spilled.
+FULL: dict[str, tuple[Op, str]] = {
+    "ResNet's first layer": (_blocked("mb128ic3ih224oc64oh112kh7sh2ph3"), "sm_70"),
+    "f16": (tw.matmul("4096x4096:4096x4096", dtype="f16"), "sm_70"),
+    "tf32": (tw.matmul("4096x4096:4096x4096", dtype="tf32"), "sm_80"),
+    "e4m3": (tw.matmul("4096x4096:4096x4096", dtype="f8_e4m3:f8_e4m3:f16"), "sm_89"),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_tiles_fit_in_registers(name: str) -> None:
+    op, level = FULL[name]
+    op, machine = op.resolved(), nvidia.machine(level)
+    _, scheduled = choose.choose(op, op.kernel(), machine)
+    assert any(each.startswith("mma_") for each in _used(scheduled.kernel))
+    ptx, ptxas = _ptx(scheduled.kernel, level), find_ptxas(level)
+    if ptxas is None:
+        pytest.skip(f"no ptxas here knows {level}")
+    usage = run_ptxas(ptxas, ptx, level).usage
+    assert usage and all(each.spilled == 0 for each in usage)
 
 
 CONFIG = WorkgroupConfig(
@@ -273,6 +384,65 @@ TRANSFORM_REFUSALS: dict[str, tuple[Callable[[Kernel, Fragment], Kernel], str]] 
         "hold: 'acc' is no matrix of i, i",
     ),
 }
+
+
+COPIES = """
+kernel k(in x: f16[16, 4], in y: f16[4, 16], out z: f32[16, 16]):
+  subgroup for s in 1:
+    alloc a_held: f16[16, 4] private
+    alloc b_held: f16[4, 16] private
+    alloc acc: f32[16, 16] private
+    compute a_pack(m in 16, k in 4):
+      v = x[m, k]
+      a_held[m, k] = v
+    compute b_pack(k in 4, n in 16):
+      v = y[k, n]
+      b_held[k, n] = v
+    compute init(m in 16, n in 16):
+      acc[m, n] = 0.0
+    compute main(m in 16, n in 16, k in 4):
+      a = a_held[m, k]
+      b = b_held[k, n]
+      acc[m, n] add= f32(a) * f32(b)
+    compute store(m in 16, n in 16):
+      v = acc[m, n]
+      z[m, n] = v
+"""
+
+
+def test_a_fragment_may_have_copies() -> None:
+    instruction, dims = PRODUCTS["mma_m16n16k4_f32_f16_row_col"], {"m": "m", "n": "n", "k": "k"}
+    kernel = parse_kernel(COPIES)
+    for role, name in zip(
+        (instruction.out, *instruction.operands), ("acc", "a_held", "b_held"), strict=True
+    ):
+        assert role.fragment is not None
+        kernel = hold(kernel, "main", name, role.fragment, dims)
+    text = to_text(kernel)
+    assert "compute a_pack(m in 16, k in 4, copy in 2):" in text
+    assert "a_held[m, k, copy] = v" in text
+    assert "a = a_held[m, k, n // 4 % 2]" in text
+    assert "b = b_held[k, n, m // 4 % 2]" in text
+    kernel = tensorize(kernel, "main", instruction, dims)
+    kernel = on_lanes(kernel, ["a_pack", "b_pack", "init", "store"], 32)
+    verify(kernel)
+    x, y = (np.arange(-32, 32, dtype=np.float16).reshape(s) for s in ((16, 4), (4, 16)))
+    memory = {"x": x.ravel(), "y": y.ravel(), "z": np.zeros(256, np.float32)}
+    run(kernel, memory)
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    assert (memory["z"].reshape(16, 16) == expected).all()
+
+
+def test_copies_are_of_what_one_compute_reads() -> None:
+    fragment = PRODUCTS["mma_m16n16k4_f32_f16_row_col"].operands[0].fragment
+    assert fragment is not None
+    other = COPIES.replace("v = acc[m, n]", "v = a_held[m, n % 4]").replace("n] = v", "n] = f32(v)")
+    kernel = parse_kernel(other.replace("b_held[k, n] = f32(v)", "b_held[k, n] = v"))
+    with pytest.raises(ScheduleError, match="copies of 'a_held', of which 'store' takes none"):
+        hold(kernel, "main", "a_held", fragment, {"m": "m", "n": "n", "k": "k"})
+    kernel = parse_kernel(COPIES)
+    with pytest.raises(ScheduleError, match="copies of 'a_held', of which 'main' takes none"):
+        hold(kernel, "main", "a_held", fragment, {"m": "m", "k": "k"})
 
 
 @pytest.mark.parametrize("name", TRANSFORM_REFUSALS)

@@ -71,8 +71,10 @@ def _blocked(buffer: Buffer, flat: Any) -> Any:
     """``flat`` with one axis per block, outermost first; a view."""
     blocks = buffer.layout.blocks
     item = flat.itemsize
-    return as_strided(
-        flat[buffer.layout.offset :],
+    # As plain bits: numpy has no text for the type of ml_dtypes' e5m2.
+    bits = as_strided(
+        flat[buffer.layout.offset :].view(f"u{item}"),
         tuple(b.size for b in blocks),
         tuple(b.stride * item for b in blocks),
     )
+    return bits.view(flat.dtype)

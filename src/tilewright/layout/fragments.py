@@ -18,17 +18,41 @@ from tilewright.ir.buffer import Block, Layout
 
 
 @dataclass(frozen=True)
+class Copies:
+    """There are ``count`` of each element, in lanes of their own. What is made for the index ``i``
+    along ``dim``, which the matrix itself lacks, takes copy ``i // run % count``."""
+
+    dim: str
+    run: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Fragment:
-    """One tile of a matrix with the dims ``dims`` in the registers of ``lanes`` lanes."""
+    """One tile of a matrix with the dims ``dims`` in the registers of ``lanes`` lanes.
+
+    With ``copies``, the layout has one more dim: the number of the copy.
+    """
 
     dims: tuple[str, ...]
     lanes: int
     layout: Layout
+    copies: Copies | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
         """The extent of the tile along each dim."""
-        return dict(zip(self.dims, self.layout.padded_shape(len(self.dims)), strict=True))
+        rank = len(self.dims) + (self.copies is not None)
+        return dict(zip(self.dims, self.layout.padded_shape(rank), strict=False))
+
+    @property
+    def neighbours(self) -> str:
+        """The dim of which neighbours lie in a lane side by side; empty without such."""
+        last = {b.dim: b for b in self.layout.blocks if b.size > 1}
+        found = [
+            name for dim, name in enumerate(self.dims) if dim in last and last[dim].stride == 1
+        ]
+        return found[0] if found and self.registers > 1 else ""
 
     @property
     def registers(self) -> int:
@@ -48,7 +72,7 @@ class Fragment:
 
         Raises `LayoutError` where the shape is no whole number of tiles.
         """
-        sizes = self.layout.padded_shape(len(self.dims))
+        sizes = tuple(self.sizes.values())
         if len(shape) != len(sizes) or any(n % s for n, s in zip(shape, sizes, strict=True)):
             raise LayoutError(
                 f"a matrix of {list(shape)} is no whole number of tiles of {list(sizes)}",

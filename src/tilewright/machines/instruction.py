@@ -54,8 +54,16 @@ class Role:
     def _steps(self, held: int) -> tuple[Step, ...]:
         if self.fragment is None:
             return self.steps
-        blocks = self.fragment.scaled(held)
-        return tuple(Step(self.fragment.dims[b.dim], b.size, b.stride) for b in blocks)
+        steps: list[Step] = []
+        for block in self.fragment.scaled(held):
+            copies = self.fragment.copies
+            if block.dim < len(self.fragment.dims):
+                steps.append(Step(self.fragment.dims[block.dim], block.size, block.stride))
+            elif copies is not None:
+                steps.append(Step(copies.dim, None, 0))
+                steps.append(Step(copies.dim, copies.count, block.stride))
+                steps.append(Step(copies.dim, copies.run, 0))
+        return tuple(steps)
 
 
 @dataclass(frozen=True)

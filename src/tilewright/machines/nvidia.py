@@ -29,6 +29,7 @@ _VECTORS = (
 )
 
 _BYTES = ("s8", "u8", "s8_u8", "u8_s8")
+_VOLTA = ("mma_m8n8k4_f32_f16",)
 _TURING = (
     "ldmatrix",
     "mma_m16n8k8_f32_f16",
@@ -39,18 +40,27 @@ _AMPERE = (
     "async_copy",
     "mma_m16n8k16_f32_f16",
     "mma_m16n8k16_f32_bf16",
+    "mma_m16n8k4_f32_tf32",
+    "mma_m16n8k8_f32_tf32",
     "mma_m8n8k4_f64_f64",
     *(f"mma_m16n8k32_s32_{types}" for types in _BYTES),
+)
+_ADA = (
+    *_AMPERE,
+    *(
+        f"mma_m16n8k32_f32_{types}"
+        for types in ("f8_e4m3", "f8_e5m2", "f8_e4m3_f8_e5m2", "f8_e5m2_f8_e4m3")
+    ),
 )
 
 # Cores (SMs), shared bytes of a workgroup, L1 of a core and L2, and what came with the capability.
 _LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
-    "sm_70": (80, 96 * _KIB, 128 * _KIB, 6 * _MIB, ()),
+    "sm_70": (80, 96 * _KIB, 128 * _KIB, 6 * _MIB, _VOLTA),
     "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, _TURING),
     "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, _AMPERE),
-    "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _AMPERE),
-    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_AMPERE, PRODUCTS, COPIES)),
-    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_AMPERE, COPIES)),
+    "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _ADA),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_ADA, PRODUCTS, COPIES)),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_ADA, COPIES)),
 }
 LEVELS = tuple(_LEVELS)
 

@@ -25,9 +25,6 @@ from tilewright.schedule.promote import promote
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 
-# Elements of 2 bytes may be turned on the way from shared memory to registers.
-_TURNED = 2
-
 
 @dataclass(frozen=True)
 class Matrices:
@@ -72,24 +69,73 @@ def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matri
 
 
 def packed_order(main: Compute, found: Matrices, order: list[str]) -> list[str]:
-    """The order of B's dims in memory, the innermost last: that of ``order``, but where rows along
-    the reduction are what can be loaded."""
-    k = found.dims["k"]
-    if main.operands[1].var.type.bytes == _TURNED or k not in order:
+    """The order of B's dims in memory, the innermost last: that of ``order``, but where only rows
+    along one dim can be loaded."""
+    role = _role(main, found, 1)
+    if _turned(found, role) or (along := _neighbours(found, role)) not in order:
         return order
-    return [*(d for d in order if d != k), k]
+    return [*(d for d in order if d != along), along]
 
 
 def rows_along(main: Compute, found: Matrices, position: int) -> str:
     """The dim along which an operand's rows lie in shared memory: as in its own memory, if what
     loads fragments can turn them."""
-    operand = main.operands[position]
+    role = _role(main, found, position)
+    if not _turned(found, role):
+        return _neighbours(found, role)
     k = found.dims["k"]
-    if operand.var.type.bytes != _TURNED:
-        return k
-    steps = strides(main, operand.view)
+    steps = strides(main, main.operands[position].view)
     kept = found.dims["m"] if steps.get(found.dims["m"]) else found.dims["n"]
     return kept if steps.get(kept) == 1 and steps.get(k) != 1 else k
+
+
+def rows_in_place(main: Compute, found: Matrices) -> int:
+    """How many operands lie in memory in the rows in which they are to be shared."""
+    return sum(
+        _role_of(main, found, at) is not None
+        and strides(main, main.operands[at].view).get(rows_along(main, found, at)) == 1
+        for at in range(2)
+    )
+
+
+def _role_of(main: Compute, found: Matrices, position: int) -> Role | None:
+    """Which of the instruction's operands one of the compute's is, by its dims."""
+    steps = strides(main, main.operands[position].view)
+    used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
+    for role in found.instruction.operands:
+        if role.fragment is not None and set(role.fragment.dims) == used:
+            return role
+    return None
+
+
+def _role(main: Compute, found: Matrices, position: int) -> Role:
+    """`_role_of`. Raises `ScheduleError` where it is none."""
+    role = _role_of(main, found, position)
+    if role is None:
+        raise ScheduleError(
+            f"{found.instruction.name} multiplies a matrix of m and k by one of k and n",
+            where=f"compute {MAIN}",
+            why="the operands here depend on other dims",
+            cure="choose an instruction that each work-item carries out for itself",
+        )
+    return role
+
+
+def _neighbours(found: Matrices, role: Role) -> str:
+    """The dim of which a lane loads neighbours at once."""
+    assert role.fragment is not None
+    return found.dims[role.fragment.neighbours or "k"]
+
+
+def _turned(found: Matrices, role: Role) -> bool:
+    """Whether rows across those neighbours may be turned on the way to registers."""
+    return any(
+        each.lanes == found.lanes
+        and len(each.operands) == 1
+        and each.out.dtype is role.dtype
+        and found.dims[each.operands[0].steps[-1].dim] != _neighbours(found, role)
+        for each in found.machine.instructions
+    )
 
 
 def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str], str]:
@@ -144,30 +190,14 @@ def _fragment(operand: str) -> str:
 
 
 def _operands(kernel: Kernel, found: Matrices) -> dict[str, Role]:
-    """Which of the instruction's operands each of the compute's is, by its dims."""
+    """Which of the instruction's operands each of the compute's is, each another one."""
     main = find_compute(kernel, MAIN)
-    result: dict[str, Role] = {}
-    for operand in main.operands[:2]:
-        steps = strides(main, operand.view)
-        used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
-        for role in found.instruction.operands:
-            assert role.fragment is not None
-            if set(role.fragment.dims) == used:
-                result[operand.var.name] = role
-    if len(result) != len(found.instruction.operands):
-        raise ScheduleError(
-            f"{found.instruction.name} multiplies a matrix of m and k by one of k and n",
-            where=f"compute {MAIN}",
-            why="the operands here depend on other dims",
-            cure="choose an instruction that each work-item carries out for itself",
-        )
-    return result
+    return {main.operands[at].var.name: _role(main, found, at) for at in range(2)}
 
 
 def _held(kernel: Kernel, compute: str, name: str, role: Role, found: Matrices) -> Kernel:
     assert role.fragment is not None
-    dims = {own: found.dims[own] for own in role.fragment.dims}
-    return hold(kernel, compute, name, role.fragment, dims)
+    return hold(kernel, compute, name, role.fragment, found.dims)
 
 
 def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
@@ -177,7 +207,8 @@ def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
         for s in walk_stmts(kernel.body)
         if isinstance(s, Compute) and s.out.buffer.name == buffer
     )
-    for instruction in found.machine.instructions:
+    # The largest that fits.
+    for instruction in sorted(found.machine.instructions, key=lambda each: -each.flops):
         if instruction.lanes != found.lanes or len(instruction.operands) != 1:
             continue
         try:

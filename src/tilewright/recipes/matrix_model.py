@@ -14,6 +14,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.matrices import Matrices, rows_in_place
 from tilewright.recipes.roles import Roles, strides
 
 # The tile of a workgroup along M and N, at most and (where it takes that many to keep all cores
@@ -36,8 +37,8 @@ def matrix_config(
     products = _products(main, machine)
     if not (rows and products and parts.k) or lanes in parts.batch:
         return None
-    instruction = products[0]
-    k = _reduced(main, parts, sizes, instruction)
+    k = _reduced(main, parts, sizes, products[0])
+    instruction = _best(main, machine, products, {"m": rows, "n": lanes, "k": k})
     group = {
         lanes: _tile(sizes[lanes], 2 * instruction.sizes["n"]),
         rows: _tile(sizes[rows], instruction.sizes["m"]),
@@ -72,6 +73,14 @@ def _products(main: Compute, machine: Machine) -> list[Instruction]:
     # Those of the machine's subgroups; what takes several of them is not modelled.
     most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
     return [each for each in found if 1 < each.lanes <= most]
+
+
+def _best(
+    main: Compute, machine: Machine, products: list[Instruction], dims: Mapping[str, str]
+) -> Instruction:
+    """Of the largest ``products``, that which takes rows as they lie in memory."""
+    largest = [each for each in products if each.flops == products[0].flops]
+    return max(largest, key=lambda each: rows_in_place(main, Matrices(each, dims, machine)))
 
 
 def _reduced(

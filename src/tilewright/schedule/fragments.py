@@ -10,8 +10,8 @@ from tilewright.ir.buffer import Block, Buffer, Layout, Space
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt, View
-from tilewright.ir.visit import map_exprs, replace_buffer, substitute, variables
-from tilewright.layout.fragments import Fragment, registers
+from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
+from tilewright.layout.fragments import Copies, Fragment, registers
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
@@ -28,6 +28,18 @@ def hold(
         compute init(i in 32, j in 8): acc[i, j] = 0.0
     ->  hold("init", "acc", <m16n8>, {"m": "i", "n": "j"})
         alloc acc: f32[32, 8] private {0:2:4 0:2:2 0:8:32 1:4:8 1:2:1}
+
+    Where the fragment has copies, the buffer has one more dim, their number: who fills the buffer
+    makes all of them, and the compute takes the one for its own index. ``dims`` then maps the dim
+    along which that is chosen as well.
+
+        alloc held: f16[16, 4] private
+        compute a_pack(m in 16, k in 4): held[m, k] = a[m, k]
+        compute main(m in 16, n in 16, k in 4): acc[m, n] add= held[m, k] * b[k, n]
+    ->  hold("main", "held", <m16k4, copies n // 4 % 2>, {"m": "m", "k": "k", "n": "n"})
+        alloc held: f16[16, 4, 2] private {...}
+        compute a_pack(m in 16, k in 4, copy in 2): held[m, k, copy] = a[m, k]
+        compute main(m in 16, n in 16, k in 4): acc[m, n] add= held[m, k, n // 4 % 2] * b[k, n]
     """
     uses = [view for stmt, _ in computes_named(kernel, compute, "hold") for view in views_of(stmt)]
     found = {v.buffer: v for v in uses if v.buffer.name == name}
@@ -40,8 +52,46 @@ def hold(
     body = kernel.body
     for old, view in found.items():
         layout = _layout(view, fragment, dims)
-        body = replace_buffer(body, old, Buffer(name, old.dtype, old.shape, layout, old.space))
+        copies = () if fragment.copies is None else (fragment.copies.count,)
+        new = Buffer(name, old.dtype, (*old.shape, *copies), layout, old.space)
+        if fragment.copies is not None:
+            body = _with_copies(body, old, fragment.copies, (compute, dims))
+        body = replace_buffer(body, old, new)
     return replace(kernel, body=body)
+
+
+def _with_copies(
+    body: Stmt, buffer: Buffer, copies: Copies, reader: tuple[str, Mapping[str, str]]
+) -> Stmt:
+    """``body`` with one more index for ``buffer``: of what the ``reader`` takes, and of what is
+    written all."""
+    name, dims = reader
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Compute) or all(v.buffer is not buffer for v in views_of(stmt)):
+            return stmt
+        if stmt.out.buffer is buffer and stmt.combiner is None:
+            made = var(fresh("copy", {d.var.name for d in stmt.dims}))
+            out = replace(stmt.out, index=(*stmt.out.index, made))
+            return replace(stmt, dims=(*stmt.dims, Dim(made, const(copies.count))), out=out)
+        chosen = next((d.var for d in stmt.dims if d.var.name == dims.get(copies.dim)), None)
+        if stmt.name != name or stmt.out.buffer is buffer or chosen is None:
+            raise ScheduleError(
+                f"hold: there are copies of '{buffer.name}', of which '{stmt.name}' takes none",
+                where=headline(stmt),
+                why=f"only '{name}' chooses one, by '{dims.get(copies.dim)}'",
+                cure="promote an operand of it, and hold that",
+            )
+        number = chosen // copies.run % copies.count
+        operands = tuple(
+            replace(o, view=replace(o.view, index=(*o.view.index, number)))
+            if o.view.buffer is buffer
+            else o
+            for o in stmt.operands
+        )
+        return replace(stmt, operands=operands)
+
+    return rewrite_stmts(body, change)
 
 
 def _layout(view: View, fragment: Fragment, dims: Mapping[str, str]) -> Layout:
@@ -58,6 +108,7 @@ def _layout(view: View, fragment: Fragment, dims: Mapping[str, str]) -> Layout:
             cure="name the dims that index it",
         )
     tiled = fragment.tiled([shape[dim] for dim in along])
+    along.append(len(shape))  # the number of the copy, if there are some
     return Layout(tuple(replace(b, dim=along[b.dim]) for b in tiled.blocks))
 
 

@@ -18,8 +18,9 @@ from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_
 _END = b"\0"
 _UNKNOWN_INTRINSIC = re.compile(r"^\.extern \.func .*?(llvm\.[\w.$]+)", re.MULTILINE)
 _OPT = 2
-# The version of PTX, where the capability's first lacks instructions that it has: CUDA 11's.
-_VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70"}
+# The version of PTX, where the capability's first lacks instructions that it has: CUDA 11's; for
+# products of 8-bit floats, CUDA 12.4's.
+_VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70", "sm_89": "+ptx84", "sm_90a": "+ptx84"}
 
 
 def to_ptx(ir_text: str, level: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.dtypes import DType, f16, s32
+from tilewright.dtypes import DType, f16, f32, f64, s32
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
@@ -24,6 +24,8 @@ from tilewright.targets.nvidia.warpgroups import emit_product
 
 # Bytes of a register.
 _REGISTER = 4
+# What instructions take as LLVM's own types; all others as the bits of a register.
+_AS_THEY_ARE = (f16, f32, f64, s32)
 # Rows that make a matrix of ldmatrix.
 _ROWS = 8
 
@@ -77,7 +79,7 @@ def _registers(memory: Memory, address: Address, role: Role, dims: tuple[Dim, ..
         read_registers(memory, address.buffer, first + start, packed)
         for start in range(0, role.fragment.registers, packed)
     ]
-    if packed == 1 or role.dtype is f16:
+    if role.dtype in _AS_THEY_ARE:
         return values
     return [Value(memory.w.assign(f"bitcast {v.typed} to i32"), s32) for v in values]
 
