@@ -41,6 +41,7 @@ def test_lists_make_products(tilewright: Command) -> None:
     [
         ("matmul", "--bia-dt=f32", "3x5:5x7"),
         ("matmul", "--dir=FWD_B", "--wtag=ba", "3x5:5x7"),
+        ("matmul", "--attr-fpmath=strict,tf32,bf16", "3x5:5x7"),
         ("pool", "--alg=max,avg_np,avg_p", "mb1ic5ih5kh3sh2ph1"),
         ("pool", "--dir=BWD_D", "--alg=avg_p", "mb1ic5ih5kh3sh2ph1"),
         ("reduce", "--alg=sum,mean,max,min,mul", "3x4x5:3x1x5"),
@@ -93,6 +94,9 @@ def test_what_does_not_fit_is_skipped_among_others(tilewright: Command) -> None:
         ("verify conv --dir FWD SMALL", "unknown direction"),
         ("verify conv --stag nhhw SMALL", "dim 'h' stands twice"),
         ("verify conv --attr-post-ops relo SMALL", "unknown post-op"),
+        ("verify conv --attr-fpmath f16 SMALL", "unknown fpmath 'f16'"),
+        ("verify conv --attr-fpmath tf32 --dt s8 SMALL", "fpmath tf32 for operands of s8 and s8"),
+        ("verify pool --attr-fpmath tf32 mb1ic5ih5kh3", "pool takes no --attr-fpmath"),
         ("verify conv --mb one SMALL", "--mb takes a whole number"),
         ("verify conv --alg max SMALL", "conv takes no --alg"),
         ("verify pool --wtag ab mb1ic5ih5kh3", "pool takes no --wtag"),

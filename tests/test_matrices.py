@@ -14,7 +14,16 @@ import pytest
 
 import tilewright as tw
 from staged import check_races
-from tilewright.errors import CompilationError, LayoutError, ScheduleError, VerificationError
+from tilewright.conversions import convert
+from tilewright.dtypes import dtype, f32
+from tilewright.errors import (
+    CompilationError,
+    LayoutError,
+    ProblemError,
+    ScheduleError,
+    UnsupportedError,
+    VerificationError,
+)
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.ir.expr import const
@@ -32,6 +41,8 @@ from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
 
 MACHINE = nvidia.machine("sm_80")
 PRODUCTS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 2}
@@ -204,6 +215,12 @@ CASES: dict[str, tuple[Op, str]] = {
     "f64": (tw.matmul("50x40:40x50", dtype="f64"), "sm_80"),
     "tf32": (tw.matmul("50x40:40x50", dtype="tf32:tf32:f32"), "sm_80"),
     "tf32, across": (tw.matmul("50x40:40x50", dtype="tf32", src="ba", weights="ab"), "sm_90a"),
+    "fpmath tf32": (tw.matmul("50x40:40x50", fpmath="tf32"), "sm_80"),
+    "fpmath tf32, convolution": (
+        tw.convolution("mb1ic9ih7oc20oh7kh3ph1", src="nhwc", dst="nhwc", fpmath="tf32"),
+        "sm_90a",
+    ),
+    "fpmath bf16": (tw.matmul("50x40:40x50", src="ba", weights="ab", fpmath="bf16"), "sm_80"),
     "e4m3": (tw.matmul("50x40:40x50", dtype="f8_e4m3:f8_e4m3:f16"), "sm_89"),
     "e5m2": (tw.matmul("50x40:40x50", dtype="f8_e5m2:f8_e4m3:f32"), "sm_90a"),
     "sm_70": (tw.matmul("50x40:40x50", dtype="f16"), "sm_70"),
@@ -246,11 +263,45 @@ def test_operands_are_taken_as_they_lie(layouts: str) -> None:
     assert config.instruction == f"mma_m16n16k4_f32_f16_{WAYS[layouts]}"
 
 
+@pytest.mark.parametrize("name", ["tf32", "bf16"])
+def test_fpmath_rounds_what_is_multiplied(name: str) -> None:
+    op = tw.matmul("20x40:40x24", fpmath=name, weights="ab").resolved()
+    kernel = op.kernel()
+    assert f"add= f32({name}(a)) * f32({name}(b))" in to_text(kernel)
+    inputs = make_inputs(op, exact=False, seed=3)
+    a, b = (
+        convert(inputs[each], f32, dtype(name)).astype(np.float64) for each in ("src", "weights")
+    )
+    _, scheduled = choose.choose(op, kernel, MACHINE)
+    for stage in (kernel, scheduled.kernel):
+        memory = {each: array.ravel() for each, array in inputs.items()}
+        memory["dst"] = np.zeros(20 * 24, np.float32)
+        run(stage, memory)
+        assert np.abs(memory["dst"].reshape(20, 24) - a @ b).max() < 1e-5
+    assert np.abs(a @ b - inputs["src"].astype(np.float64) @ inputs["weights"]).max() > 1e-5
+
+
+def test_without_such_products_fpmath_is_left_out() -> None:
+    op = tw.matmul("64x64:64x64", fpmath="tf32").resolved()
+    config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_75"))
+    assert isinstance(config, WorkgroupConfig)
+    assert config.instruction == "fma_f32x4"
+    assert "tf32" not in to_text(scheduled.kernel)
+
+
+def test_fpmath_is_for_f32() -> None:
+    with pytest.raises(UnsupportedError, match="fpmath tf32 for operands of bf16 and bf16"):
+        tw.matmul("4x4:4x4", dtype="bf16", fpmath="tf32")
+    with pytest.raises(ProblemError, match="unknown fpmath 'f16'"):
+        tw.matmul("4x4:4x4", fpmath="f16")
+
+
 # Problems of full size, with what each instruction multiplies: no register is spilled.
 FULL: dict[str, tuple[Op, str]] = {
     "ResNet's first layer": (_blocked("mb128ic3ih224oc64oh112kh7sh2ph3"), "sm_70"),
     "f16": (tw.matmul("4096x4096:4096x4096", dtype="f16"), "sm_70"),
     "tf32": (tw.matmul("4096x4096:4096x4096", dtype="tf32"), "sm_80"),
+    "fpmath": (tw.matmul("4096x4096:4096x4096", fpmath="tf32", weights="ab"), "sm_80"),
     "e4m3": (tw.matmul("4096x4096:4096x4096", dtype="f8_e4m3:f8_e4m3:f16"), "sm_89"),
 }
 

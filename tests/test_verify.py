@@ -10,7 +10,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from interpreted import Interpreted, flat
-from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
+from tilewright.dtypes import bf16, f32, f64, s8, s32, tf32, u8
 from tilewright.errors import ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
 from tilewright.problems import Direction, Scale, Sum, Unary, ZeroPoint, parse
@@ -198,6 +198,7 @@ def test_arguments_ask_for_the_same_again() -> None:
             Direction.FWD_B,
             bias=f32,
             post_ops=(Unary("relu"),),
+            fpmath=tf32,
         ).arguments()
     )
     assert words == [
@@ -207,6 +208,7 @@ def test_arguments_ask_for_the_same_again() -> None:
         "--stag=nhwc",
         "--bia-dt=f32",
         "--attr-post-ops=relu",
+        "--attr-fpmath=tf32",
         'ic3ih4oc5kh3n"a b"',
     ]
 

@@ -27,6 +27,7 @@ from tilewright.problems import (
     parse,
     parse_binary_function,
     parse_direction,
+    parse_fpmath,
     parse_pool_algorithm,
     parse_post_ops,
     parse_reduce_algorithm,
@@ -52,6 +53,7 @@ _DEFAULTS = {
     "attr-scales": "",
     "attr-zero-points": "",
     "attr-post-ops": "",
+    "attr-fpmath": "",
 }
 # Which knob gives the tag of each tensor.
 _TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
@@ -149,7 +151,7 @@ def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> No
     if driver not in _ALGORITHM_PARSERS:
         useless.add("alg")
     if driver not in ("conv", "matmul"):
-        useless.add("bia-dt")
+        useless |= {"bia-dt", "attr-fpmath"}
     for name in texts:
         if name in useless:
             raise ProblemError(
@@ -174,6 +176,7 @@ def _case(driver: str, problem: Problem, texts: dict[str, str]) -> Case:
         scales=parse_scales(texts["attr-scales"]),
         zero_points=parse_zero_points(texts["attr-zero-points"]),
         post_ops=parse_post_ops(texts["attr-post-ops"]),
+        fpmath=parse_fpmath(texts["attr-fpmath"]),
     )
 
 
@@ -211,6 +214,9 @@ def _knobs(
     attr_post_ops: Annotated[
         str, typer.Option("--attr-post-ops", help="Such as sum+relu or add:f32:per_oc.")
     ] = "",
+    attr_fpmath: Annotated[
+        str, typer.Option("--attr-fpmath", help="tf32 or bf16: what f32 is rounded to in products.")
+    ] = "",
     target: Annotated[
         str, typer.Option("--target", help="Such as x86:avx2, spirv, nvidia:sm_80: see targets.")
     ] = "x86",
@@ -245,6 +251,7 @@ def _knobs(
         "attr-scales": attr_scales,
         "attr-zero-points": attr_zero_points,
         "attr-post-ops": attr_post_ops,
+        "attr-fpmath": attr_fpmath,
     }
     texts = {name: text for name, text in given.items() if text}
     find_target(target)  # one that is not there is bad input, whatever the cases

@@ -46,7 +46,11 @@ def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dic
     None for nowhere."""
     extent, held = view.buffer.layout.extent, view.buffer.layout.extent // fragment.lanes
     places = view.buffer.layout.place(list(index))
-    expected = fragment.layout.place([points[name] for name in fragment.dims])
+    wanted = [points[name] for name in fragment.dims]
+    if fragment.copies is not None:
+        copies = fragment.copies
+        wanted.append(points[copies.dim] // copies.run % copies.count)
+    expected = fragment.layout.place(wanted)
     own = fragment.registers
     lanes, registers = places // max(held, 1), places % max(held, 1)
     first = registers - expected % own

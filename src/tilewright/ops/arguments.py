@@ -14,6 +14,7 @@ refused rather than reordered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
@@ -47,6 +48,7 @@ from tilewright.problems import (
     parse_conv,
     parse_direction,
     parse_eltwise,
+    parse_fpmath,
     parse_matmul,
     parse_pool,
     parse_pool_algorithm,
@@ -72,13 +74,15 @@ def convolution(
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
     accumulator: str | DType | None = None,
+    fpmath: str | DType | None = None,
     **sizes: int,
 ) -> Convolution:
     """A convolution: a descriptor (``"ic64ih56oc64oh56kh3ph1"``) or its sizes by keyword.
 
     ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_weights``, or benchdnn's names. Arguments of the
     kernel: ``src`` (N, C, spatial), ``weights`` ([G,] O, I, kernel), ``bias`` (O), the epilogue's
-    tensors, ``dst`` (N, C, spatial); inputs first, results last.
+    tensors, ``dst`` (N, C, spatial); inputs first, results last. ``fpmath``: what operands of f32
+    are rounded to before they are multiplied, ``tf32`` or ``bf16``.
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
@@ -95,7 +99,7 @@ def convolution(
         which,
         types,
         _layouts(src=src, weights=weights, dst=dst),
-        _attributes(epilogue, types, result),
+        _attributes(epilogue, types, result, fpmath),
         None if accumulator is None else dtype_of(accumulator),
     )
 
@@ -110,8 +114,10 @@ def matmul(
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
     accumulator: str | DType | None = None,
+    fpmath: str | DType | None = None,
 ) -> Matmul:
-    """A matrix product: ``"MxK:KxN"``, leading dims are the batch. ``"ba"`` is transposed.
+    """A matrix product: ``"MxK:KxN"``, leading dims are the batch. ``"ba"`` is transposed;
+    ``fpmath`` as of `convolution`.
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
@@ -122,7 +128,7 @@ def matmul(
         problem,
         types,
         {name: layout for name, layout in given.items() if layout is not None},
-        _attributes(epilogue, types, types["dst"]),
+        _attributes(epilogue, types, types["dst"], fpmath),
         None if accumulator is None else dtype_of(accumulator),
     )
 
@@ -272,10 +278,14 @@ def _layouts(**given: LayoutSpec | None) -> dict[str, LayoutSpec]:
 
 
 def _attributes(
-    epilogue: Sequence[Element], types: Mapping[str, DType], result: DType
+    epilogue: Sequence[Element],
+    types: Mapping[str, DType],
+    result: DType,
+    fpmath: str | DType | None = None,
 ) -> Attributes:
     bias = f64 if f64 in types.values() else f32
-    return attributes_of(epilogue, bias=bias, result=result)
+    chosen = parse_fpmath(str(fpmath)) if fpmath is not None else None
+    return replace(attributes_of(epilogue, bias=bias, result=result), fpmath=chosen)
 
 
 def _refuse_sizes(sizes: Mapping[str, int]) -> None:

@@ -14,6 +14,10 @@ class Attributes:
 
     ``bias`` is the bias's type, None without one. ``names`` gives for each post-op the name of the
     argument that carries its tensor; empty: ``post_op_0``, by its place in the list.
+
+    ``fpmath`` is what operands of f32 may be rounded to before they are multiplied, to nearest even
+    (tf32 or bf16; None: they are not); sums are of f32 all the same. The naive kernel rounds, and
+    so do schedules for instructions on matrices; all others do not. For convolution and matmul.
     """
 
     bias: DType | None = None
@@ -21,6 +25,7 @@ class Attributes:
     zero_points: tuple[ZeroPoint, ...] = ()
     post_ops: tuple[PostOp, ...] = ()
     names: tuple[str, ...] = ()
+    fpmath: DType | None = None
 
     def scale(self, tensor: str) -> Scale | None:
         """The scale of ``tensor``, if it has one."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilewright.dtypes import DType
+from tilewright.dtypes import DType, f32
+from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, cast
+from tilewright.ir.expr import Expr, Var, cast
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import variables
 from tilewright.ops.attributes import Attributes
@@ -36,6 +37,7 @@ def contract(
     """The statements of the naive kernel; sums are kept in ``type``."""
     acc = accumulator("acc", type, views.kept)
     out = View(acc, tuple(each.var for each in views.kept))
+    _check_fpmath(attributes, views)
     a = operand("a", views.a.buffer, views.a.index, views.a.mask)
     b, factor = _weights(views.b, type, result, attributes, buffers)
     total = operand("acc", acc, out.index)
@@ -50,9 +52,27 @@ def contract(
         value = value - zero * weights.var
     yield Allocate(acc)
     yield fill("init", acc, views.kept, 0)
-    body = cast(type, a.var) * factor
+    body = cast(type, _rounded(a.var, attributes)) * factor
     yield Compute("main", (*views.kept, *views.reduced), out, (a, *b), body, "add")
     yield epilogue("epilogue", operands, value, result, attributes, buffers)
+
+
+def _check_fpmath(attributes: Attributes, views: Contraction) -> None:
+    if attributes.fpmath is None or f32 in (views.a.buffer.dtype, views.b.buffer.dtype):
+        return
+    raise UnsupportedError(
+        f"fpmath {attributes.fpmath} for operands of {views.a.buffer.dtype} and "
+        f"{views.b.buffer.dtype}",
+        why="it says to what operands of f32 are rounded before they are multiplied",
+        cure="leave it out, or use f32",
+    )
+
+
+def _rounded(element: Var, attributes: Attributes) -> Expr:
+    """An operand's element as it is multiplied."""
+    if attributes.fpmath is None or element.type is not f32:
+        return element
+    return cast(attributes.fpmath, element)
 
 
 def _weights(
@@ -70,7 +90,7 @@ def _weights(
     b = operand("b", view.buffer, view.index, view.mask)
     point = attributes.zero_point("weights")
     if point is None:
-        return (b,), cast(type, b.var)
+        return (b,), cast(type, _rounded(b.var, attributes))
     added, value = factor_at(point, type, result, buffers)
     return (b, *added), cast(type, b.var) - value
 

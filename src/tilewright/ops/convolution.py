@@ -259,7 +259,9 @@ def _weights_index(problem: ConvProblem) -> tuple[Var, ...]:
 def _check_backward(direction: Direction, attributes: Attributes) -> None:
     """Raises `UnsupportedError` for attributes that a backward direction does not take."""
     quantized = attributes.scales or attributes.zero_points
-    if quantized or (direction.is_backward_weights and attributes != Attributes()):
+    if quantized or (
+        direction.is_backward_weights and replace(attributes, fpmath=None) != Attributes()
+    ):
         what = "scales and zero points" if quantized else "post-ops"
         raise UnsupportedError(
             f"conv {direction.value} takes no {what}",

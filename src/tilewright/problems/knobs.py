@@ -19,6 +19,7 @@ from tilewright.problems.policy import COMMON, Policy, parse_policy
 # benchdnn's words for tensors, and ours.
 _TENSORS = {"src": "src", "src0": "src", "src1": "src1", "wei": "weights", "dst": "dst"}
 _SCALE_TYPES = (f32, f16, bf16)
+_FPMATH = ("tf32", "bf16")
 _ZERO_POINT_TYPES = (s32, s8, u8)
 
 
@@ -196,6 +197,18 @@ def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
 def shortest(value: float) -> str:
     """The shortest text that reads back as ``value``: ``2``, ``0.25``, ``1e-05``."""
     return repr(value).removesuffix(".0")
+
+
+def parse_fpmath(text: str) -> DType | None:
+    """``--attr-fpmath``: what f32 may be rounded to before it is multiplied; None for ``strict``,
+    or nothing."""
+    if text in ("", "strict"):
+        return None
+    if text not in _FPMATH:
+        raise ProblemError(
+            f"unknown fpmath {text!r}", where="--attr-fpmath", cure="write tf32, bf16 or strict"
+        )
+    return dtype(text)
 
 
 def _entries(text: str) -> list[tuple[str, Policy, Piece | None, Piece | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
@@ -45,16 +46,34 @@ def choose(op: Op, kernel: Kernel, machine: Machine) -> tuple[Config, ScheduledK
 
 def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
     """The default configs for a contraction, the best first."""
+    exact = _exact(op, kernel)
     # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-    if machine.banked:
-        shared = workgroup_model.default_config(kernel, machine, prepacked(op))
-        if shared is not None:
+    for each in (kernel, exact) if machine.banked else ():
+        shared = workgroup_model.default_config(each, machine, prepacked(op))
+        if shared is not None and (each is exact or _multiplies_matrices(shared, machine)):
             yield shared
-    yield from choices.candidates(kernel, machine, prepacked(op))
+    yield from choices.candidates(exact, machine, prepacked(op))
+
+
+def _exact(op: Op, kernel: Kernel) -> Kernel:
+    """``kernel``, the naive kernel of ``op``, without the rounding that its fpmath allows."""
+    if op.attributes.fpmath is None:
+        return kernel
+    return replace(op, attributes=replace(op.attributes, fpmath=None)).kernel()
+
+
+def _multiplies_matrices(config: Config, machine: Machine) -> bool:
+    """Whether subgroups multiply matrices: of other types than f32, where fpmath allows it."""
+    if not isinstance(config, WorkgroupConfig) or not config.instruction:
+        return False
+    return machine.instruction(config.instruction).lanes > 1
 
 
 def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> ScheduledKernel:
-    """Schedules ``kernel``, the naive kernel of ``op``. Raises `ScheduleError`."""
+    """Schedules ``kernel``, the naive kernel of ``op``; without its fpmath, unless the config
+    multiplies matrices: rounding would only cost time. Raises `ScheduleError`."""
+    if not _multiplies_matrices(config, machine):
+        kernel = _exact(op, kernel)
     if isinstance(config, ContractionConfig | WorkgroupConfig):
         if not choices.is_contraction(kernel):
             raise ScheduleError(

@@ -15,7 +15,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import Matrices, rows_in_place
-from tilewright.recipes.roles import Roles, strides
+from tilewright.recipes.roles import Roles, factor_type, strides
 
 # The tile of a workgroup along M and N, at most and (where it takes that many to keep all cores
 # busy) at least.
@@ -50,7 +50,7 @@ def matrix_config(
         longest = max(group, key=lambda d: group[d])
         group[longest] //= 2
     least = {lanes: 2 * instruction.sizes["n"], rows: instruction.sizes["m"]}
-    width = main.operands[0].var.type.bytes
+    width = factor_type(main, main.operands[0]).bytes
     step = -(-min(_ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
     return WorkgroupConfig(
         instruction=instruction.name,
@@ -60,7 +60,7 @@ def matrix_config(
         order=(*parts.batch, *parts.m, *parts.n),
         step={k: step},
         reduce_order=(*(d for d in parts.k if d != k), k),
-        vector=_COPIED // width,
+        vector=_COPIED // main.operands[0].var.type.bytes,
         padding={operand.var.name: _COPIED // width for operand in main.operands[:2]},
         k=k,
     )
@@ -68,7 +68,7 @@ def matrix_config(
 
 def _products(main: Compute, machine: Machine) -> list[Instruction]:
     """The instructions that multiply matrices of the op's types, the largest first."""
-    a, b = (operand.var.type for operand in main.operands[:2])
+    a, b = (factor_type(main, operand) for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
     # Those of the machine's subgroups; what takes several of them is not modelled.
     most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1

@@ -10,7 +10,15 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import matrices, packed_order
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
+from tilewright.recipes.roles import (
+    MAIN,
+    RESULT,
+    extents,
+    factor_type,
+    find_compute,
+    roles,
+    strides,
+)
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost
 from tilewright.schedule.extend import extend
@@ -66,11 +74,20 @@ def packed(
     reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
     layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
     found = matrices(result.kernel, machine, config)
+    rounded = None
     if found is not None:
         layout = packed_order(main, found, layout)
+        rounded = factor_type(main, main.operands[1])
     name = f"{prepack}_packed"
     kernel = promote(
-        result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, name=name
+        result.kernel,
+        MAIN,
+        "b",
+        by="dims",
+        space=Space.GLOBAL,
+        layout=layout,
+        cast=rounded,
+        name=name,
     )
     try:
         pack, kernel = hoist_pack(kernel, name)

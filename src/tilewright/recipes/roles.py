@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Compute, Kernel, View
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.expr import Cast, Const, Var
+from tilewright.ir.stmt import Compute, Kernel, Operand, View
+from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.place import holds
@@ -47,6 +48,15 @@ def find_compute(kernel: Kernel, name: str) -> Compute:
 def has_compute(kernel: Kernel, name: str) -> bool:
     """Whether there is a compute called ``name``."""
     return holds(kernel.body, name)
+
+
+def factor_type(compute: Compute, operand: Operand) -> DType:
+    """The type to which ``compute`` rounds an operand before it multiplies: its own, mostly."""
+    for node in walk(compute.body):
+        if isinstance(node, Cast) and node.a is operand.var:
+            total = compute.out.buffer.dtype
+            return operand.var.type if node.type is total else node.type
+    return operand.var.type
 
 
 def extents(compute: Compute) -> dict[str, int]:

@@ -22,7 +22,16 @@ from tilewright.recipes.joining import joined_dims
 from tilewright.recipes.matrix_model import matrix_config
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.roles import (
+    MAIN,
+    RESULT,
+    Roles,
+    extents,
+    factor_type,
+    find_compute,
+    roles,
+    strides,
+)
 from tilewright.recipes.storing import choose_through
 from tilewright.recipes.workgroups import is_vector, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
@@ -122,7 +131,8 @@ def _ahead(
     """
     assert machine.hierarchy is not None
     total = main.out.buffer.dtype
-    converted = not config.k and any(o.var.type is not total for o in main.operands[:2])
+    kept = [factor_type(main, o) if config.k else total for o in main.operands[:2]]
+    converted = any(o.var.type is not t for o, t in zip(main.operands, kept, strict=False))
     alone = "async_copy" in machine.features and not converted
     copies = _copies(tiles)
     room = machine.hierarchy.shared // max(1, sum(_padded_bytes(c, config) for c in copies))

@@ -57,6 +57,7 @@ from tilewright.recipes.roles import (
     MAIN,
     RESULT,
     extents,
+    factor_type,
     find_compute,
     taps_of,
 )
@@ -200,6 +201,8 @@ def _shared(
             layout[name] = [(dim, None) for dim in places]
             if config.padding.get(name):
                 padding[name] = {row: config.padding[name]}
+            if factor_type(main, operand) is not operand.var.type:
+                cast[name] = factor_type(main, operand)
             continue
         order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
         # A dim that each work-item has once is a loop around: it has no vectors.

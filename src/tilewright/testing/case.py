@@ -66,6 +66,7 @@ class Case:
     scales: tuple[Scale, ...] = ()
     zero_points: tuple[ZeroPoint, ...] = ()
     post_ops: tuple[PostOp, ...] = ()
+    fpmath: DType | None = None
 
     def __post_init__(self) -> None:
         roles = len(ROLES[self.driver])
@@ -91,7 +92,9 @@ class Case:
         layouts: dict[str, LayoutSpec] = {name: tag for name, tag in named if tag != "any"}
         wide = f64 in self.types
         bias = (self.bias or (f64 if wide else f32)) if self._adds_bias else None
-        attributes = Attributes(bias, self.scales, self.zero_points, self.post_ops)
+        attributes = Attributes(
+            bias, self.scales, self.zero_points, self.post_ops, fpmath=self.fpmath
+        )
         problem = self.problem
         match problem:
             case ConvProblem():
@@ -150,6 +153,8 @@ class Case:
                 words.append(f"--attr-{knob}=" + "+".join(each.describe() for each in entries))
         if self.post_ops:
             words.append("--attr-post-ops=" + describe_post_ops(self.post_ops))
+        if self.fpmath is not None:
+            words.append(f"--attr-fpmath={self.fpmath}")
         words.append(self.problem.descriptor())
         return shlex.join(words)
 

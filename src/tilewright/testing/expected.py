@@ -156,6 +156,8 @@ class _Expected:
 
     def _sum_error(self, magnitudes: Any, plain: Any, terms: int) -> Any:
         types = tuple(t for t in dict(self.op.types).values() if t.name == "tf32")
+        if self.op.attributes.fpmath is not None:
+            types = (self.op.attributes.fpmath,) * 2
         acc = self.op.accumulator
         error = dot_bound(
             magnitudes, plain, terms=terms, accumulator=acc, dst=acc, operands=types[:2]
