@@ -239,21 +239,9 @@ def _knobs(
         str | None, typer.Option("--set", help="Problems that ship: tilewright sets.")
     ] = None,
 ) -> Knobs:
-    given = {
-        "dir": dir,
-        "dt": dt,
-        "stag": stag,
-        "wtag": wtag,
-        "dtag": dtag,
-        "mb": mb,
-        "alg": alg,
-        "bia-dt": bia_dt,
-        "attr-scales": attr_scales,
-        "attr-zero-points": attr_zero_points,
-        "attr-post-ops": attr_post_ops,
-        "attr-fpmath": attr_fpmath,
-    }
-    texts = {name: text for name, text in given.items() if text}
+    given = locals()
+    texts = {name: given[name.replace("-", "_")] for name in _DEFAULTS}
+    texts = {name: text for name, text in texts.items() if text}
     find_target(target)  # one that is not there is bad input, whatever the cases
     return Knobs(driver, tuple(descriptors or ()), texts, target, threads, config, batch, set_name)
 
