@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tilewright.cli.batch import read_batch
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError
 from tilewright.ir.parser import parse_kernel
+from tilewright.targets.registry import find_target
 from tilewright.testing.verify import Status, Verdict
 
 SMALL = "mb1ic3ih4oc5kh3ph1"
@@ -195,6 +197,38 @@ def test_show(tilewright: Command) -> None:
     assert "define" in tilewright("show", "conv", "--stage", "llvm", SMALL).out
     assert "ret" in tilewright("show", "conv", "--stage", "asm", SMALL).out
     assert "flops: " in tilewright("show", "conv", "--stage", "cost", SMALL).out
+
+
+def test_show_candidates(tilewright: Command) -> None:
+    words = ("show", "matmul", "--stage=config", "--dt=bf16", "96x64:64x80")
+    ended = tilewright(*words, "--target=nvidia:sm_80")
+    assert ended.lines[1].startswith("WorkgroupConfig(instruction='mma_m16n8k16_f32_bf16'")
+    title, head, *rows = ended.lines[2:]
+    assert title.startswith("# predicted, not measured: the config above")
+    assert head.split() == [
+        "#",
+        "config",
+        "us",
+        "%",
+        "of",
+        "peak",
+        "limit",
+        "waves",
+        "held",
+        "KiB",
+        "registers",
+    ]
+    # The chosen one, and then all of them, the best first.
+    assert rows[0] == rows[1] and len(rows) > 8
+    times = [float(re.split("  +", row)[1]) for row in rows[1:]]
+    assert times == sorted(times)
+    again = tilewright(*words, "--target=nvidia:sm_80", "--config", ended.lines[1])
+    assert again.lines[1:] == ended.lines[1:]
+    ended = tilewright(*words)
+    assert ended.lines[2:] == [
+        "# the only candidate: no model predicts times of such kernels on "
+        + find_target("x86").machine.name
+    ]
 
 
 def test_build(tilewright: Command, tmp_path: Path) -> None:

@@ -349,6 +349,14 @@ def test_other_configs(changed: dict[str, Any]) -> None:
     _ptx(kernel, "sm_80")
 
 
+def test_a_lane_may_hold_one_element() -> None:
+    changed = {"instruction": "mma_m8n8k4_f64_f64", "item": {"m": 8, "n": 16}, "vector": 2}
+    config = replace(CONFIG, **changed, stages=2, fill="async")
+    kernel = _stages(tw.matmul("30x40:40x50", dtype="f64"), "sm_80", config)
+    assert _used(kernel) == {"mma_m8n8k4_f64_f64"}
+    _ptx(kernel, "sm_80")
+
+
 def _ptx(kernel: Kernel, level: str) -> str:
     return to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
 

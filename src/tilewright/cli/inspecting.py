@@ -18,6 +18,9 @@ from tilewright.interpret import pack, unpack
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.printer import to_text
 from tilewright.ops.op import Argument
+from tilewright.recipes import workgroup_model
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.workgroup_candidates import Candidate, table
 
 
 @with_knobs
@@ -29,11 +32,14 @@ def show_command(
 ) -> None:
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config.
 
-    Each stage is IR that parses back and runs in the interpreter.
+    Each stage is IR that parses back and runs in the interpreter. After the config stand the
+    candidates that it was chosen from, with what the model predicts of each.
 
     Examples:
 
       tilewright show conv ic64ih56oc64kh3ph1
+
+      tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
 
       tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
     """
@@ -45,7 +51,7 @@ def show_command(
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:
     if stage == "config":
-        return repr(kernel.config)
+        return "\n".join([repr(kernel.config), *_candidates(kernel)])
     if stage == "cost":
         cost = kernel.cost()
         return "\n".join(f"{name}: {getattr(cost, name)}" for name in type(cost).__annotations__)
@@ -61,6 +67,18 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
             cure="choose one of " + ", ".join(["all", *stages, "llvm", "asm", "config", "cost"]),
         )
     return to_text(stages[stage])
+
+
+def _candidates(kernel: CompiledKernel) -> list[str]:
+    """What the config was chosen from, as comments: the config stays what can be read again."""
+    machine, naive = kernel.target.machine, kernel.op.kernel()
+    if machine.rates is None or not isinstance(kernel.config, WorkgroupConfig):
+        return [f"# the only candidate: no model predicts times of such kernels on {machine.name}"]
+    chosen = workgroup_model.prediction_of(naive, machine, kernel.config)
+    found = workgroup_model.candidates(naive, machine)
+    own = [Candidate(kernel.config, chosen)] if chosen is not None else []
+    title = "predicted, not measured: the config above, then what the model chooses from"
+    return [f"# {line}" for line in (title, *table([*own, *found]))]
 
 
 @with_knobs

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction
+from tilewright.machines.rates import Rates
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Machine:
     """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards.
 
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
-    elements, whatever their size (0: no such limit).
+    elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
+    times.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Machine:
     instructions: tuple[Instruction, ...]
     hierarchy: Hierarchy | None = None
     most_lanes: int = 0
+    rates: Rates | None = None
 
     def lanes(self, dtype: DType) -> int:
         """Elements of ``dtype`` in one vector register."""

@@ -13,6 +13,7 @@ from tilewright.dtypes import f32, f64, s32
 from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.matrices import matrix_instructions
+from tilewright.machines.nvidia_rates import RATES
 from tilewright.machines.vectors import multiply_adds
 from tilewright.machines.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
 
@@ -93,6 +94,7 @@ def machine(level: str) -> Machine:
             segment=32,
             groups=_MOST_GROUPS,
         ),
+        rates=RATES[level],
     )
 
 

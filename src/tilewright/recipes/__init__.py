@@ -5,8 +5,10 @@ In reading order: `roles` (which dims are M, N, K and batch), `config` (what can
 
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
 in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).
-In workgroups: `workgroup_model` and `banks` (the first choice), `mapping` (tiles and slices for
-workgroups and their work-items), `workgroups` (the schedule).
+In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` (tiles of
+subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted
+to take), `mapping` (tiles and slices for workgroups and their work-items), `workgroups` (the
+schedule).
 Everything else on a CPU: `streaming`, with `reordering` (transposes) and `reducing` (sums across
 lanes).
 """

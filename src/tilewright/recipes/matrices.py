@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction, Role
@@ -172,10 +171,13 @@ def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Ke
     """What begins and ends a tile of C, done by each lane on what it holds."""
     kernel = on_lanes(kernel, computes, found.lanes)
     for name in computes:
-        dims = [d.var.name for d in find_compute(kernel, name).dims]
-        last = find_compute(kernel, name).dims[-1].extent
-        assert isinstance(last, Const)
-        kernel = lower_computes(kernel, [name], vector=dims[-1], lanes=int(last.value), unroll=dims)
+        sizes = extents(find_compute(kernel, name))
+        # A lane may hold one element, which has no dims.
+        *_, last = ["", *sizes]
+        lanes = sizes.get(last, 1)
+        kernel = lower_computes(
+            kernel, [name], vector=last or None, lanes=lanes, unroll=list(sizes)
+        )
     return kernel
 
 

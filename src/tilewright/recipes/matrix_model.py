@@ -1,14 +1,13 @@
-"""The default config of a contraction whose tiles subgroups multiply as matrices.
+"""Configs of a contraction whose tiles subgroups multiply as matrices.
 
-What the model knows. A subgroup's tile of M by N takes M*N registers for its sums, and loads
-(M + N)*K elements from shared memory for M*N*K products: it wants to be square, and as large as its
-lanes have registers. A workgroup's tile does the same to global memory; but where the problem has
-fewer such tiles than the machine has cores, smaller ones.
+A subgroup's tile of M by N takes M*N registers for its sums, and loads (M + N)*K elements from
+shared memory for M*N*K products: it wants to be square, and as large as its lanes have registers.
+Which of these tiles is the best `workgroup_cost` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
@@ -17,62 +16,85 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import Matrices, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type, strides
 
-# The tile of a workgroup along M and N, at most and (where it takes that many to keep all cores
-# busy) at least.
-_LARGEST, _SMALLEST = 128, 64
-# Subgroups along each axis of the tile.
-_SUBGROUPS = 2
+# Tiles of a workgroup along M and N, and how many subgroups have a part each.
+_TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)
+# Registers of 4 bytes that a lane has for its sums, at most.
+_SUMS = 128
 # Bytes of the rows that a step shares, and that one work-item copies at a time.
 _ROW, _COPIED = 64, 16
 # Of a reduced dim, what is no padding: from here on, more does not matter.
 _USED = 0.75
 
 
-def matrix_config(
+def matrix_configs(
     main: Compute, machine: Machine, sizes: Mapping[str, int], parts: Roles, lanes: str
-) -> WorkgroupConfig | None:
-    """The config that multiplies matrices, with ``lanes`` as N; None where nothing does. It has
-    one stage, and no slices yet."""
+) -> list[WorkgroupConfig]:
+    """The configs that multiply matrices, with ``lanes`` as N; none where nothing does. They have
+    one stage, and no slices."""
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     products = _products(main, machine)
     if not (rows and products and parts.k) or lanes in parts.batch:
-        return None
+        return []
     k = _reduced(main, parts, sizes, products[0])
     instruction = _best(main, machine, products, {"m": rows, "n": lanes, "k": k})
-    group = {
-        lanes: _tile(sizes[lanes], 2 * instruction.sizes["n"]),
-        rows: _tile(sizes[rows], instruction.sizes["m"]),
-    }
-    others = 1
-    for dim in parts.kept:
-        others *= 1 if dim in group else sizes[dim]
-    while _tiles(sizes, group) * others < machine.cores and max(group.values()) > _SMALLEST:
-        longest = max(group, key=lambda d: group[d])
-        group[longest] //= 2
-    least = {lanes: 2 * instruction.sizes["n"], rows: instruction.sizes["m"]}
     width = factor_type(main, main.operands[0]).bytes
     step = -(-min(_ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
-    return WorkgroupConfig(
-        instruction=instruction.name,
-        lanes=lanes,
-        group=group,
-        item={d: max(least[d], size // _SUBGROUPS) for d, size in group.items()},
-        order=(*parts.batch, *parts.m, *parts.n),
-        step={k: step},
-        reduce_order=(*(d for d in parts.k if d != k), k),
-        vector=_COPIED // main.operands[0].var.type.bytes,
-        padding={operand.var.name: _COPIED // width for operand in main.operands[:2]},
-        k=k,
-    )
+    # Fragments of B are loaded two at a time.
+    least = {lanes: 2 * instruction.sizes["n"], rows: instruction.sizes["m"]}
+    words = max(1, main.out.buffer.dtype.bytes // 4)
+    return [
+        WorkgroupConfig(
+            instruction=instruction.name,
+            lanes=lanes,
+            group=group,
+            item=item,
+            order=(*parts.batch, *parts.m, *parts.n),
+            step={k: step},
+            reduce_order=(*(d for d in parts.k if d != k), k),
+            vector=_COPIED // main.operands[0].var.type.bytes,
+            padding={operand.var.name: _COPIED // width for operand in main.operands[:2]},
+            k=k,
+        )
+        for group, item in _tiles(sizes, least)
+        if item[lanes] * item[rows] * words <= _SUMS * instruction.lanes
+    ]
+
+
+def _tiles(
+    sizes: Mapping[str, int], least: Mapping[str, int]
+) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
+    """Tiles of workgroups and, of each, those of 4 and 8 subgroups, about square."""
+    (first, second) = least
+    for one in _lengths(sizes[first], least[first]):
+        for other in _lengths(sizes[second], least[second]):
+            group = {first: one, second: other}
+            found: list[dict[str, int]] = []
+            for subgroups in _SUBGROUPS:
+                item = dict(group)
+                for _ in range(subgroups.bit_length() - 1):
+                    halved = [d for d in item if item[d] // 2 >= least[d]]
+                    if halved:
+                        longest = max(halved, key=lambda d: item[d])
+                        item[longest] //= 2
+                if item not in found:
+                    found.append(item)
+                    yield group, item
+
+
+def _lengths(size: int, least: int) -> list[int]:
+    """The lengths of tiles along a dim of ``size``: powers of two that it fills to more than half,
+    but no less than ``least``."""
+    most = 1 << (size - 1).bit_length()
+    return [n for n in _TILES if least <= n <= most] or [max(least, most)]
 
 
 def _products(main: Compute, machine: Machine) -> list[Instruction]:
-    """The instructions that multiply matrices of the op's types, the largest first."""
+    """The instructions by which a subgroup multiplies matrices of the op's types, the largest
+    first."""
     a, b = (factor_type(main, operand) for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
-    # Those of the machine's subgroups; what takes several of them is not modelled.
-    most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
-    return [each for each in found if 1 < each.lanes <= most]
+    assert machine.hierarchy is not None
+    return [each for each in found if each.lanes == machine.hierarchy.subgroup > 1]
 
 
 def _best(
@@ -95,15 +117,3 @@ def _reduced(
         return min(used, _USED), sum(each.get(dim) == 1 for each in steps), sizes[dim]
 
     return max(parts.k, key=worth)
-
-
-def _tile(size: int, least: int) -> int:
-    """The least power of two that holds ``size``, up to the largest tile."""
-    return max(least, min(_LARGEST, 1 << (size - 1).bit_length()))
-
-
-def _tiles(sizes: Mapping[str, int], group: Mapping[str, int]) -> int:
-    count = 1
-    for dim, size in group.items():
-        count *= -(-sizes[dim] // size)
-    return count

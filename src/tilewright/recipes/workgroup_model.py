@@ -3,7 +3,8 @@
 What the model knows. A work-item's tile of R rows and V vectors does R*V multiply-adds for R + V
 loads from shared memory; a workgroup's tile of M by N elements does M*N*K of them for (M + N)*K
 elements from global memory. Both want to be square and large, as far as registers, shared memory
-and the number of workgroups (at least one for each core) allow.
+and the number of workgroups (at least one for each core) allow. Where the machine's peak figures
+are known, predicted times choose among such tiles (`workgroup_cost`, `workgroup_candidates`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import spreads
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.joining import joined_dims
-from tilewright.recipes.matrix_model import matrix_config
+from tilewright.recipes.matrix_model import matrix_configs
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import (
@@ -33,111 +34,162 @@ from tilewright.recipes.roles import (
     strides,
 )
 from tilewright.recipes.storing import choose_through
+from tilewright.recipes.workgroup_candidates import (
+    HELD,
+    Candidate,
+    ranked,
+    slices_of,
+    steps_of,
+)
+from tilewright.recipes.workgroup_cost import Prediction, predict, work_of
 from tilewright.recipes.workgroups import is_vector, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.
 _RESERVED = 12
 # Work-items along each axis of a workgroup, at most.
-_ITEMS = 16
+_ITEMS = (16, 8)
 # Elements of the reduction that are shared at a time.
 _STEP = 16
-# Tiles that are shared at a time, where copies run by themselves: one is computed with.
-_STAGES = 3
-# Registers of a work-item that the next tiles may take.
-_HELD = 28
-# Steps of the reduction that a slice of it has at least.
-_STEPS_OF_SLICE = 8
 
 
-def default_config(
-    kernel: Kernel, machine: Machine, prepack: str | None = None
-) -> WorkgroupConfig | None:
+def default_config(kernel: Kernel, machine: Machine, prepack: str | None) -> WorkgroupConfig | None:
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
     two work-items would not find enough to share. ``prepack`` names the argument that may be packed
     beforehand."""
+    whole, main, shapes = _combined(kernel, machine)
+    if machine.rates is not None:
+        found = _ranked(whole, main, machine, shapes)
+        shapes = [each.config for each in found]
+    elif shapes:
+        first = shapes[0]
+        slices = slices_of(extents(main), roles(main), first.group, first.step, machine)
+        shapes = [replace(first, slices=slices)]
+    if not shapes:
+        return None
+    return _finished(kernel, main, machine, shapes[0], prepack)
+
+
+def candidates(kernel: Kernel, machine: Machine) -> list[Candidate]:
+    """What the model chooses from for the naive ``kernel``, a contraction, the best first; nothing
+    where two work-items would not find enough to share. How tiles keep out of one bank, and how
+    they are stored, is decided for the chosen one alone. Raises `UnsupportedError` for a machine
+    without rates."""
+    whole, main, shapes = _combined(kernel, machine)
+    return _ranked(whole, main, machine, shapes)
+
+
+def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
+    """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
+    core has no room for it. Raises `UnsupportedError` for a machine without rates."""
+    whole = combined(drop_unit_dims(kernel), halo=config.halo, joined=config.joined)
+    return predict(work_of(whole, machine), machine, config)
+
+
+def _combined(kernel: Kernel, machine: Machine) -> tuple[Kernel, Compute, list[WorkgroupConfig]]:
+    """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles."""
+    plain = drop_unit_dims(kernel)
+    joined = joined_dims(find_compute(plain, MAIN), machine)
+    whole = combined(plain, joined=joined)
+    main = find_compute(whole, MAIN)
+    shapes = _shapes(main, machine, _contiguous(plain))
+    return whole, main, [replace(each, joined=joined) for each in shapes]
+
+
+def _ranked(
+    whole: Kernel, main: Compute, machine: Machine, shapes: list[WorkgroupConfig]
+) -> list[Candidate]:
+    alone = _alone(main, machine, any(each.k for each in shapes))
+    return ranked(work_of(whole, machine), machine, shapes, alone)
+
+
+def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
+    """Configs with tiles of all sizes, of one stage; the first is that of a machine of which no
+    more is known. The result is contiguous along dims of the role ``near``."""
     assert machine.hierarchy is not None
-    naive, kernel = kernel, drop_unit_dims(kernel)
-    near = _contiguous(kernel)
-    joined = joined_dims(find_compute(kernel, MAIN), machine)
-    kernel = combined(kernel, joined=joined)
-    main = find_compute(kernel, MAIN)
     sizes, parts = extents(main), roles(main)
     if not parts.kept:
-        return None
+        return []
     lanes = _lanes(parts, sizes, near)
-    found = matrix_config(main, machine, sizes, parts, lanes)
-    if found is not None:
-        slices = _slices(sizes, parts, dict(found.group), dict(found.step), machine)
-        found = replace(found, joined=joined, slices=slices)
-        tiles = tiles_of(naive, machine, found, prepack)
-        return _at_the_ends(main, tiles, found, machine, _steps(sizes, parts, found))
+    found = matrix_configs(main, machine, sizes, parts, lanes)
+    if found:
+        return found
     vector = machine.lanes(main.out.buffer.dtype)
     rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     item = _item(sizes, lanes, rows, vector, machine)
-    group = _group(sizes, item, machine.hierarchy)
     if _items(sizes, item) < 2:
-        return None
-    step = _step(main, parts, sizes, machine.hierarchy, group)
-    slices = _slices(sizes, parts, group, step, machine)
-    config = WorkgroupConfig(
-        instruction=_instruction(main, machine, lanes, vector),
-        lanes=lanes,
-        group=group,
-        item=item,
-        order=(*parts.batch, *parts.m, *parts.n),
-        step=step,
-        reduce_order=_reduce_order(main, parts),
-        slices=slices,
-        vector=_copied(main, machine),
-    )
+        return []
+    for most in _ITEMS:
+        group = _group(sizes, item, machine.hierarchy, most)
+        config = WorkgroupConfig(
+            instruction=_instruction(main, machine, lanes, vector),
+            lanes=lanes,
+            group=group,
+            item=item,
+            order=(*parts.batch, *parts.m, *parts.n),
+            step=_step(main, parts, sizes, machine.hierarchy, group),
+            reduce_order=_reduce_order(main, parts),
+            vector=_copied(main, machine),
+        )
+        if config not in found:
+            found.append(config)
+    return found
+
+
+def _finished(
+    kernel: Kernel, main: Compute, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> WorkgroupConfig:
+    """``config`` with what takes a look at its tiles: how they keep out of one bank, how many there
+    are, and how those of the result are stored."""
     if not machine.banked:
         return config
-    tiles = tiles_of(naive, machine, config, prepack)
-    apart = spreads(tiles, machine.hierarchy, lanes, vector, config.vector)
-    config = replace(
-        config,
-        padding={name: each.padding for name, each in apart.items() if each.padding},
-        swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
-    )
-    return _at_the_ends(main, tiles, config, machine, _steps(sizes, parts, config))
-
-
-def _at_the_ends(
-    main: Compute, tiles: Kernel, config: WorkgroupConfig, machine: Machine, steps: int
-) -> WorkgroupConfig:
-    """``config`` with ways for tiles to get into shared memory, and for the result to get out."""
-    stages, fill = _ahead(main, tiles, config, machine, steps)
+    assert machine.hierarchy is not None
+    ahead, config = config.stages, replace(config, stages=1, fill="copy")
+    tiles = tiles_of(kernel, machine, config, prepack)
+    steps = steps_of(extents(main), roles(main), config)
+    if not config.k:
+        vector = machine.lanes(main.out.buffer.dtype)
+        apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector)
+        config = replace(
+            config,
+            padding={name: each.padding for name, each in apart.items() if each.padding},
+            swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
+        )
+    stages, fill = _ahead(main, tiles, config, machine, steps, ahead)
     config = replace(config, stages=stages, fill=fill)
     taken = stages * sum(_padded_bytes(copy, config) for copy in _copies(tiles))
     return choose_through(tiles, machine, config, taken)
 
 
-def _steps(sizes: dict[str, int], parts: Roles, config: WorkgroupConfig) -> int:
-    """The steps that one workgroup goes through."""
-    slices = dict(config.slices)
-    return math.prod(-(-sizes[d] // (config.step.get(d, 1) * slices.get(d, 1))) for d in parts.k)
+def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:
+    """Whether the machine copies tiles by itself: it does not convert, as ``matrices`` need not."""
+    total = main.out.buffer.dtype
+    kept = [factor_type(main, o) if matrices else total for o in main.operands[:2]]
+    converted = any(o.var.type is not t for o, t in zip(main.operands, kept, strict=False))
+    return "async_copy" in machine.features and not converted
 
 
 def _ahead(
-    main: Compute, tiles: Kernel, config: WorkgroupConfig, machine: Machine, steps: int
+    main: Compute,
+    tiles: Kernel,
+    config: WorkgroupConfig,
+    machine: Machine,
+    steps: int,
+    ahead: int,
 ) -> tuple[int, str]:
     """How many of the shared ``tiles`` there are, so that the next ones are under way while one is
     computed with, and how these get there.
 
-    The machine copies by itself where it can, which takes no registers and goes two steps ahead.
-    It does not convert; and then, as on other machines, the next tile waits in registers, if these
+    The machine copies by itself where it can, which takes no registers, into ``ahead`` tiles. It
+    does not convert; and then, as on other machines, the next tile waits in registers, if these
     have room.
     """
     assert machine.hierarchy is not None
-    total = main.out.buffer.dtype
-    kept = [factor_type(main, o) if config.k else total for o in main.operands[:2]]
-    converted = any(o.var.type is not t for o, t in zip(main.operands, kept, strict=False))
-    alone = "async_copy" in machine.features and not converted
+    alone = _alone(main, machine, bool(config.k))
     copies = _copies(tiles)
     room = machine.hierarchy.shared // max(1, sum(_padded_bytes(c, config) for c in copies))
-    stages = min(_STAGES if alone else 2, steps, room)
-    if stages < 2 or not (alone or sum(map(_registers, copies)) <= _HELD):
+    stages = min(ahead if alone else 2, steps, room)
+    if stages < 2 or not (alone or sum(map(_registers, copies)) <= HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"
 
@@ -164,30 +216,6 @@ def _registers(copy: Compute) -> int:
     sizes = [int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const)]
     wide = sizes[-1] if sizes and is_vector(copy) else 1
     return math.prod(sizes) + 2 * math.prod(sizes) // wide
-
-
-def _slices(
-    sizes: dict[str, int],
-    parts: Roles,
-    group: dict[str, int],
-    step: dict[str, int],
-    machine: Machine,
-) -> tuple[tuple[str, int], ...]:
-    """Parts of the reduction, where tiles of the result alone would leave cores idle.
-
-    Each part still has a few steps, or what is added up afterwards costs more than it gains.
-    """
-    groups = math.prod(-(-sizes[d] // group.get(d, 1)) for d in parts.kept)
-    steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
-    wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
-    # Of most parts, those that pad the reduction least.
-    best = (1.0, "", 1)
-    for dim in parts.k:
-        whole = -(-sizes[dim] // step.get(dim, 1))
-        for count in range(2, min(wanted, whole) + 1):
-            gain = count * whole / (-(-whole // count) * count)
-            best = max(best, (gain, dim, count))
-    return ((best[1], best[2]),) if best[1] else ()
 
 
 def _contiguous(kernel: Kernel) -> str:
@@ -233,9 +261,12 @@ def _items(sizes: dict[str, int], item: dict[str, int]) -> int:
     return math.prod(-(-sizes[dim] // size) for dim, size in item.items())
 
 
-def _group(sizes: dict[str, int], item: dict[str, int], hierarchy: Hierarchy) -> dict[str, int]:
-    """A workgroup's tile: work-items in a square, no more than the problem has."""
-    most = min(_ITEMS, math.isqrt(hierarchy.workgroup))
+def _group(
+    sizes: dict[str, int], item: dict[str, int], hierarchy: Hierarchy, most: int
+) -> dict[str, int]:
+    """A workgroup's tile: work-items in a square, ``most`` along each side, and no more than the
+    problem has."""
+    most = min(most, math.isqrt(hierarchy.workgroup))
     return {
         dim: size * min(most, _power_of_two(-(-sizes[dim] // size))) for dim, size in item.items()
     }

@@ -1,0 +1,51 @@
+"""How fast a device with workgroups is at best, and what one of its cores holds at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak figures of a device: what a model predicts times from.
+
+    - ``clock``: cycles per second
+    - ``products``: products that one core adds up per cycle, as (type, lanes, products): of
+      work-items for themselves (1 lane) by the type of the sum, of matrices by that of A
+    - ``shared``: bytes per cycle that a core's shared memory moves
+    - ``near``, ``port``: bytes per cycle from the L2 to all cores, and to one
+    - ``memory``: bytes per second of global memory
+    - ``latency``: cycles from a load of global memory to its data
+    - ``launch``: seconds from one kernel to the next
+    - ``registers`` (of 4 bytes), ``items``, ``groups``, ``held``: what a core has room for at a
+      time: registers, work-items, workgroups, bytes of shared memory; each workgroup takes
+      ``reserved`` of these besides its own
+    - ``parts``: the parts of a core; a subgroup runs on one of them
+    """
+
+    clock: float
+    products: tuple[tuple[DType, int, int], ...]
+    shared: int
+    near: int
+    port: int
+    memory: float
+    latency: int
+    launch: float
+    registers: int
+    items: int
+    groups: int
+    held: int
+    reserved: int
+    parts: int
+
+    def multiply_adds(self, dtype: DType, lanes: int) -> int:
+        """Products per core and cycle of instructions that so many lanes carry out together; where
+        there is no figure, that of those with fewer lanes. 1 where there is none at all."""
+        found = [(own, n) for kind, own, n in self.products if kind is dtype and own <= lanes]
+        return max(found)[1] if found else 1
+
+    def peak(self, *types: DType) -> int:
+        """The most products per core and cycle of any instruction on one of ``types``."""
+        return max((n for kind, _, n in self.products if kind in types), default=1)

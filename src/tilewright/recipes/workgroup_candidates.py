@@ -1,0 +1,196 @@
+"""Configs of a contraction in workgroups, the one of the least predicted time first.
+
+Shapes of tiles come from `matrix_model` or `workgroup_model`. All of them are predicted with slices
+of the reduction and without; then, of the best, other steps, stages and orders of the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import Roles
+from tilewright.recipes.workgroup_checks import lanes_of, work_items
+from tilewright.recipes.workgroup_cost import Prediction, Work, predict
+
+# Tiles that are shared at a time, where copies run by themselves: one is computed with.
+_STAGES = (3, 2, 4)
+# Registers of a work-item that the next tiles may take.
+HELD = 28
+# Steps of the reduction that a slice of it has at least.
+_STEPS_OF_SLICE = 8
+# Shapes of which more is tried, and candidates in all.
+_BEST, _MOST = 2, 60
+# Rows of bands in which tiles may be taken.
+_RASTERS = (1, 8)
+# The least step that is halved.
+_HALVED = 16
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config and what it is predicted to take."""
+
+    config: WorkgroupConfig
+    prediction: Prediction
+
+
+def ranked(
+    work: Work, machine: Machine, shapes: Iterable[WorkgroupConfig], alone: bool
+) -> list[Candidate]:
+    """The legal ones of ``shapes`` and their variants, the best first; of equal ones that which
+    does less. ``alone``: whether the machine copies by itself."""
+
+    def predicted(configs: Iterable[WorkgroupConfig]) -> dict[WorkgroupConfig, Candidate]:
+        found: dict[WorkgroupConfig, Candidate] = {}
+        for config in configs:
+            prediction = predict(work, machine, config)
+            if prediction is not None:
+                found[config] = Candidate(config, prediction)
+        return found
+
+    first = predicted(
+        _ahead(work, each, _STAGES[0], alone, machine)
+        for shape in shapes
+        for each in _in_slices(work, machine, shape)
+    )
+    best = _sorted(first)[:_BEST]
+    more = predicted(
+        each
+        for candidate in best
+        for each in _variants(work, candidate.config, alone, machine)
+        if each not in first
+    )
+    return _sorted({**first, **more})[:_MOST]
+
+
+def _sorted(found: Mapping[WorkgroupConfig, Candidate]) -> list[Candidate]:
+    return sorted(found.values(), key=lambda candidate: candidate.prediction.seconds)
+
+
+def _in_slices(work: Work, machine: Machine, shape: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
+    yield shape
+    slices = slices_of(work.sizes, work.parts, shape.group, shape.step, machine)
+    if slices:
+        yield replace(shape, slices=slices)
+
+
+def _variants(
+    work: Work, config: WorkgroupConfig, alone: bool, machine: Machine
+) -> Iterator[WorkgroupConfig]:
+    tiles = math.prod(-(-work.sizes[d] // config.group.get(d, 1)) for d in work.parts.kept)
+    # The order matters where not all run at once.
+    rasters = _RASTERS if tiles > machine.cores else _RASTERS[:1]
+    for step in _steps(work, config, alone):
+        for stages in _STAGES:
+            changed = _ahead(work, replace(config, step=step), stages, alone, machine)
+            for raster in rasters:
+                yield replace(changed, raster=raster)
+
+
+def _steps(work: Work, config: WorkgroupConfig, alone: bool) -> Iterator[Mapping[str, int]]:
+    """The steps of ``config``, and longer ones, which wait for one another less often; or, where
+    the next tiles are held in registers, shorter ones, for which there are enough."""
+    yield config.step
+    if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
+        yield {d: 2 * size for d, size in config.step.items()}
+    if not alone and not config.k and min(config.step.values(), default=0) >= _HALVED:
+        yield {d: size // 2 for d, size in config.step.items()}
+
+
+def _ahead(
+    work: Work, config: WorkgroupConfig, stages: int, alone: bool, machine: Machine
+) -> WorkgroupConfig:
+    """``config`` with so many stages, or as many as it has steps; without copies that run by
+    themselves, two, if the registers have room for the next tiles."""
+    stages = min(stages, steps_of(work.sizes, work.parts, config))
+    if stages > 1 and alone:
+        return replace(config, stages=stages, fill="async")
+    tile = {**config.group, **config.step}
+    copied = sum(math.prod(tile.get(d, 1) for d in o.dims) for o in work.operands)
+    own = copied / (work_items(config) * lanes_of(machine, config))
+    if stages > 1 and own + 2 * own / config.vector <= HELD:
+        return replace(config, stages=2, fill="registers")
+    return replace(config, stages=1, fill="copy")
+
+
+def steps_of(sizes: Mapping[str, int], parts: Roles, config: WorkgroupConfig) -> int:
+    """The steps that one workgroup goes through."""
+    slices = dict(config.slices)
+    return math.prod(-(-sizes[d] // (config.step.get(d, 1) * slices.get(d, 1))) for d in parts.k)
+
+
+def slices_of(
+    sizes: Mapping[str, int],
+    parts: Roles,
+    group: Mapping[str, int],
+    step: Mapping[str, int],
+    machine: Machine,
+) -> tuple[tuple[str, int], ...]:
+    """Parts of the reduction, where tiles of the result alone would leave cores idle.
+
+    Each part still has a few steps, or what is added up afterwards costs more than it gains.
+    """
+    groups = math.prod(-(-sizes[d] // group.get(d, 1)) for d in parts.kept)
+    steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
+    wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
+    # Of most parts, those that pad the reduction least.
+    best = (1.0, "", 1)
+    for dim in parts.k:
+        whole = -(-sizes[dim] // step.get(dim, 1))
+        for count in range(2, min(wanted, whole) + 1):
+            gain = count * whole / (-(-whole // count) * count)
+            best = max(best, (gain, dim, count))
+    return ((best[1], best[2]),) if best[1] else ()
+
+
+def table(candidates: Sequence[Candidate]) -> list[str]:
+    """Lines that say of each candidate what it is, and what it is predicted to take: microseconds,
+    the part of the device's peak, what limits it, waves of workgroups and how many of them a core
+    holds at a time, shared memory of a workgroup and registers of a work-item."""
+    rows = [("config", "us", "% of peak", "limit", "waves", "held", "KiB", "registers")]
+    for each in candidates:
+        found = each.prediction
+        rows.append(
+            (
+                _short(each.config),
+                f"{found.seconds * 1e6:.1f}",
+                f"{found.peak * 100:.1f}",
+                found.limit,
+                f"{found.waves:.2f}",
+                str(found.resident),
+                f"{found.shared / 1024:.1f}",
+                str(found.registers),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _short(config: WorkgroupConfig) -> str:
+    """What tells one candidate from another: tiles, those of an item (both in the order of the
+    loops), steps, and how they run."""
+    words = [
+        _sizes({d: config.group[d] for d in config.order if d in config.group}),
+        "in " + _sizes({d: config.item[d] for d in config.order if d in config.item}),
+        "step " + _sizes(config.step),
+        f"{config.stages} stages" if config.stages > 1 else "1 stage",
+    ]
+    if config.slices:
+        words.append("slices " + _sizes(dict(config.slices)))
+    if config.raster > 1:
+        words.append(f"raster {config.raster}")
+    return ", ".join(words)
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return "x".join(map(str, sizes.values()))

@@ -1,0 +1,388 @@
+"""How long a contraction in workgroups takes, predicted from its config: arithmetic, no schedule.
+
+What the model knows. A core computes the steps of the workgroups that it holds at a time, as many
+as its registers, its shared memory and its work-items allow. A step takes products, reads of shared
+memory, bytes from L2 and from memory, and, for one workgroup, at least the time until what it needs
+is there. These overlap, so that the slowest decides, but not perfectly (`_soft_maximum`).
+Workgroups come in waves of as many as all cores hold; the last wave may be smaller. What a wave
+reads again, L2 has, if it fits there: in bands of rows that is less than row by row.
+
+Peak figures are the machine's (`machines.rates`); what is attained of them, and what waits cost,
+are the constants below. These are estimates from what is published of matrix products, until there
+are measurements of our own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.errors import UnsupportedError
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.machines.rates import Rates
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.workgroup_checks import lanes_of, work_items
+
+# What kernels attain of the peak of each: products, shared memory, L2, memory.
+_PRODUCTS, _SHARED, _NEAR, _MEMORY = 0.92, 0.95, 0.7, 0.9
+# How well limits overlap: the exponent of their norm. A larger one is nearer to the maximum.
+_OVERLAP = 4.0
+# Part of L2 in which data waits to be read again.
+_KEPT = 0.5
+# Cycles: of a barrier with what comes around it in each step, and from the load of one product's
+# fragments to its result.
+_BARRIER, _TURN = 60, 60
+# Instructions for each access of a copy to shared memory: where it is, and whether.
+_COPY = 8
+# Registers of a work-item that addresses, counters and masks take, and the most that it has.
+_ADDRESSES, MOST_REGISTERS = 40, 255
+# Registers are given out in such numbers.
+_REGISTERS = 8
+# Bytes that one work-item loads from shared memory at once.
+_WIDEST = 16
+
+LIMITS = ("compute", "shared", "L2", "DRAM", "latency")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B: its name in the op's body, the bytes of an element, those of the tensor, the dims
+    that it depends on by their roles, and whether it lies contiguous along one of them."""
+
+    name: str
+    bytes: int
+    tensor: int
+    dims: tuple[str, ...]
+    runs: bool
+
+
+@dataclass(frozen=True)
+class Work:
+    """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
+    an element of the sum (``total``) and of the result, and the products per core and cycle at
+    best (``peak``)."""
+
+    sizes: dict[str, int]
+    parts: Roles
+    operands: tuple[Operand, Operand]
+    total: int
+    result: int
+    peak: int
+
+    @property
+    def products(self) -> int:
+        return math.prod(self.sizes.values())
+
+    @property
+    def results(self) -> int:
+        return math.prod(self.sizes[d] for d in self.parts.kept)
+
+
+def work_of(kernel: Kernel, machine: Machine) -> Work:
+    """The work of a contraction, whose dims were combined."""
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    parts = roles(main)
+    a, b = (
+        Operand(
+            o.var.name,
+            o.var.type.bytes,
+            o.view.buffer.bytes,
+            dims + parts.k + parts.batch,
+            1 in strides(main, o.view).values(),
+        )
+        for o, dims in zip(main.operands[:2], (parts.m, parts.n), strict=True)
+    )
+    total = main.out.buffer.dtype
+    peak = 1
+    if machine.rates is not None:
+        peak = machine.rates.peak(main.operands[0].var.type, total)
+    return Work(extents(main), parts, (a, b), total.bytes, out.out.buffer.dtype.bytes, peak)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a config takes: ``seconds`` in all, and how many each of `LIMITS` would take by itself;
+    ``peak`` is the part of the device's peak that the products attain. ``waves`` of workgroups, of
+    which a core holds ``resident`` at a time; ``shared`` bytes of a workgroup, and ``registers`` of
+    a work-item."""
+
+    seconds: float
+    limits: dict[str, float]
+    peak: float
+    waves: float
+    resident: int
+    shared: int
+    registers: int
+
+    @property
+    def limit(self) -> str:
+        """What takes the longest."""
+        return max(self.limits, key=lambda name: self.limits[name])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One workgroup: its work-items, their registers, its bytes of shared memory, its steps, the
+    bytes that it stores, and how many such there are. What it takes per step: products, bytes to
+    shared memory and from there (``moved``), bytes from global memory (``loaded``) and the accesses
+    for them (``copies``), and products of matrices one after another (``turns``)."""
+
+    items: int
+    registers: int
+    shared: int
+    steps: int
+    products: int
+    moved: float
+    loaded: int
+    copies: float
+    turns: int
+    stored: int
+    count: int
+
+
+def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
+    """What ``config`` takes on ``machine``; None where a core has no room for such a workgroup.
+    Raises `UnsupportedError` for a machine without rates."""
+    rates = machine.rates
+    if rates is None:
+        raise UnsupportedError(
+            f"no model predicts times on {machine.name}",
+            why="its peak figures are not known",
+            cure="choose a target whose machine has rates, such as nvidia:sm_80",
+        )
+    group = _group(work, machine, config)
+    held = _resident(group, machine)
+    if held == 0:
+        return None
+    concurrent = held * machine.cores
+    far = _memory_bytes(work, machine, config, min(group.count, concurrent))
+    share = far / (group.count * group.steps)
+    spent = dict.fromkeys(LIMITS, 0.0)
+    cycles = 0.0
+    for waves, groups in ((group.count // concurrent, concurrent), (1, group.count % concurrent)):
+        if waves and groups:
+            wave = _wave(group, machine, config, groups, share)
+            cycles += waves * wave.pop("all")
+            for name, taken in wave.items():
+                spent[name] += waves * taken
+    seconds = {name: taken / rates.clock for name, taken in spent.items()}
+    after = _added_up(work, machine, config)
+    seconds["latency"] += rates.launch + after
+    whole = cycles / rates.clock + rates.launch + after
+    best = work.products / (work.peak * machine.cores * rates.clock)
+    filled = group.count / concurrent
+    return Prediction(whole, seconds, best / whole, filled, held, group.shared, group.registers)
+
+
+def _wave(
+    group: _Group, machine: Machine, config: WorkgroupConfig, groups: int, far: float
+) -> dict[str, float]:
+    """Cycles that so many workgroups take that run at the same time, in ``all`` and by limit.
+    ``far`` bytes of a step come from memory."""
+    rates = _rates(machine)
+    held = -(-groups // machine.cores)
+    busy = min(1.0, held * group.items / _subgroup(machine) / rates.parts)
+    alone = min(1.0, group.items / _subgroup(machine) / rates.parts)
+    products = _rate(machine, config) * _PRODUCTS
+    memory = rates.memory / rates.clock * _MEMORY
+    compute = held * group.products / (products * busy)
+    shared = held * group.moved / (rates.shared * _SHARED)
+    port = group.loaded / rates.port
+    near = max(groups * group.loaded / (rates.near * _NEAR), held * port)
+    dram = groups * (far + group.stored / group.steps) / memory
+    # One workgroup goes through its steps one after another.
+    idle = group.turns * _TURN + _BARRIER
+    own = max(group.products / (products * alone) + _BARRIER, idle)
+    first = rates.latency + port
+    wait = first / max(1, config.stages - 1)
+    chain = own + wait if config.stages == 1 else max(own, wait)
+    copies = held * group.copies * _COPY / (rates.parts * _subgroup(machine))
+    step = _soft_maximum(compute, copies, shared, near, dram, chain)
+    # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
+    ends = first + rates.latency + group.stored / rates.port
+    return {
+        "all": group.steps * step + ends / held,
+        "compute": group.steps * max(compute, copies),
+        "shared": group.steps * shared,
+        "L2": group.steps * near,
+        "DRAM": group.steps * dram,
+        "latency": group.steps * max(idle, wait) + ends / held,
+    }
+
+
+def _soft_maximum(*values: float) -> float:
+    most = max(values)
+    power = math.fsum((v / most) ** _OVERLAP for v in values)
+    return float(most * power ** (1 / _OVERLAP))
+
+
+def _rates(machine: Machine) -> Rates:
+    assert machine.rates is not None
+    return machine.rates
+
+
+def _subgroup(machine: Machine) -> int:
+    assert machine.hierarchy is not None
+    return machine.hierarchy.subgroup
+
+
+def _instruction(machine: Machine, config: WorkgroupConfig) -> Instruction | None:
+    return machine.instruction(config.instruction) if config.instruction else None
+
+
+def _rate(machine: Machine, config: WorkgroupConfig) -> int:
+    """Products per core and cycle of the config's instruction."""
+    instruction = _instruction(machine, config)
+    if instruction is None:
+        return 1
+    lanes = instruction.lanes
+    dtype = instruction.out.dtype if lanes == 1 else instruction.operands[0].dtype
+    return _rates(machine).multiply_adds(dtype, lanes)
+
+
+def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
+    lanes = lanes_of(machine, config)
+    slices, own = dict(config.slices), dict(config.item_slices)
+    tile = {d: config.group.get(d, 1) for d in work.parts.kept}
+    tile |= {d: config.step.get(d, 1) for d in work.parts.k}
+    steps = math.prod(
+        -(-work.sizes[d] // (tile[d] * slices.get(d, 1) * own.get(d, 1))) for d in work.parts.k
+    )
+    count = math.prod(-(-work.sizes[d] // tile[d]) for d in work.parts.kept)
+    count *= math.prod(slices.values())
+    results = math.prod(tile[d] for d in work.parts.kept)
+    depth = math.prod(tile[d] for d in work.parts.k)
+    items = work_items(config) * lanes
+    loaded = sum(math.prod(tile[d] for d in o.dims) * o.bytes for o in work.operands)
+    loaded *= math.prod(own.values())
+    instruction = _instruction(machine, config)
+    along = instruction.sizes.get("k", 1) if instruction is not None else 1
+    return _Group(
+        items=items,
+        registers=_registers(work, machine, config, loaded / items),
+        shared=config.stages * _shared(work, config, tile, lanes),
+        steps=max(1, steps),
+        products=results * depth * math.prod(own.values()),
+        moved=loaded + _read(work, machine, config) * depth * items,
+        loaded=loaded,
+        copies=sum(
+            math.prod(tile[d] for d in o.dims) / (config.vector if o.runs else 1)
+            for o in work.operands
+        ),
+        turns=depth // along if lanes > 1 else 0,
+        stored=results * (work.total if slices else work.result),
+        count=count,
+    )
+
+
+def _shared(work: Work, config: WorkgroupConfig, tile: dict[str, int], lanes: int) -> int:
+    """Bytes of shared tiles of A and B, at most: their rows may lie along either dim. Matrices are
+    as they come, others converted."""
+    found = 0
+    for operand in work.operands:
+        depth = math.prod(tile[d] for d in work.parts.k)
+        kept = math.prod(tile[d] for d in operand.dims) // depth
+        elements = kept * depth + config.padding.get(operand.name, 0) * max(kept, depth)
+        found += elements * (operand.bytes if lanes > 1 else work.total)
+    return found
+
+
+def _read(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
+    """Bytes that a work-item reads from shared memory for each element of the reduction; what
+    lanes of a subgroup read together counts once."""
+    lanes = lanes_of(machine, config)
+    rows = {config.lanes: 1, **config.item}
+    if lanes > 1:
+        width = {d: o.bytes for o in work.operands for d in o.dims}
+        return sum(size * width[d] for d, size in rows.items()) / lanes
+    rates, left, moved = _rates(machine), _subgroup(machine), 0.0
+    across = [config.lanes, *(d for d in rows if d != config.lanes)]
+    for dim in across:
+        beside = min(left, config.group.get(dim, 1) // rows[dim])
+        left //= max(1, beside)
+        own = rows[dim] * work.total
+        moved += max(beside * own, rates.shared * -(-own // _WIDEST))
+    return moved / _subgroup(machine)
+
+
+def _registers(work: Work, machine: Machine, config: WorkgroupConfig, copied: float) -> int:
+    """Registers of a work-item: what it accumulates, what it multiplies, and what it copies."""
+    instruction, lanes = _instruction(machine, config), lanes_of(machine, config)
+    words = math.prod(config.item.values()) * work.total / lanes
+    if lanes == 1:
+        words += sum(config.item.values()) * work.total
+    else:
+        assert instruction is not None
+        for role in instruction.operands:
+            # Those that an instruction reads from shared memory take none.
+            if role.fragment is not None:
+                own = next(d for d in role.fragment.dims if d != "k")
+                size = config.item.get(config.lanes, 1) if own == "n" else _rows(config)
+                words += size * instruction.sizes["k"] * role.dtype.bytes / lanes
+    if config.fill == "registers":
+        words += copied
+    return -(-(_ADDRESSES + math.ceil(words / 4)) // _REGISTERS) * _REGISTERS
+
+
+def _rows(config: WorkgroupConfig) -> int:
+    return math.prod(size for d, size in config.item.items() if d != config.lanes)
+
+
+def _resident(group: _Group, machine: Machine) -> int:
+    """Workgroups that a core holds at a time; 0 where even one is too large."""
+    rates, hierarchy = _rates(machine), machine.hierarchy
+    assert hierarchy is not None
+    if group.items > hierarchy.workgroup or group.shared > hierarchy.shared:
+        return 0
+    if group.registers > MOST_REGISTERS + 1:
+        return 0
+    return min(
+        rates.groups,
+        rates.items // group.items,
+        rates.registers // (group.registers * group.items),
+        rates.held // (group.shared + rates.reserved) if group.shared else rates.groups,
+    )
+
+
+def _memory_bytes(work: Work, machine: Machine, config: WorkgroupConfig, concurrent: int) -> float:
+    """Bytes of A and B that come from memory, of which L2 keeps what a wave reads again."""
+    counts = {d: -(-work.sizes[d] // config.group.get(d, 1)) for d in config.order}
+    grid = [d for d in config.order if counts[d] > 1][-2:]
+    rows, columns = [1, 1, *(counts[d] for d in grid)][-2:]
+    band = min(rows, config.raster)
+    across = min(columns, -(-concurrent // band))
+    down = min(rows, max(band, -(-concurrent // columns)))
+    slices = math.prod(parts for _, parts in config.slices)
+    count = math.prod(counts.values())
+    waves = max(1.0, count / (down * across))
+    room = _KEPT * machine.caches[-1]
+    # Tiles of a wave along each dim: of those outside of the last two, one.
+    here = dict(zip(grid, (down, across)[2 - len(grid) :], strict=True))
+    wave: list[float] = []
+    least: list[float] = []
+    for operand in work.operands:
+        read = math.prod(work.sizes[d] for d in operand.dims) * operand.bytes
+        least.append(float(min(operand.tensor, read)))
+        own = [here.get(d, 1) / counts[d] for d in operand.dims if d in counts]
+        wave.append(least[-1] * math.prod(own))
+    found = 0.0
+    for operand, once, whole in zip(work.operands, wave, least, strict=True):
+        # What the next wave reads, too, is still there if both fit.
+        stays = sum(wave) / slices <= room and (not grid or grid[-1] not in operand.dims)
+        found += whole if stays or whole <= room else max(whole, once * waves)
+    return found
+
+
+def _added_up(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
+    """Seconds of what comes after: parts are read again, in a launch of its own."""
+    slices = math.prod(parts for _, parts in config.slices)
+    if slices == 1:
+        return 0.0
+    rates = _rates(machine)
+    parts, results = slices * work.results * work.total, work.results * work.result
+    near = rates.near * rates.clock * _NEAR
+    speed = near if parts <= _KEPT * machine.caches[-1] else rates.memory * _MEMORY
+    return rates.launch + parts / speed + results / (rates.memory * _MEMORY)

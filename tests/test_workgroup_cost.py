@@ -1,0 +1,227 @@
+"""What configs in workgroups are predicted to take, and which of them are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import tilewright as tw
+from tilewright.errors import UnsupportedError
+from tilewright.machines import nvidia, spirv
+from tilewright.machines.machine import Machine
+from tilewright.ops.op import Op
+from tilewright.passes import run
+from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.workgroup_candidates import Candidate, table
+from tilewright.recipes.workgroup_cost import LIMITS, Prediction
+from tilewright.recipes.workgroup_model import candidates, prediction_of
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
+
+LEVELS = nvidia.LEVELS
+
+
+def matmul(m: int, n: int, k: int, types: str = "bf16:bf16:f32") -> Op:
+    return tw.matmul(f"{m}x{k}:{k}x{n}", dtype=types).resolved()
+
+
+def convolution(mb: int, direction: str = "fwd", types: str = "bf16") -> Op:
+    problem = f"mb{mb}ic64ih28oc96oh28kh3ph1"
+    return tw.convolution(
+        problem, direction=direction, dtype=types, src="nhwc", dst="nhwc"
+    ).resolved()
+
+
+@cache
+def found(op: Op, level: str) -> list[Candidate]:
+    return candidates(op.kernel(), nvidia.machine(level))
+
+
+def best(op: Op, level: str) -> Candidate:
+    return found(op, level)[0]
+
+
+def predicted(op: Op, machine: Machine, config: WorkgroupConfig) -> Prediction:
+    prediction = prediction_of(op.kernel(), machine, config)
+    assert prediction is not None
+    return prediction
+
+
+GROWING: dict[str, Callable[[int], Op]] = {
+    "rows": lambda n: matmul(128 * n, 512, 512),
+    "columns": lambda n: matmul(384, 128 * n, 512, "f32"),
+    "reduction": lambda n: matmul(256, 256, 128 * n),
+    "images": lambda n: convolution(n),
+    "images, bwd_w": lambda n: convolution(n, "bwd_w", "f16:f32:f16"),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", GROWING)
+def test_twice_as_much_is_not_faster(name: str, level: str) -> None:
+    seconds = [best(GROWING[name](2**n), level).prediction.seconds for n in range(6)]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("types", ["bf16:bf16:f32", "f32"])
+def test_padding_is_not_free(types: str) -> None:
+    machine = nvidia.machine("sm_80")
+    config = best(matmul(2048, 2048, 2048, types), "sm_80").config
+    whole = predicted(matmul(2048, 2048, 2048, types), machine, config)
+    for size in (2049, 2100, 2176):
+        for shape in ((size, 2048, 2048), (2048, size, 2048), (2048, 2048, size)):
+            more = predicted(matmul(*shape, types), machine, config)
+            # What is read once is spread over more workgroups, of which the first are faster.
+            assert more.seconds > 0.999 * whole.seconds
+            assert more.limits["compute"] >= whole.limits["compute"]
+    # What pads to the same tiles takes the same products.
+    less = predicted(matmul(2047, 2047, 2047, types), machine, config)
+    assert less.limits["compute"] == whole.limits["compute"]
+    assert less.peak < whole.peak
+
+
+def test_large_products_take_large_tiles() -> None:
+    for level in ("sm_80", "sm_90a"):
+        config = best(matmul(4096, 4096, 4096), level).config
+        assert min(config.group.values()) >= 128
+        assert config.instruction == "mma_m16n8k16_f32_bf16" and not config.slices
+    assert best(matmul(4096, 4096, 4096), "sm_80").prediction.limit == "compute"
+
+
+def test_long_reductions_are_sliced() -> None:
+    for types in ("bf16:bf16:f32", "f32"):
+        assert best(matmul(64, 64, 16384, types), "sm_80").config.slices
+        assert not best(matmul(4096, 4096, 16384, types), "sm_80").config.slices
+
+
+def test_little_work_on_much_memory_is_bound_by_it() -> None:
+    prediction = best(matmul(65536, 64, 64), "sm_80").prediction
+    assert prediction.limit == "DRAM"
+    assert best(matmul(64, 64, 64), "sm_80").prediction.limit == "latency"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("types", ["f16:f16:f32", "f32", "s8:s8:s32", "f64"])
+def test_nothing_is_faster_than_the_device(types: str, level: str) -> None:
+    machine = nvidia.machine(level)
+    rates = machine.rates
+    assert rates is not None
+    for shape in ((4096, 4096, 4096), (100, 3000, 70), (64, 64, 16384), (65536, 64, 64)):
+        op = matmul(*shape, types)
+        peak = rates.peak(*(op.argument(name).dtype for name in ("src", "dst")))
+        products = math.prod(shape) / (peak * machine.cores * rates.clock)
+        moved = sum(a.layout.extent * a.dtype.bytes for a in op.arguments) / rates.memory
+        for each in found(op, level):
+            seconds = each.prediction.seconds
+            assert seconds > max(products, moved, *each.prediction.limits.values()) * 0.999
+            assert each.prediction.peak == pytest.approx(products / seconds)
+
+
+def test_what_a_core_holds() -> None:
+    machine = nvidia.machine("sm_80")
+    op = matmul(4096, 4096, 4096)
+    config = replace(
+        best(op, "sm_80").config,
+        group={"n": 128, "m": 128},
+        item={"n": 64, "m": 64},
+        step={"k": 32},
+        stages=3,
+        raster=1,
+    )
+    chosen = predicted(op, machine, config)
+    # Three stages of two tiles of 128 rows of 32 + 8 elements; 128 sums per lane, 32 words of
+    # fragments.
+    assert chosen.shared == 3 * 2 * 128 * 40 * 2
+    assert chosen.registers == 128 + 32 + 40
+    # 2 * 128 * 200 registers are less than 65536, and twice that are more than all.
+    assert chosen.resident == 2 and chosen.waves == 1024 / (2 * 108)
+    assert prediction_of(op.kernel(), machine, replace(config, stages=9)) is None
+    assert prediction_of(op.kernel(), machine, replace(config, item={"n": 128, "m": 64})) is None
+    narrow = replace(config, item={"n": 16, "m": 16})
+    assert prediction_of(op.kernel(), machine, narrow) is None  # 2048 work-items
+
+
+def test_bands_of_tiles_save_memory() -> None:
+    machine = nvidia.machine("sm_80")
+    op = matmul(16384, 16384, 4096)
+    config = replace(best(op, "sm_80").config, raster=1)
+    rows, bands = (predicted(op, machine, replace(config, raster=r)) for r in (1, 8))
+    assert bands.limits["DRAM"] < 0.8 * rows.limits["DRAM"]
+    assert bands.limits["compute"] == rows.limits["compute"]
+
+
+def test_copying_ahead_saves_waits() -> None:
+    machine = nvidia.machine("sm_80")
+    op = matmul(1024, 1024, 4096)
+    config = replace(best(op, "sm_80").config, step={"k": 32}, slices=())
+    waits = [
+        predicted(op, machine, replace(config, stages=n, fill="async" if n > 1 else "copy"))
+        for n in (1, 2, 3)
+    ]
+    seconds = [each.seconds for each in waits]
+    assert seconds == sorted(seconds, reverse=True) and seconds[0] > 1.3 * seconds[2]
+
+
+SAMPLED: dict[str, tuple[Op, str]] = {
+    "matrices": (matmul(1000, 520, 300), "sm_80"),
+    "bytes": (matmul(96, 80, 1000, "s8:s8:s32"), "sm_75"),
+    "doubles": (matmul(300, 200, 100, "f64"), "sm_90a"),
+    "work-items": (matmul(500, 300, 200, "f32"), "sm_80"),
+    "held": (matmul(500, 300, 200, "f32"), "sm_70"),
+    "convolution": (convolution(1), "sm_80"),
+    "by weights": (convolution(2, "bwd_w"), "sm_80"),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_candidates_can_be_scheduled(name: str) -> None:
+    op, level = SAMPLED[name]
+    all_of_them = found(op, level)
+    assert 4 <= len(all_of_them) <= 60
+    assert len({each.config for each in all_of_them}) == len(all_of_them)
+    for each in all_of_them[:: max(1, len(all_of_them) // 6)]:
+        choose.schedule(op, op.kernel(), nvidia.machine(level), each.config)
+
+
+LARGE = {
+    "bf16": matmul(4096, 4096, 4096),
+    "f64": matmul(2048, 2048, 2048, "f64"),
+    "s8": matmul(4096, 4096, 4096, "s8:s8:s32"),
+}
+
+
+@pytest.mark.parametrize("level", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
+    """And the model knows how many they take, within an eighth."""
+    ptxas = find_ptxas(level)
+    if ptxas is None:
+        pytest.skip("ptxas is not at hand")
+    op, machine = LARGE[name], nvidia.machine(level)
+    config, made = choose.choose(op, op.kernel(), machine)
+    assert isinstance(config, WorkgroupConfig)
+    ptx = to_ptx(lower_launches(run(made.kernel), machine).text, level)
+    usage = run_ptxas(ptxas, ptx, level).usage
+    assert not any(each.spilled for each in usage)
+    said = predicted(op, machine, config).registers
+    assert max(each.registers for each in usage) == pytest.approx(said, rel=1 / 8)
+
+
+def test_a_table(golden: Callable[[str, str], None]) -> None:
+    op = matmul(200, 100, 64)
+    golden("config_candidates", "\n".join(table(found(op, "sm_80"))) + "\n")
+
+
+def test_limits_are_named() -> None:
+    assert set(best(matmul(256, 256, 256), "sm_80").prediction.limits) == set(LIMITS)
+
+
+def test_machines_without_rates_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no model predicts times on spirv-gpu"):
+        candidates(matmul(64, 64, 64, "f32").kernel(), spirv.machine("gpu"))
