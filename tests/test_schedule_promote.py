@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from schedule_cases import becomes, convolution, equal, matmul
@@ -10,7 +12,9 @@ from tilewright.errors import ScheduleError
 from tilewright.ir import Space, parse_kernel, same, to_text
 from tilewright.schedule import (
     fuse_dims,
+    fuse_tensor_dims,
     hoist_pack,
+    linearize,
     promote,
     promote_result,
     tile,
@@ -44,6 +48,38 @@ def test_fuse_dims_of_taps_and_channels(stride: int, pad: int) -> None:
     kernel = fuse_dims(naive, "kw", "ic", "k")
     equal(naive, kernel)
     assert f"k + ow * {3 * stride}" in to_text(kernel)
+
+
+def test_fuse_tensor_dims_of_images() -> None:
+    naive = linearize(convolution(kh=1, kw=1, pad=(0, 0), mb=2), ["mb", "oh", "ow"], "m")
+    kernel = fuse_tensor_dims(naive, "src")
+    equal(naive, kernel)
+    text = to_text(kernel)
+    assert "in src: f32[84, 3]" in text and "src[m, ic]" in text
+    # The result is as it was; here, too, it could have one dim.
+    assert to_text(naive).splitlines()[-1] == text.splitlines()[-1]
+
+
+def test_fuse_tensor_dims_of_taps() -> None:
+    """Where a mask hides what is outside, the number may be that of another row."""
+    naive = linearize(convolution(mb=2, ih=4, iw=4), ["mb", "oh", "ow"], "m")
+    kernel = fuse_tensor_dims(naive, "src")
+    equal(naive, kernel)
+    assert "src: f32[32, 3]" in to_text(kernel)
+
+
+@pytest.mark.parametrize("changed", [{"channels_last": False}, {"stride": (2, 2), "iw": 9}])
+def test_fuse_tensor_dims_leaves_what_does_not_lie_so(changed: dict[str, Any]) -> None:
+    """Images are not one behind another in channels-first tensors; strides skip rows."""
+    naive = linearize(convolution(kh=1, kw=1, pad=(0, 0), mb=2, **changed), ["mb", "oh", "ow"], "m")
+    text = to_text(fuse_tensor_dims(naive, "src"))
+    assert "src: f32[84, 3]" not in text and "src: f32[108, 3]" not in text
+    equal(naive, parse_kernel(text))
+
+
+def test_fuse_tensor_dims_of_no_parameter() -> None:
+    with pytest.raises(ScheduleError, match=r"there is no parameter 'other'[^$]*src, weights"):
+        fuse_tensor_dims(convolution(), "other")
 
 
 def test_fuse_dims_rewrites_bounds_exactly() -> None:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
+import tilewright as tw
+from staged import check_text
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
-from tilewright.ir import Kernel, parse_kernel
+from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ir.expr import Const, const, var
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import substitute, walk_stmts
 from tilewright.layout.rows import Placed, place_rows
 from tilewright.machines import nvidia
 from tilewright.machines.instruction import Instruction
-from tilewright.machines.warpgroups import LANES, PRODUCTS
+from tilewright.machines.warpgroups import LANES, PRODUCTS, TILE_LOAD
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
 
 MACHINE = nvidia.machine("sm_90a")
 TABLE = {i.name: i for i in MACHINE.instructions if i.feature == PRODUCTS}
@@ -210,3 +221,196 @@ kernel k(in a: bf16[64, 16], in b: bf16[16, 64]):
     kernel = hold(kernel, "main", "acc", BF16.out.fragment, {"m": "m", "n": "n"})
     with pytest.raises(ScheduleError, match="it is in global memory, not in workgroup memory"):
         tensorize(kernel, "main", BF16, {"m": "m", "n": "n", "k": "k"})
+
+
+# Recipes.
+
+CONFIG = WorkgroupConfig(
+    instruction="wgmma_m64n8k16_f32_bf16",
+    lanes="n",
+    group={"m": 128, "n": 8},
+    item={"m": 64, "n": 8},
+    order=("m", "n"),
+    step={"k": 16},
+    stages=2,
+    fill="tensor",
+    k="k",
+)
+_CONV = {"group": {"mb_oh_ow": 128, "oc": 8}, "item": {"mb_oh_ow": 64, "oc": 8}, "lanes": "oc"}
+_CONV |= {"order": ("mb_oh_ow", "oc"), "step": {"ic": 16}, "k": "ic"}
+_PROBLEM = "mb2ic40ih7iw8oc16oh7ow8kh1kw1"
+F16, S8 = "wgmma_m64n8k16_f32_f16", "wgmma_m64n8k32_s32_s8"
+
+CASES: dict[str, tuple[Op, dict[str, Any]]] = {
+    "tails": (tw.matmul("100x72:72x16", dtype="bf16"), {}),
+    **{
+        f"{stages} stages": (
+            tw.matmul("70x88:88x20", dtype="f16:f16:f32"),
+            {
+                "instruction": F16,
+                "group": {"m": 128, "n": 16},
+                "stages": stages,
+            },
+        )
+        for stages in (1, 3, 4)
+    },
+    "n": (
+        tw.matmul("60x72:72x30", dtype="bf16:bf16:f32"),
+        {
+            "instruction": "wgmma_m64n16k16_f32_bf16",
+            "group": {"m": 64, "n": 32},
+            "item": {"m": 64, "n": 16},
+            "step": {"k": 32},
+        },
+    ),
+    "two products": (
+        tw.matmul("200x48:48x8", dtype="bf16"),
+        {"group": {"m": 256, "n": 8}, "item": {"m": 128, "n": 8}},
+    ),
+    "rows along m and n": (
+        tw.matmul("72x56:56x16", dtype="bf16", src="ba", weights="ab"),
+        {
+            "instruction": "wgmma_m64n16k16_f32_bf16",
+            "group": {"m": 128, "n": 16},
+            "item": {"m": 64, "n": 16},
+        },
+    ),
+    "bytes": (
+        tw.matmul("100x96:96x8", dtype="s8:s8:s32"),
+        {"instruction": S8, "step": {"k": 32}},
+    ),
+    "slices": (tw.matmul("100x64:64x8", dtype="bf16:bf16:f32"), {"slices": (("k", 2),)}),
+    "batch": (tw.matmul("2x70x32:2x32x8", dtype="bf16"), {"order": ("b0", "m", "n")}),
+    "bands": (
+        tw.matmul("200x32:32x24", dtype="bf16"),
+        {"raster": 2},
+    ),
+    "1x1": (tw.convolution(_PROBLEM, dtype="bf16", src="nhwc", dst="nhwc"), _CONV),
+    "1x1 backward": (
+        tw.convolution(
+            _PROBLEM.replace("ic40", "ic16").replace("oc16", "oc40"),
+            direction="bwd_d",
+            dtype="bf16",
+            src="nhwc",
+            dst="nhwc",
+        ),
+        {
+            "group": {"mb_ih_iw": 128, "ic": 8},
+            "item": {"mb_ih_iw": 64, "ic": 8},
+            "lanes": "ic",
+            "order": ("mb_ih_iw", "ic"),
+            "step": {"oc": 16},
+            "k": "oc",
+        },
+    ),
+}
+
+
+def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
+    op = op.resolved()
+    return choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_compute_what_the_naive_one_does(name: str) -> None:
+    op, changed = CASES[name]
+    scheduled = _scheduled(op, changed)
+    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
+    assert {"shared", "specialized", "tensorized", "lowered"} <= stages.keys()
+    inputs = make_inputs(op.resolved(), exact=True, seed=0)
+    reports = check_stages(stages, scheduled.packs, MACHINE, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    used = {s.instruction for s in walk_stmts(scheduled.kernel.body) if isinstance(s, Compute)}
+    assert {changed.get("instruction", CONFIG.instruction), TILE_LOAD} <= used
+
+
+def test_the_text(golden: Callable[[str, str], None]) -> None:
+    """A tile as large as registers go: 128 by 256, four steps of 64 ahead."""
+    changed = {
+        "instruction": "wgmma_m64n256k16_f32_bf16",
+        "group": {"m": 128, "n": 256},
+        "item": {"m": 64, "n": 256},
+        "step": {"k": 64},
+        "stages": 4,
+        "raster": 16,
+    }
+    scheduled = _scheduled(tw.matmul("4000x8192:8192x8192", dtype="bf16"), changed)
+    golden("warpgroups", to_text(scheduled.kernel))
+
+
+REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
+    "another fill": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"fill": "async"},
+        "fill='async' with",
+    ),
+    "another instruction": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"instruction": "mma_m16n8k16_f32_bf16"},
+        "fill='tensor' with instruction='mma_m16n8k16_f32_bf16'",
+    ),
+    "persistent": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"persistent": 4},
+        "persistent=4 with fill='tensor'",
+    ),
+    "padding": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"padding": {"a": 8}},
+        "padding={'a': 8} with fill='tensor'",
+    ),
+    "one subgroup": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"group": {"m": 64, "n": 8}},
+        "one subgroup multiplies with fill='tensor'",
+    ),
+    "many": (
+        tw.matmul("600x72:72x16", dtype="bf16"),
+        {"group": {"m": 512, "n": 8}},
+        "a workgroup of 1152 work-items",
+    ),
+    "one step": (
+        tw.matmul("100x16:16x16", dtype="bf16"),
+        {},
+        "all of the reduction is one step",
+    ),
+    "a step of half a row": (
+        tw.matmul("100x72:72x16", dtype="s8:s8:s32"),
+        {"instruction": S8, "step": {"k": 48}},
+        "k is 'k' here, of which a step has 48",
+    ),
+    "bytes across the reduction": (
+        tw.matmul("96x96:96x8", dtype="s8:s8:s32", src="ba"),
+        {"instruction": S8, "step": {"k": 32}},
+        "'src_packed' does not take it without gaps",
+    ),
+    "rows of no 16 bytes": (
+        tw.matmul("100x60:60x16", dtype="bf16"),
+        {},
+        "the tensor has rows of 120 bytes, no multiple of 16",
+    ),
+    "nchw": (
+        tw.convolution(_PROBLEM, dtype="bf16", src="nchw", dst="nchw"),
+        _CONV,
+        "what is read of dim 0 of 'src' is no box",
+    ),
+    "taps": (
+        tw.convolution("mb2ic32ih8oc8oh8kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
+        _CONV,
+        "'main' masks what it reads of copies",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CONFIGS)
+def test_refused_configs(name: str) -> None:
+    op, changed, message = REFUSED_CONFIGS[name]
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        _scheduled(op, changed)
+
+
+def test_default_configs_take_products_of_subgroups() -> None:
+    op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
+    config, _ = choose.choose(op, op.kernel(), MACHINE)
+    assert isinstance(config, WorkgroupConfig)
+    assert config.instruction == "mma_m16n8k16_f32_bf16"

@@ -73,7 +73,8 @@ class WorkgroupConfig:
       run, and so is what rounding makes of a sum of floats
     - ``vector``: elements that a work-item copies at a time
     - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
-    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``
+    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``tensor``: by a
+      unit of the machine that copies tiles, which a subgroup of its own has run ahead
     - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
     - ``persistent``: workgroups that take all tiles, several each (0: one for each tile)
     - ``stream``: workgroups that share the steps of all tiles evenly, so that a share may begin and
@@ -137,6 +138,9 @@ class StreamingConfig:
     def __post_init__(self) -> None:
         _check(self)
 
+
+# The `fill` of tiles that a unit of the machine copies.
+TENSOR = "tensor"
 
 Config = ContractionConfig | StreamingConfig | WorkgroupConfig
 CONFIGS: dict[str, type[Config]] = {

@@ -70,8 +70,13 @@ def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matri
 def packed_order(main: Compute, found: Matrices, order: list[str]) -> list[str]:
     """The order of B's dims in memory, the innermost last: that of ``order``, but where only rows
     along one dim can be loaded."""
-    role = _role(main, found, 1)
-    if _turned(found, role) or (along := _neighbours(found, role)) not in order:
+    rows = found.instruction.operands[1].rows
+    if rows:
+        turned, along = any(each.across == "k" for each in rows), found.dims["k"]
+    else:
+        role = _role(main, found, 1)
+        turned, along = _turned(found, role), _neighbours(found, role)
+    if turned or along not in order:
         return order
     return [*(d for d in order if d != along), along]
 

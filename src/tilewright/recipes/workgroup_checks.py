@@ -12,7 +12,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.roles import extents, roles, taps_of
 from tilewright.recipes.storing import TILE
 from tilewright.schedule.pipeline import Fill
@@ -45,12 +45,13 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
                     f"the op's dims are {sizes}, of which {sorted(parts.k)} are reduced",
                     "choose one of " + ", ".join(allowed),
                 )
-    if config.fill not in {fill.value for fill in Fill}:
+    fills = (*(fill.value for fill in Fill), TENSOR)
+    if config.fill not in fills:
         raise _refusal(
             config,
             f"fill={config.fill!r} is no way to fill a tile",
-            "there are copies, registers and asynchronous copies",
-            "choose one of " + ", ".join(fill.value for fill in Fill),
+            "there are copies, registers, asynchronous copies and those of whole tiles",
+            "choose one of " + ", ".join(fills),
         )
     _check_slices(config)
     if config.stream:
@@ -164,7 +165,8 @@ def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
             "its threads share no memory of their own",
             "use a ContractionConfig",
         )
-    items = work_items(config) * lanes_of(machine, config)
+    specialized = check_warpgroups(config, machine)
+    items = (work_items(config) + specialized) * lanes_of(machine, config)
     if lanes_of(machine, config) > 1 and config.item_slices:
         raise _refusal(
             config,
@@ -186,6 +188,39 @@ def _check_machine(config: WorkgroupConfig, machine: Machine) -> None:
             "it has nobody to share memory with",
             "make the group's tile a multiple of the item's, or use a ContractionConfig",
         )
+
+
+def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
+    """Whether a subgroup of its own has tiles copied for those that multiply them; refuses what
+    does not go together with that."""
+    instruction = machine.instruction(config.instruction) if config.instruction else None
+    in_memory = instruction is not None and any(role.rows for role in instruction.operands)
+    if in_memory != (config.fill == TENSOR):
+        raise _refusal(
+            config,
+            f"fill={config.fill!r} with instruction={config.instruction!r}",
+            "instructions on matrices in shared memory take tiles that were copied whole, and they "
+            "alone do",
+            f"choose fill={TENSOR!r} with such an instruction, and another fill with others",
+        )
+    others = ("item_slices", "stream", "persistent", "halo", "through", "padding", "swizzle")
+    for name in others if in_memory else ():
+        if getattr(config, name):
+            raise _refusal(
+                config,
+                f"{name}={getattr(config, name)!r} with fill={TENSOR!r}",
+                "a subgroup copies all tiles of one result in the order of its steps, and how they "
+                "lie is the instruction's choice",
+                f"leave {name} out",
+            )
+    if in_memory and work_items(config) < 2:
+        raise _refusal(
+            config,
+            f"one subgroup multiplies with fill={TENSOR!r}",
+            "what it has copied for it, others are to share",
+            "make the group's tile a multiple of the item's",
+        )
+    return in_memory
 
 
 def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:

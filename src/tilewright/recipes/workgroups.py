@@ -29,7 +29,7 @@ from tilewright.ir.stmt import Compute, For, Kernel
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import StreamingConfig, WorkgroupConfig
+from tilewright.recipes.config import TENSOR, StreamingConfig, WorkgroupConfig
 from tilewright.recipes.mapping import (
     PRODUCERS,
     adders,
@@ -64,6 +64,7 @@ from tilewright.recipes.roles import (
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import handed_on, through_shared
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
+from tilewright.recipes.warpgroups import boxed, in_rows, specialized
 from tilewright.recipes.workgroup_checks import check, check_joined, check_shared, items_kind
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.distribute import serial_loops
@@ -90,8 +91,12 @@ def schedule(
     result = ScheduledKernel(kernel)
     taps = _until_shared(result, machine, config, prepack)
     found = matrices(result.kernel, machine, config)
-    result.stage("shared", _shared(result.kernel, machine, config, taps))
-    if config.stages > 1 and _has_loop(result.kernel, STEP):
+    if config.fill == TENSOR:
+        assert found is not None
+        specialized(result, found, config, STEP)
+    else:
+        result.stage("shared", _shared(result.kernel, machine, config, taps))
+    if config.fill != TENSOR and config.stages > 1 and _has_loop(result.kernel, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
     if taps:
@@ -103,7 +108,10 @@ def schedule(
         lanes = found.lanes if found is not None else 0
         result.stage("handed on", through_shared(result.kernel, machine, config, lanes))
     check_shared(result.kernel, machine, config)
-    if found is not None:
+    if config.fill == TENSOR:
+        assert found is not None
+        result.stage("tensorized", in_rows(result.kernel, found))
+    elif found is not None:
         result.stage("tensorized", in_fragments(result.kernel, found))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
@@ -130,7 +138,8 @@ def _until_shared(
     result.stage("naive", result.kernel)
     kernel = drop_unit_dims(result.kernel)
     check_joined(config, find_compute(kernel, MAIN))
-    result.stage("combined", combined(kernel, halo=config.halo, joined=config.joined))
+    kernel = combined(kernel, halo=config.halo, joined=config.joined)
+    result.stage("combined", boxed(kernel) if config.fill == TENSOR else kernel)
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.halo else []

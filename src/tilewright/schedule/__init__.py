@@ -5,16 +5,16 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy), `collapse` and
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
-on their way through its memory), `pipeline` (copying ahead),
-`hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop
-bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster` (in which
-order), `enclose` (one iteration around), `fragments` (matrices that lanes hold), `widen`, `slices`
-and `stream` (partial results), `join` (two nests of workgroups made one),
-`tensorize`, `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold what
-several of them need; `trace` has the `Schedule`, which records them.
+on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize` (copies
+of whole tiles, by a subgroup of its own), `hoist` (packing apart), `pad` and `extend` (longer
+dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
+`spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`,
+`slices` and `stream` (partial results), `join` (two nests of workgroups made one), `tensorize`,
+`fragments` (matrices that lanes hold together), `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold
+what several of them need; `trace` has the `Schedule`, which records them.
 """
 
-from tilewright.schedule.collapse import fuse_dims
+from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
@@ -36,7 +36,9 @@ from tilewright.schedule.reorder import reorder
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
+from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.slices import slice_reduction
+from tilewright.schedule.specialize import specialize
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
 from tilewright.schedule.stream import stream_reduction
@@ -59,6 +61,7 @@ __all__ = [
     "enclose",
     "extend",
     "fuse_dims",
+    "fuse_tensor_dims",
     "guard",
     "hoist_pack",
     "hold",
@@ -79,7 +82,9 @@ __all__ = [
     "set_kind",
     "share",
     "share_result",
+    "share_tiles",
     "slice_reduction",
+    "specialize",
     "split_dim",
     "spread",
     "stream_reduction",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine
@@ -13,10 +14,10 @@ from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, conjuncts, cons
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Param, Stmt, View
 from tilewright.ir.visit import substitute, variables, walk_stmts
-from tilewright.schedule.access import map_views, readdress
+from tilewright.schedule.access import accesses, map_views, readdress
 from tilewright.schedule.place import Place, bound_names, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify_kernel
+from tilewright.simplify import simplify, simplify_kernel
 
 
 @transform
@@ -157,6 +158,48 @@ def _in_place(
         if block.dim not in (p, q):
             blocks.append(LayoutBlock(number[block.dim], block.size, block.stride))
     return tuple(blocks)
+
+
+@transform
+def fuse_tensor_dims(kernel: Kernel, name: str) -> Kernel:
+    """Makes one dim of several of the parameter ``name`` whose indices are digits of one number.
+
+        compute f(m in 56): dst[m] = src[m // 28, m // 7 % 4, m % 7]
+    ->  fuse_tensor_dims("src")
+        compute f(m in 56): dst[m] = src[m]
+
+    The parameter has the same memory and another shape. What does not lie behind one another in
+    memory, or is not read so everywhere, stays as it is.
+    """
+    kernel = simplify_kernel(kernel)
+    if name not in {param.name for param in kernel.params}:
+        raise ScheduleError(
+            f"fuse_tensor_dims: there is no parameter '{name}'",
+            where=f"kernel {kernel.name}",
+            cure="choose one of " + ", ".join(param.name for param in kernel.params),
+        )
+    while True:
+        (old,) = (param.buffer for param in kernel.params if param.name == name)
+        pairs = permutations(range(len(old.shape)), 2)
+        pair = next((each for each in pairs if _are_digits(kernel, old, *each)), None)
+        if pair is None:
+            return kernel
+        kernel = simplify_kernel(_merge_tensor_dims(kernel, old, *pair))
+
+
+def _are_digits(kernel: Kernel, old: Buffer, p: int, q: int) -> bool:
+    """Whether every access to ``old`` has digits of one number as its indices ``p`` and ``q``."""
+    if merged_layout(old, p, q) is None:
+        return False
+    for access in accesses(kernel.body, Place()):
+        if access.view.buffer is not old:
+            continue
+        first, second = access.view.index[p], access.view.index[q]
+        fused = affine(simplify(first * old.shape[q] + second, access.place.facts))
+        digits = {atom for atom in affine(second).terms if not isinstance(atom, Var)}
+        if not digits or digits & fused.terms.keys():
+            return False
+    return True
 
 
 def _merge_tensor_dims(kernel: Kernel, old: Buffer, p: int, q: int) -> Kernel:

@@ -92,7 +92,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
-        made = _Pipeline(stmt, stages, fill, _fresh_names(kernel, place))
+        made = _Pipeline(stmt, stages, fill, fresh_names(kernel, place))
         made.check(kernel)
         renamed.update(made.buffers)
         return made.stmt()
@@ -107,7 +107,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     return simplify_kernel(replace(kernel, body=rewrite_stmts(body, allocation)))
 
 
-def _fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:
+def fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:
     buffers = {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     return bound_names(kernel.body) | place.names | buffers
 
@@ -128,7 +128,7 @@ class _Pipeline:
         if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise self._refusal("its iterations do not run in order", "choose a serial loop")
         body = sequence(self.loop.body)
-        barriers = [i for i, s in enumerate(body) if _is_barrier(s)]
+        barriers = [i for i, s in enumerate(body) if is_barrier(s)]
         last = len(body) - 1
         if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
             raise self._refusal(
@@ -142,7 +142,7 @@ class _Pipeline:
             raise self._refusal("more than copies stands before the barrier", "share first")
         self.rest = body[barriers[0] + 1 : last]
         filled = [copy.compute.out.buffer for copy in self.copies]
-        self.buffers = {buffer: _staged(buffer, self.stages) for buffer in filled}
+        self.buffers = {buffer: staged(buffer, self.stages) for buffer in filled}
 
     def _refusal(self, what: str, cure: str) -> ScheduleError:
         return ScheduleError(f"pipeline: {what}", where=headline(self.loop), cure=cure)
@@ -193,7 +193,7 @@ class _Pipeline:
         moved = substitute_stmt(stmt, {self.loop.var: iteration})
         slot = iteration % self.stages
         for old, new in self.buffers.items():
-            moved = readdress(moved, old, partial(_in_slot, new, slot))
+            moved = readdress(moved, old, partial(in_slot, new, slot))
         return moved
 
     def _copies_of(self, iteration: Expr) -> tuple[Stmt, ...]:
@@ -262,15 +262,15 @@ def _only(load: Stmt, inside: Expr) -> Stmt:
     return zero_outside(load, inside)
 
 
-def _in_slot(new: Buffer, slot: Expr, view: View) -> View:
+def in_slot(new: Buffer, slot: Expr, view: View) -> View:
     return View(new, (slot, *view.index), view.mask)
 
 
-def _is_barrier(stmt: Stmt) -> bool:
+def is_barrier(stmt: Stmt) -> bool:
     return isinstance(stmt, Call) and stmt.function == "barrier"
 
 
-def _staged(old: Buffer, stages: int) -> Buffer:
+def staged(old: Buffer, stages: int) -> Buffer:
     """``stages`` of the buffer, one after the other; of a swizzled one, in whole periods."""
     whole = max(1, _ALIGNMENT // old.dtype.bytes)
     if old.layout.swizzle is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -88,10 +88,13 @@ def share(
             barrier()
 
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
-    of them), nested directly in one another; where subgroups act as one, in loops of their own over
-    so many ``lanes`` (0: they don't). Each copies every so manieth run of ``vector`` neighbours in
-    the source, so that neighbouring work-items read neighbouring memory. ``by``, ``layout``,
-    ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``: or of all).
+    of them), nested directly in one another. Each copies every so manieth run of ``vector``
+    neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
+    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``:
+    or of all).
+
+    Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
+    own. Otherwise (0) the work-items of the nest are all there are.
     """
     loops_named(kernel, at, "share")
     computes_named(kernel, compute, "share")
@@ -101,8 +104,6 @@ def share(
             where=f"kernel {kernel.name}",
             cure="name the operands to copy, and 1 element or more",
         )
-    layout, row_padding, swizzle = layout or {}, row_padding or {}, swizzle or {}
-    cast = cast or {}
     made = [
         Promotion(
             kernel,
@@ -110,45 +111,56 @@ def share(
             operand,
             by if isinstance(by, str) else by.get(operand, "dims"),
             Space.WORKGROUP,
-            layout.get(operand, ()),
-            row_padding.get(operand, {}),
-            swizzle.get(operand),
-            cast.get(operand),
+            (layout or {}).get(operand, ()),
+            (row_padding or {}).get(operand, {}),
+            (swizzle or {}).get(operand),
+            (cast or {}).get(operand),
             None,
         )
         for operand in operands
     ]
-    sharing = _Sharing(tuple(made), compute, at, vector, lanes)
-    body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
-    if body is kernel.body:
-        raise ScheduleError(
-            f"share: no work-items are around the loop '{at}' with '{compute}'",
-            where=f"kernel {kernel.name}",
-            cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
-        )
-    return simplify_kernel(replace(kernel, body=body))
+
+    def copy(pack: Compute, items: list[For], here: Place) -> Stmt:
+        """The part of a work-item in the copy ``pack``."""
+        order, source = _copy_order(pack), pack.operands[0].view
+        return by_items(pack, items, here, (order, source, vector), lanes)
+
+    return Sharing("share", tuple(made), compute, at, copy).on_kernel(kernel)
 
 
 @dataclass(frozen=True)
-class _Sharing:
-    """The copies to make, of what the compute reads in the loop ``at``."""
+class Sharing:
+    """The copies to make, of what the compute reads in the loop ``at``; ``copy`` is what a
+    work-item does of one (of the loops over work-items given, at a place inside)."""
 
+    transform: str
     promotions: tuple[Promotion, ...]
     compute: str
     at: str
-    vector: int
-    lanes: int
+    copy: Callable[[Compute, list[For], Place], Stmt]
+
+    def on_kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel with the copies. Raises `ScheduleError` where nobody could share them."""
+        body = rewrite_placed(kernel.body, Place(), self.on_stmt)
+        if body is kernel.body:
+            raise ScheduleError(
+                f"{self.transform}: no work-items are around the loop '{self.at}' with "
+                f"'{self.compute}'",
+                where=f"kernel {kernel.name}",
+                cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
+            )
+        return simplify_kernel(replace(kernel, body=body))
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The work-items' loops with the buffers that they share around them."""
         if not (isinstance(stmt, For) and stmt.kind in THREADS):
             return None
-        items, inside = work_items(stmt, place, "share")
+        items, inside = work_items(stmt, place, self.transform)
         if not _holds(stmt, self.at, self.compute):
             return None
         if any(loop.var.name == self.at for loop in items[:-1]):
             raise ScheduleError(
-                f"share: there are work-items inside the loop '{self.at}'",
+                f"{self.transform}: there are work-items inside the loop '{self.at}'",
                 where=headline(items[-1]),
                 why="all work-items make the copies together",
                 cure=f"share at '{items[-1].var.name}', or at a loop inside",
@@ -174,21 +186,16 @@ class _Sharing:
         """Copies, a barrier, ``body``, a barrier; and the copies' buffers."""
         copies: list[Stmt] = []
         buffers: list[Buffer] = []
-        own = own_values(here, items, "share")
+        own = own_values(here, items, self.transform)
         for promotion in self.promotions:
             _check_source(body, promotion, own, items)
             buffer, pack, body = promotion.split(body, here, items)
             buffers.append(buffer)
             for each in self.promotions:
                 each.buffers.add(buffer.name)
-            copies.append(self._copy(rename_dims(pack, here.names), items, here))
+            copies.append(self.copy(rename_dims(pack, here.names), items, here))
         barrier = Call("barrier", ())
         return block(*copies, barrier, *sequence(body), barrier), buffers
-
-    def _copy(self, pack: Compute, items: list[For], here: Place) -> Stmt:
-        """The part of a work-item in the copy ``pack``."""
-        order, source = _copy_order(pack), pack.operands[0].view
-        return by_items(pack, items, here, (order, source, self.vector), self.lanes)
 
 
 def _holds(loop: For, at: str, compute: str) -> bool:

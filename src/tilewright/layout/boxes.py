@@ -1,0 +1,191 @@
+"""Boxes: the copies of tiles that a unit makes by itself, from a tensor to workgroup memory.
+
+The unit is told a box of the tensor: a corner, and how far it goes along each dim. It writes the
+elements one after the other, those of the tensor's innermost dim first, swizzled or not, and zeros
+for those outside of the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.facts.affine import affine
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Layout, Space
+from tilewright.ir.expr import Binary, Const, Expr, Var, conjuncts, const
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Compute, View
+from tilewright.ir.visit import substitute, variables
+from tilewright.layout.rows import shift
+from tilewright.simplify import simplify
+
+# Bytes of which steps of the tensor, and the box along its innermost dim, are multiples.
+_UNIT = 16
+
+
+@dataclass(frozen=True)
+class Box:
+    """A copy of a box. By the tensor's dims, innermost first: ``order`` (which dim of the source's
+    buffer each is), ``sizes`` of the box in elements, and ``corner``, the index of its first
+    element (which may be outside of the tensor). ``first`` is the offset in the destination, in
+    elements, where the box begins."""
+
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    corner: tuple[Expr, ...]
+    first: Expr
+
+
+def box_of(compute: Compute, facts: Facts) -> Box | str:
+    """What ``compute`` is as a copy of a box; or why it is none. ``facts`` hold around it."""
+    for dim in compute.dims:
+        facts = facts.loop(dim.var, dim.extent)
+    if len(compute.operands) != 1 or compute.body is not compute.operands[0].var:
+        return "it computes on the way"
+    source, out = compute.operands[0].view, compute.out
+    if compute.combiner is not None or out.mask is not None:
+        return f"it does not write all of '{out.buffer.name}'"
+    if (source.buffer.space, out.buffer.space) != (Space.GLOBAL, Space.WORKGROUP):
+        return "it does not go from global to workgroup memory"
+    sizes = _sizes(compute)
+    if isinstance(sizes, str):
+        return sizes
+    along = _along(source, sizes)
+    if isinstance(along, str):
+        return along
+    hidden = _hidden(source, along, facts)
+    if hidden is not None:
+        return hidden
+    steps = _steps(source.buffer.layout, len(source.index))
+    if isinstance(steps, str):
+        return steps
+    order = sorted(range(len(steps)), key=lambda d: (steps[d], sizes.get(along[d], 1)))
+    reason = _wrong_steps(source, [steps[d] for d in order])
+    if reason is not None:
+        return reason
+    first = _first(out, [along[d] for d in order], sizes, facts)
+    if isinstance(first, str):
+        return first
+    origin = {dim.var: const(0) for dim in compute.dims}
+    corner = [substitute(index, origin) for index in source.index]
+    return Box(
+        tuple(order),
+        tuple(sizes.get(along[d], 1) for d in order),
+        tuple(simplify(corner[d], facts) for d in order),
+        first,
+    )
+
+
+_Along = list[Var | None]
+
+
+def _sizes(compute: Compute) -> dict[Var | None, int] | str:
+    sizes: dict[Var | None, int] = {}
+    for dim in compute.dims:
+        if not isinstance(dim.extent, Const):
+            return f"its extent along '{dim.var.name}' is not constant"
+        sizes[dim.var] = int(dim.extent.value)
+    return sizes
+
+
+def _along(source: View, sizes: dict[Var | None, int]) -> _Along | str:
+    """By the tensor's dims, which of the copy's goes along it."""
+    found: _Along = []
+    for number, index in enumerate(source.index):
+        used = [v for v in variables(index) if v in sizes]
+        if not used:
+            found.append(None)
+            continue
+        rest = affine(index - used[0]).terms
+        if len(used) > 1 or any(used[0] in variables(atom) for atom in rest):
+            return f"it does not go along dim {number} step by step: by {to_text(index)}"
+        found.append(used[0])
+    counts = {v: sum(each is v for each in found) for v in sizes if v is not None}
+    for variable, count in counts.items():
+        if count != 1:
+            return f"{count} dims of the tensor are '{variable.name}'"
+    return found
+
+
+def _hidden(source: View, along: _Along, facts: Facts) -> str | None:
+    """What its mask hides that is inside of the tensor."""
+    outside = set()
+    for index, extent in zip(source.index, source.buffer.shape, strict=True):
+        outside |= {affine(index), affine(const(extent - 1) - index)}
+    for condition in conjuncts(source.mask):
+        if facts.prove(condition) is True or _nonnegative(condition) in outside:
+            continue
+        return f"its mask hides more than what is outside of the tensor: {to_text(condition)}"
+    return None
+
+
+def _nonnegative(condition: Expr) -> object:
+    """The form that is not negative where ``condition`` holds, of one like ``a < b``."""
+    if isinstance(condition, Binary) and condition.a.type.is_integer:
+        grown = affine(condition.b) - affine(condition.a)
+        match condition.op:
+            case "le":
+                return grown
+            case "lt":
+                return grown.shifted(-1)
+    return None
+
+
+def _steps(layout: Layout, rank: int) -> list[int] | str:
+    """Elements between neighbours along each dim of the tensor; 0 where there are none."""
+    steps = [0] * rank
+    for block in layout.blocks:
+        if block.size == 1:
+            continue
+        if steps[block.dim] or layout.swizzle is not None:
+            return "the tensor lies in blocks"
+        steps[block.dim] = block.stride
+    return steps
+
+
+def _wrong_steps(source: View, steps: list[int]) -> str | None:
+    own = [step for step in steps if step]
+    size = source.buffer.dtype.bytes
+    if not own or own[0] != 1:
+        return "no dim of the tensor has its elements side by side"
+    for step in own[1:]:
+        if step * size % _UNIT:
+            return f"the tensor has rows of {step * size} bytes, no multiple of {_UNIT}"
+    return None
+
+
+def _first(out: View, order: _Along, sizes: dict[Var | None, int], facts: Facts) -> Expr | str:
+    """Where the box begins in the destination, in which it lies without gaps."""
+    layout = out.buffer.layout
+    offset = simplify(Layout(layout.blocks, layout.offset).offset_of(out.index), facts)
+    size = out.buffer.dtype.bytes
+    step, inner = 1, True
+    for dim in order:
+        if dim is None:
+            continue
+        for value in range(sizes[dim]):
+            if shift(offset, dim, value, facts) != value * step:
+                return (
+                    f"'{out.buffer.name}' does not take it without gaps: before it is swizzled, "
+                    f"{to_text(offset)} has to grow by {step} along '{dim.name}'"
+                )
+        step *= sizes[dim]
+        if inner:
+            reason = _wrong_row(layout, step, size)
+            if reason is not None:
+                return reason
+        inner = False
+    first = simplify(substitute(offset, {v: const(0) for v in sizes if v is not None}), facts)
+    period = layout.swizzle.period if layout.swizzle is not None else 8 * _UNIT // size
+    if not facts.divisible(first, period):
+        return f"it begins at {to_text(first)}, which is no multiple of {period} elements"
+    return first
+
+
+def _wrong_row(layout: Layout, row: int, size: int) -> str | None:
+    """What is wrong with rows of so many elements of ``size`` bytes."""
+    if row * size % _UNIT:
+        return f"its rows have {row * size} bytes, no multiple of {_UNIT}"
+    if layout.swizzle is not None and row != layout.swizzle.room:
+        return f"its rows have {row} elements, those of the swizzle {layout.swizzle.room}"
+    return None

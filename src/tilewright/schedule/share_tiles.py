@@ -1,0 +1,73 @@
+"""Operands in memory that a workgroup shares, copied as whole tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tilewright.ir.buffer import Space, Swizzle
+from tilewright.ir.expr import const
+from tilewright.ir.stmt import Compute, For, If, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import rewrite_stmts
+from tilewright.schedule.place import Place, computes_named, loops_named
+from tilewright.schedule.promote import Promotion
+from tilewright.schedule.share import Sharing, item_number
+from tilewright.schedule.storage import BlockList
+from tilewright.schedule.tile import tile_compute
+from tilewright.schedule.transform import transform
+
+
+@transform
+def share_tiles(
+    kernel: Kernel,
+    compute: str,
+    operands: Sequence[str],
+    at: str,
+    *,
+    layout: Mapping[str, BlockList] | None = None,
+    swizzle: Mapping[str, Swizzle] | None = None,
+    boxes: Mapping[str, Mapping[str, int]] | None = None,
+) -> Kernel:
+    """Copies what a workgroup reads through ``operands`` into memory that it shares, one of its
+    subgroups for all, as boxes of the tensors.
+
+        subgroup for s in 2:
+          for k_o in 2:
+            compute f(m in 64, k in 8): x = src[s*64 + m, k_o*8 + k] ...
+    ->  share_tiles("f", ["x"], at="k_o")
+        alloc src_packed: f32[128, 8] workgroup
+        subgroup for s in 2:
+          for k_o in 2:
+            if s == 0:
+              compute x_pack(m in 128, k in 8): src_packed[m, k] = src[m, k_o*8 + k]
+            barrier()
+            compute f(m in 64, k in 8): x = src_packed[s*64 + m, k] ...
+            barrier()
+
+    ``layout`` and ``swizzle`` are those of `promote` by operand, with ``by="tensor"``; where
+    ``boxes`` has sizes along an operand's dims, its tile is copied in boxes of so much.
+    """
+    loops_named(kernel, at, "share_tiles")
+    computes_named(kernel, compute, "share_tiles")
+    made: dict[str, Promotion] = {}
+    for name in operands:
+        blocks, swizzled = (layout or {}).get(name, ()), (swizzle or {}).get(name)
+        made[name] = Promotion(
+            kernel, compute, name, "tensor", Space.WORKGROUP, blocks, {}, swizzled, None, None
+        )
+    copy = partial(_by_the_first, boxes or {})
+    return Sharing("share_tiles", tuple(made.values()), compute, at, copy).on_kernel(kernel)
+
+
+def _by_the_first(
+    boxes: Mapping[str, Mapping[str, int]], pack: Compute, items: list[For], here: Place
+) -> Stmt:
+    """``pack`` in boxes, by the first of the work-items."""
+    sizes = boxes.get(pack.operands[0].var.name, {})
+    copies = rewrite_stmts(tile_compute(pack, here, sizes), _unrolled)
+    return If(item_number(items)[0] == const(0), copies)
+
+
+def _unrolled(stmt: Stmt) -> Stmt:
+    return replace(stmt, kind=LoopKind.UNROLLED) if isinstance(stmt, For) else stmt

@@ -1,0 +1,376 @@
+"""Subgroups of different code: one has tiles copied, the others multiply them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.dtypes import s64
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.functions import FUNCTIONS, Group, Queue, Synchronize
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    View,
+)
+from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
+from tilewright.layout.boxes import box_of
+from tilewright.schedule.access import accesses, buffers_written, readdress
+from tilewright.schedule.digits import digits_of
+from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, staged
+from tilewright.schedule.place import (
+    Place,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    sequence,
+    walk_placed,
+)
+from tilewright.schedule.share import work_items
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+
+@transform
+def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -> Kernel:
+    """Gives the copies of an iteration to a subgroup of their own, which runs ahead.
+
+        alloc a_packed: bf16[128, 64] workgroup
+        subgroup for s in 2:
+          for k in 8:
+            if s == 0:
+              compute a_pack(...): a_packed[...] = src[k, ...]
+            barrier()
+            compute main(...): acc[...] add= ... a_packed[...] ...
+            barrier()
+    ->  specialize("k", 2)
+        alloc a_packed: bf16[2, 128, 64] workgroup
+        alloc full: s64[2] workgroup
+        alloc empty: s64[2] workgroup
+        subgroup for w in 3:
+          if w == 2:
+            for slot in 2:
+              mbarrier_init(&full[slot], 1)
+              mbarrier_init(&empty[slot], 2)
+          barrier()
+          if w == 2:
+            for k in 8:
+              mbarrier_wait(&empty[k % 2], (k // 2 + 1) % 2)
+              mbarrier_expect(&full[k % 2], 16384)
+              compute a_pack<tma_load>(...) signals full[k % 2]:
+                a_packed[k % 2, ...] = src[k, ...]
+          else:
+            for k in 8:
+              mbarrier_wait(&full[k % 2], k // 2 % 2)
+              compute main(...) joins products: acc[...] add= ... a_packed[k % 2, ...] ...
+              commit_products()
+              wait_products(1)
+              if 1 <= k:
+                mbarrier_arrive(&empty[(k - 1) % 2])
+            wait_products(0)
+
+    The loop has the form that `share_tiles` makes, directly in loops over subgroups that act as
+    one, and no other reader of the copies. ``copy`` is the instruction that copies a box: each copy
+    is one (see `layout.boxes`), of which masks hide only what is outside of the tensor. What reads
+    the copies accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
+    """
+    loops_named(kernel, loop, "specialize")
+    if stages < 1:
+        raise ScheduleError(
+            f"specialize: {stages} stages", where=f"kernel {kernel.name}", cure="choose 1 or more"
+        )
+    renamed: dict[Buffer, Buffer] = {}
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not (isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP and _holds(stmt, loop)):
+            return None
+        made = _Specialization(kernel, stmt, place, loop, stages, copy)
+        renamed.update(made.buffers)
+        return made.stmt()
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    if not renamed:
+        raise ScheduleError(
+            f"specialize: no subgroups are around the loop '{loop}'",
+            where=f"kernel {kernel.name}",
+            cure="run loops around it as SUBGROUP, and share tiles at it, first",
+        )
+
+    def allocation(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
+            return Allocate(renamed[stmt.buffer], stmt.span)
+        return stmt
+
+    return simplify_kernel(replace(kernel, body=rewrite_stmts(body, allocation)))
+
+
+def _holds(nest: For, loop: str) -> bool:
+    return any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(nest))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What stands in an iteration: the copies, and what reads them."""
+
+    copies: tuple[Stmt, ...]
+    rest: tuple[Stmt, ...]
+
+
+class _Specialization:
+    """One nest of subgroups, of which the loop ``name`` is divided."""
+
+    def __init__(
+        self, kernel: Kernel, nest: For, place: Place, name: str, stages: int, copy: str
+    ) -> None:
+        self.stages, self.copy = stages, copy
+        self.items, self.inside = work_items(nest, place, "specialize")
+        self.where = self.items[-1]
+        taken = fresh_names(kernel, place) | {p.name for p in kernel.params}
+        self.worker = var(fresh("w", taken))
+        self.slot = var(fresh("slot", taken))
+        self.full, self.empty = (
+            buffer(fresh(each, taken), s64, (stages,), space=Space.WORKGROUP)
+            for each in ("full", "empty")
+        )
+        self.count = 1
+        for item in self.items:
+            assert isinstance(item.extent, Const)
+            self.count *= int(item.extent.value)
+        self.body = sequence(self.items[-1].body)
+        self.loop = self.where = self._loop(name)
+        self.parts = self._divided()
+        filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
+        self.buffers = {each: staged(each, stages) for each in filled}
+        self._check_copies(kernel)
+        self._check_rest()
+
+    def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
+        return ScheduleError(f"specialize: {what}", where=headline(self.where), why=why, cure=cure)
+
+    # What is there.
+
+    def _loop(self, name: str) -> For:
+        if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
+            raise self._refusal(
+                "its work-items are not subgroups that act as one", "share tiles among subgroups"
+            )
+        for stmt in self.body:
+            if isinstance(stmt, For) and stmt.var.name == name:
+                if stmt.kind is LoopKind.SERIAL:
+                    return stmt
+                raise self._refusal(
+                    f"the iterations of '{name}' do not run in order", "choose a serial loop"
+                )
+        raise self._refusal(
+            f"the loop '{name}' is not directly what a subgroup runs",
+            "specialize before other loops are put around it",
+            "the subgroup that copies counts iterations as the others do",
+        )
+
+    def _divided(self) -> _Parts:
+        body = sequence(self.loop.body)
+        barriers = [i for i, s in enumerate(body) if is_barrier(s)]
+        last = len(body) - 1
+        if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
+            raise self._refusal(
+                "its body is not copies, a barrier, what reads them, and a barrier",
+                "share tiles at this loop first",
+            )
+        others = [s for s in self.body if s is not self.loop]
+        for stmt in (s for other in others for s in walk_stmts(other)):
+            if isinstance(stmt, Call) and _is_of_workgroup(stmt):
+                raise self._refusal(
+                    f"the subgroups meet at `{headline(stmt)}` outside of the loop",
+                    "specialize before results are handed on",
+                    "the subgroup that copies does not come there",
+                )
+        copies = tuple(self._by_anyone(s) for s in body[: barriers[0]])
+        return _Parts(copies, body[barriers[0] + 1 : last])
+
+    def _by_anyone(self, stmt: Stmt) -> Stmt:
+        """A copy without the condition that says which subgroup makes it."""
+        own = {item.var for item in self.items}
+        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= own:
+            stmt = stmt.then
+        for access in accesses(stmt, Place()):
+            if any(variables(index) & own for index in access.view.index):
+                raise self._refusal(
+                    f"subgroups make parts of the copy `{headline(access.stmt)}`",
+                    "share whole tiles (`share_tiles`)",
+                )
+        return stmt
+
+    def _computes(self, stmts: tuple[Stmt, ...]) -> Iterator[Compute]:
+        """The computes in ``stmts``, which hold nothing else besides loops."""
+        for stmt in (s for each in stmts for s in walk_stmts(each)):
+            if isinstance(stmt, Compute):
+                yield stmt
+            elif not isinstance(stmt, For) and sequence(stmt) == (stmt,):
+                raise self._refusal(
+                    f"`{headline(stmt)}` is neither a copy nor a product", "share tiles first"
+                )
+
+    def _check_copies(self, kernel: Kernel) -> None:
+        own = {id(stmt) for stmt in walk_stmts(self.loop)}
+        for access in accesses(kernel.body, Place()):
+            if access.view.buffer in self.buffers and id(access.stmt) not in own:
+                raise self._refusal(
+                    f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                    "specialize copies that only this loop uses",
+                )
+        written = buffers_written(self.items[0])
+        here = self.inside.inside(self.loop)
+        for copies in self.parts.copies:
+            for stmt, place in walk_placed(copies, here):
+                if not isinstance(stmt, Compute):
+                    continue
+                box = box_of(stmt, place.facts)
+                if isinstance(box, str):
+                    raise self._refusal(
+                        f"'{stmt.name}' is no copy of a box",
+                        "choose tiles that lie evenly in the tensor, or copy in another way",
+                        box,
+                    )
+                if stmt.operands[0].view.buffer in written:
+                    raise self._refusal(
+                        f"'{stmt.name}' copies what the subgroups write",
+                        "copy only what does not change",
+                    )
+
+    def _check_rest(self) -> None:
+        for compute in self._computes(self.parts.rest):
+            reads = {operand.view.buffer for operand in compute.operands}
+            if compute.out.buffer.space is not Space.PRIVATE or compute.combiner is None:
+                raise self._refusal(
+                    f"'{compute.name}' does not add up in private memory",
+                    "share the operands of one product",
+                )
+            if not reads <= self.buffers.keys():
+                raise self._refusal(
+                    f"'{compute.name}' does not read copies only", "share all of its operands"
+                )
+            if any(operand.view.mask is not None for operand in compute.operands):
+                raise self._refusal(
+                    f"'{compute.name}' masks what it reads of copies",
+                    "combine no dims along which masks hide different parts",
+                    "what was not to be read has to be zero in the copy, and no box makes it so",
+                )
+
+    # What becomes of it.
+
+    def stmt(self) -> Stmt:
+        """What stands in the place of the nest."""
+        copies = self.worker == const(self.count)
+        start = For(
+            self.slot,
+            const(self.stages),
+            block(
+                Call("mbarrier_init", (View(self.full, (self.slot,)), const(1))),
+                Call("mbarrier_init", (View(self.empty, (self.slot,)), const(self.count))),
+            ),
+        )
+        sizes = [int(i.extent.value) for i in self.items if isinstance(i.extent, Const)]
+        numbers = {
+            item.var: digit
+            for item, digit in zip(self.items, digits_of(self.worker, sizes), strict=True)
+        }
+        multiplied = substitute_stmt(block(*self._multiplying()), numbers)
+        body = block(
+            If(copies, start),
+            Call("barrier", ()),
+            If(copies, block(*self._copying()), multiplied),
+        )
+        nest = For(self.worker, const(self.count + 1), body, LoopKind.SUBGROUP)
+        return block(Allocate(self.full), Allocate(self.empty), nest)
+
+    def _in_slots(self, stmt: Stmt) -> Stmt:
+        """``stmt`` of an iteration, on the slot that is that one's."""
+        for old, new in self.buffers.items():
+            stmt = readdress(stmt, old, partial(in_slot, new, self.loop.var % self.stages))
+        return stmt
+
+    def _place(self, of: Buffer, iteration: Expr) -> View:
+        return View(of, (iteration % self.stages,))
+
+    def _copying(self) -> tuple[Stmt, ...]:
+        """What the subgroup does that copies: as often as the others multiply."""
+        step = self.loop.var
+        full, empty = self._place(self.full, step), self._place(self.empty, step)
+
+        def start(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Compute):
+                return stmt
+            return replace(stmt, instruction=self.copy, completion=full)
+
+        copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
+        body = block(
+            Call("mbarrier_wait", (empty, (step // self.stages + 1) % 2)),
+            Call("mbarrier_expect", (full, const(self._bytes()))),
+            *copies,
+        )
+        before = self.body[: self.body.index(self.loop)]
+        return (*(s for s in before if isinstance(s, Let)), replace(self.loop, body=body))
+
+    def _bytes(self) -> int:
+        """What the copies of an iteration write."""
+        total = 0
+        for copies in self.parts.copies:
+            for stmt, place in walk_placed(copies, Place()):
+                if isinstance(stmt, Compute):
+                    points = [loop.extent for loop in place.loops] + [d.extent for d in stmt.dims]
+                    count = stmt.out.buffer.dtype.bytes
+                    for extent in points:
+                        assert isinstance(extent, Const)
+                        count *= int(extent.value)
+                    total += count
+        return total
+
+    def _multiplying(self) -> Iterator[Stmt]:
+        """What the other subgroups do: as before, but for the loop."""
+        for stmt in self.body:
+            if stmt is self.loop:
+                yield from self._products()
+            else:
+                yield stmt
+
+    def _products(self) -> Iterator[Stmt]:
+        step = self.loop.var
+        # Of more than one slot, one is still read while the next product is started.
+        ahead = min(1, self.stages - 1)
+
+        def start(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Compute):
+                return stmt
+            return replace(stmt, completion=Queue.PRODUCTS)
+
+        products = [rewrite_stmts(self._in_slots(stmt), start) for stmt in self.parts.rest]
+        arrive = Call("mbarrier_arrive", (self._place(self.empty, step - ahead),))
+        yield replace(
+            self.loop,
+            body=block(
+                Call("mbarrier_wait", (self._place(self.full, step), step // self.stages % 2)),
+                *products,
+                Call("commit_products", ()),
+                Call("wait_products", (const(ahead),)),
+                If(const(ahead) <= step, arrive),
+            ),
+        )
+        yield Call("wait_products", (const(0),))
+
+
+def _is_of_workgroup(call: Call) -> bool:
+    return any(
+        isinstance(effect, Synchronize) and effect.group is Group.WORKGROUP
+        for effect in FUNCTIONS[call.function].effects
+    )
