@@ -108,6 +108,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
 
 
 def fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:
+    """The names that new variables and buffers at ``place`` do not take."""
     buffers = {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     return bound_names(kernel.body) | place.names | buffers
 
@@ -263,10 +264,12 @@ def _only(load: Stmt, inside: Expr) -> Stmt:
 
 
 def in_slot(new: Buffer, slot: Expr, view: View) -> View:
+    """``view`` in one ``slot`` of ``new``, which has several of the view's buffer."""
     return View(new, (slot, *view.index), view.mask)
 
 
 def is_barrier(stmt: Stmt) -> bool:
+    """Whether ``stmt`` is a barrier of the workgroup."""
     return isinstance(stmt, Call) and stmt.function == "barrier"
 
 
