@@ -10,8 +10,9 @@ of whole tiles, by a subgroup of its own), `hoist` (packing apart), `pad` and `e
 dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
 `spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`,
 `slices` and `stream` (partial results), `join` (two nests of workgroups made one), `tensorize`,
-`fragments` (matrices that lanes hold together), `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold
-what several of them need; `trace` has the `Schedule`, which records them.
+`fragments` (matrices that lanes hold together), `loops` (lowering to loops). `storage`, `identity`,
+`dependence` and `digits` hold what several of them need; `trace` has the `Schedule`, which records
+them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
