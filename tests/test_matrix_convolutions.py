@@ -136,3 +136,64 @@ def test_pieces_of_which_lanes_hold_unlike_parts() -> None:
         ScheduleError, match="are no piece of 'acc' of which all lanes hold as much"
     ):
         choose.schedule(op, op.kernel(), MACHINE, config)
+
+
+# Banks of shared memory.
+
+
+def _turns(op: Op, config: WorkgroupConfig) -> dict[tuple[str, str], float]:
+    """Turns of the banks per access of the operands' tiles: by the copies, and by ldmatrix."""
+    reports = check_op(op, MACHINE, config=config)
+    assert [issue for report in reports for issue in report.issues] == []
+    notes = [note for report in reports for note in report.notes]
+    return {(n.buffer, n.access): n.conflicts for n in notes if "_packed" in n.buffer}
+
+
+def test_loads_of_matrices_are_counted_by_eight_rows() -> None:
+    """Rows of 64 bytes: of eight in a column, every other one is in the same banks. Of 128 bytes,
+    all are."""
+    op = tw.matmul("64x64:64x64", dtype="bf16").resolved()
+    config = replace(
+        _chosen(op),
+        group={"m": 64, "n": 64},
+        item={"m": 32, "n": 32},
+        step={"k": 32},
+        slices=(),
+        padding={},
+        swizzle={},
+    )
+    plain = _turns(op, config)
+    assert plain["src_packed", "load"] == 4 and plain["weights_packed2", "load"] == 8
+    for changed in (
+        {"padding": {"a": 8, "b": 8}},
+        {"swizzle": {"a": (2, 3, 3), "b": (3, 3, 3)}},
+    ):
+        apart = _turns(op, replace(config, **changed))
+        assert apart["src_packed", "load"] == apart["weights_packed2", "load"] == 1
+    half = _turns(op, replace(config, swizzle={"a": (1, 3, 3), "b": (3, 3, 3)}))
+    assert half["src_packed", "load"] == 2
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("direction", ["fwd", "bwd_d", "bwd_w"])
+def test_tiles_for_matrices_have_no_conflicts(direction: str, layout: str) -> None:
+    op = _convolution(direction, layout, "mb2ic32ih8oc64oh8kh3ph1").resolved()
+    config = _chosen(op)
+    turns = _turns(op, config)
+    assert turns["src_packed" if direction != "bwd_d" else "dst_packed", "load"] == 1
+    if layout == "nhwc":
+        assert set(turns.values()) == {1}
+
+
+def test_swizzled_rows_are_loaded_as_matrices() -> None:
+    op = _convolution("fwd", "nhwc", "mb2ic32ih8oc64oh8kh3ph1")
+    config = _chosen(op)
+    # No memory between rows, where that would be an eighth of a tile or more.
+    assert config.swizzle == {"a": (2, 3, 3), "b": (3, 3, 3)}
+    assert config.padding.keys() <= {"acc"}
+    text = to_text(check_races(op, MACHINE, config).kernel)
+    assert "ldmatrix_m16k16_bf16>" in text and "ldmatrix_k16n16_bf16_trans>" in text
+    assert "^2:3:3}" in text
+    # A swizzle of shorter runs would cut rows apart: no such instruction loads them.
+    config = replace(config, swizzle={"a": (2, 2, 3), "b": (3, 3, 3)})
+    assert "ldmatrix_m16k16_bf16>" not in to_text(check_races(op, MACHINE, config).kernel)

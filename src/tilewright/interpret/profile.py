@@ -16,7 +16,7 @@ from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Stmt
-from tilewright.machines.banks import distinct, instructions, turns
+from tilewright.machines.banks import ROWS, WIDEST, WORD, distinct, instructions, rows, turns
 from tilewright.machines.machine import Hierarchy
 
 
@@ -75,19 +75,24 @@ class Profile:
         banked = buffer.space is Space.WORKGROUP and self.hierarchy.banks > 0
         if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return
-        if launch.lanes and not site.frame.threads:
-            return  # An instruction on matrices: it has a way of its own through memory.
-        key = (id(site.stmt), buffer, verb)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = Line(site.stmt, buffer, verb)
-        rows, active = _by_subgroup(launch, site.frame, offsets, mask)
         size = buffer.dtype.bytes
-        starts, active = instructions(rows * size, active, size)
+        if launch.lanes and not site.frame.threads:
+            # An instruction on matrices: it has a way of its own through memory.
+            loaded = _matrices(site.frame, offsets, size) if banked else None
+            if loaded is not None:
+                line = self._line(site.stmt, buffer, verb)
+                line.count_conflicts(turns(*rows(loaded, size), WORD, self.hierarchy))
+            return
+        line = self._line(site.stmt, buffer, verb)
+        starts, active = _by_subgroup(launch, site.frame, offsets, mask)
+        starts, active = instructions(starts * size, active, size)
         if banked:
             line.count_conflicts(turns(starts, active, size, self.hierarchy))
         else:
             self._count_segments(line, starts, active, size)
+
+    def _line(self, stmt: Stmt, buffer: Buffer, verb: str) -> Line:
+        return self._lines.setdefault((id(stmt), buffer, verb), Line(stmt, buffer, verb))
 
     def _count_segments(self, line: Line, starts: Any, active: Any, size: int) -> None:
         segment = self.hierarchy.segment
@@ -100,6 +105,27 @@ class Profile:
         line.accesses += int(np.count_nonzero(needed))
         line.segments += len(touched)
         line.least += int((-(-needed // segment)).sum())
+
+
+def _matrices(frame: Frame, offsets: Any, size: int) -> Any | None:
+    """The addresses that an instruction loads, as (matrices, rows, elements): rows of 16 bytes
+    along the dim in which neighbours are. None where it goes through another number of dims."""
+    moved = [axis for axis in frame.vectors if np.ndim(offsets) > axis and offsets.shape[axis] > 1]
+    if len(moved) != 2:
+        return None
+    near = [axis for axis in moved if np.all(np.diff(offsets.take([0, 1], axis), axis=axis) == 1)]
+    run = WIDEST // size
+    if len(near) != 1 or offsets.shape[near[0]] % run:
+        return None
+    (across,) = (axis for axis in moved if axis != near[0])
+    if offsets.shape[across] % ROWS:
+        return None
+    # Dims of the instruction that do not move it are no further loads.
+    shape = [1 if axis in {*frame.vectors} - {*moved} else n for axis, n in enumerate(frame.shape)]
+    whole = np.moveaxis(np.broadcast_to(offsets, shape), (across, near[0]), (-2, -1))
+    *_, down, right = whole.shape
+    parts = whole.reshape(-1, down // ROWS, ROWS, right // run, run)
+    return parts.swapaxes(2, 3).reshape(-1, ROWS, run) * size
 
 
 def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple[Any, Any]:

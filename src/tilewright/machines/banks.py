@@ -18,9 +18,12 @@ import numpy as np
 
 from tilewright.machines.machine import Hierarchy
 
-# Bytes that one lane accesses at once: at most, and with all lanes of a subgroup at the same time.
+# Bytes that one lane accesses at once, at most.
 WIDEST = 16
-_NARROW = 4
+# Bytes of what all lanes of a subgroup access at the same time, each; and of a bank's words.
+WORD = 4
+# Rows of 16 bytes that make a matrix.
+ROWS = 8
 
 
 def instructions(starts: Any, active: Any, size: int) -> tuple[Any, Any]:
@@ -47,7 +50,7 @@ def turns(starts: Any, active: Any, size: int, hierarchy: Hierarchy) -> Any:
     """The turns that the banks take for each part of a subgroup that is served at once; 0 where it
     accesses nothing. Arguments as `instructions` gives them."""
     accesses, lanes, elements = starts.shape
-    parts = max(1, elements * size // _NARROW)
+    parts = max(1, elements * size // WORD)
     while lanes % parts:
         parts -= 1
     shape = (accesses * parts, lanes // parts * elements)
@@ -58,6 +61,19 @@ def turns(starts: Any, active: Any, size: int, hierarchy: Hierarchy) -> Any:
         row * hierarchy.banks + word % hierarchy.banks, minlength=shape[0] * hierarchy.banks
     )
     return banks.reshape(shape[0], hierarchy.banks).max(axis=1)
+
+
+def rows(starts: Any, size: int) -> tuple[Any, Any]:
+    """Accesses by instructions that load matrices, as `turns` takes them, of single words: such a
+    load takes eight rows of 16 bytes at a time, whichever lanes they go to.
+
+    ``starts`` are addresses of elements of ``size`` bytes as (matrices, rows, elements of a row).
+    Source: NVIDIA, PTX ISA, "Warp-level matrix load instruction: ldmatrix".
+    """
+    words = starts[..., :: max(1, WORD // size)]
+    count, of_rows, of_words = words.shape
+    words = words.reshape(count, of_rows * of_words, 1)
+    return words, np.ones(words.shape[:2], np.bool_)
 
 
 def distinct(values: Any, used: Any) -> tuple[Any, Any]:

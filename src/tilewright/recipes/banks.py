@@ -18,9 +18,11 @@ from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Dim, For, Kernel, View
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
-from tilewright.machines.banks import WIDEST, instructions, turns
+from tilewright.machines.banks import ROWS, WIDEST, WORD, instructions, turns
+from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
-from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.recipes.matrices import Matrices
+from tilewright.recipes.roles import MAIN, extents, find_compute, strides
 from tilewright.schedule.place import holds
 
 # Paddings that are tried, in elements.
@@ -46,28 +48,33 @@ _OPERATORS = {
 
 @dataclass(frozen=True)
 class Spread:
-    """How the rows of a tile are kept apart: ``padding`` elements between them, or a swizzle."""
+    """How the rows of a tile, its steps along ``dim``, are kept apart: ``padding`` elements between
+    them, or a swizzle."""
 
     padding: int = 0
     swizzle: Swizzle | None = None
+    dim: int = 0
 
     def layout(self, plain: Layout) -> Layout:
-        """The layout of a tile: the outermost block is that of the reduced dim, its steps are the
-        rows."""
-        first, *rest = plain.blocks
-        longer = replace(first, stride=first.stride + self.padding)
-        return replace(plain, blocks=(longer, *rest), swizzle=self.swizzle)
+        """The layout of a tile."""
+        return replace(longer(plain, self.dim, self.padding), swizzle=self.swizzle)
 
 
 def spreads(
-    kernel: Kernel, hierarchy: Hierarchy, lanes: str, vector: int, copied: int
+    kernel: Kernel,
+    hierarchy: Hierarchy,
+    lanes: str,
+    vector: int,
+    copied: int,
+    found: Matrices | None = None,
 ) -> dict[str, Spread]:
     """Per operand of the main compute in ``kernel``, whose tiles are shared: what makes the fewest
     conflicts, and of those what takes the least memory. A padding of less than a sixteenth of the
     tile is taken before a swizzle, which takes arithmetic. Operands that need nothing are left out.
 
     ``lanes`` is the dim along which work-items read ``vector`` elements at once: there, rows stay
-    aligned to these. They copy ``copied`` elements at a time.
+    aligned to these. They copy ``copied`` elements at a time. What is ``found`` on matrices loads
+    eight rows at a time instead.
     """
     main = find_compute(kernel, MAIN)
     numbers = _numbers(_items(kernel, MAIN), hierarchy.subgroup)
@@ -76,25 +83,38 @@ def spreads(
         for s in walk_stmts(kernel.body)
         if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
     }
-    found: dict[str, Spread] = {}
+    spread: dict[str, Spread] = {}
     for operand in main.operands[:2]:
         copy = writers.get(operand.view.buffer)
         if copy is None:
             continue
-        used = {v.name for index in operand.view.index for v in variables(index)}
-        width = vector if lanes in used else 1
-        accesses = (
-            _Access(copy.out, copy, copy.dims[-1].var.name if copy.dims else "", copied, numbers),
-            _Access(operand.view, main, lanes, width, numbers),
+        stored = _Access(
+            copy.out,
+            copy,
+            copy.dims[-1].var.name if copy.dims else "",
+            copied,
+            _numbers(_items(kernel, copy.name), hierarchy.subgroup),
         )
-        best = _best(operand.view.buffer, width, accesses, hierarchy)
-        if best != Spread():
-            found[operand.var.name] = best
-    return found
+        view = operand.view
+        loaded: _Access
+        if found is not None:
+            loaded = rows = _Rows(view, main, found)
+            width, dim = rows.run, rows.across
+        else:
+            used = {v.name for index in view.index for v in variables(index)}
+            width, dim = vector if lanes in used else 1, view.buffer.layout.blocks[0].dim
+            loaded = _Access(view, main, lanes, width, numbers)
+        best = _best(view.buffer, dim, width, (stored, loaded), hierarchy)
+        if best.padding or best.swizzle:
+            spread[operand.var.name] = best
+    return spread
 
 
-def _best(tile: Buffer, width: int, accesses: Sequence[_Access], hierarchy: Hierarchy) -> Spread:
-    """What serves ``accesses`` in the fewest turns, of which some are by ``width`` elements."""
+def _best(
+    tile: Buffer, dim: int, width: int, accesses: Sequence[_Access], hierarchy: Hierarchy
+) -> Spread:
+    """What serves ``accesses`` in the fewest turns, of which some are by ``width`` elements. Rows
+    are the steps along ``dim``."""
     if all((access.turns(tile.layout, hierarchy) <= 1).all() for access in accesses):
         return Spread()
 
@@ -107,22 +127,22 @@ def _best(tile: Buffer, width: int, accesses: Sequence[_Access], hierarchy: Hier
         return sum(waits), memory, runs, layout.extent
 
     widest = max(width, WIDEST // tile.dtype.bytes)
-    return min(_candidates(tile.layout, width, widest), key=cost)
+    return min(_candidates(tile.layout, dim, width, widest), key=cost)
 
 
-def _candidates(plain: Layout, narrow: int, wide: int) -> Iterator[Spread]:
+def _candidates(plain: Layout, dim: int, narrow: int, wide: int) -> Iterator[Spread]:
     """Paddings by whole vectors of ``narrow`` elements; swizzles of runs of ``narrow`` to ``wide``
     elements, where all steps are powers of two."""
     for padding in range(0, _MOST + 1, narrow):
-        yield Spread(padding)
+        yield Spread(padding, None, dim)
     if any(b.size > 1 and b.stride & (b.stride - 1) for b in plain.blocks):
         return
-    row = plain.blocks[0].stride.bit_length() - 1
+    row = _row(plain, dim).bit_length() - 1
     for base in range(narrow.bit_length() - 1, min(row, wide.bit_length())):
         for bits in range(1, min(_BITS, row - base) + 1):
             # Rows may be shorter than what all banks hold: several then have one number.
             for shift in range(row - base, row - base + 3):
-                yield Spread(0, Swizzle(bits, base, shift))
+                yield Spread(0, Swizzle(bits, base, shift), dim)
 
 
 def padding_between(
@@ -154,12 +174,17 @@ def padding_between(
 
 def longer(plain: Layout, dim: int, padding: int) -> Layout:
     """``plain`` with so many elements between steps along the outermost block of ``dim``."""
-    inner = next((b.stride for b in plain.blocks if b.dim == dim and b.size > 1), 0)
+    inner = _row(plain, dim)
     blocks = (
         replace(b, stride=b.stride + padding * (b.stride // inner)) if b.stride >= inner > 0 else b
         for b in plain.blocks
     )
     return replace(plain, blocks=tuple(blocks))
+
+
+def _row(plain: Layout, dim: int) -> int:
+    """The step along the outermost block of ``dim``; 0 if it has none."""
+    return next((b.stride for b in plain.blocks if b.dim == dim and b.size > 1), 0)
 
 
 def _items(kernel: Kernel, compute: str) -> list[tuple[Var, int]]:
@@ -204,6 +229,33 @@ class _Access:
         starts = layout.place(self.index) * self.size
         pieces, active = instructions(starts, self.active, self.size)
         return turns(pieces, active, self.size, hierarchy)
+
+
+class _Rows(_Access):
+    """What loads of fragments access: rows of 16 bytes along the dim in which the tile has
+    neighbours, eight at a time (see `machines.banks.rows`)."""
+
+    def __init__(self, view: View, main: Compute, found: Matrices) -> None:
+        apart, sizes = strides(main, view), extents(main)
+        used = [d for d in found.dims.values() if apart.get(d)]
+        along = next(d for d in used if apart[d] == 1)
+        (down,) = (d for d in used if d != along)
+        self.size = view.buffer.dtype.bytes
+        self.run = WIDEST // self.size
+        self.across = [down in {v.name for v in variables(i)} for i in view.index].index(True)
+        self.times = sizes[down] * sizes[along] // (ROWS * self.run)
+        points = np.arange(_POINTS).reshape(-1, 1, 1)
+        places = {
+            down: points * ROWS % sizes[down] + np.arange(ROWS).reshape(1, -1, 1),
+            along: points * self.run % sizes[along] + np.arange(self.run).reshape(1, 1, -1),
+        }
+        known = {d.var: places[d.var.name] for d in main.dims if d.var.name in places}
+        shape = (_POINTS, ROWS, self.run)
+        self.index = [np.broadcast_to(_values(index, known), shape) for index in view.index]
+
+    def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
+        words, active = matrix_rows(layout.place(self.index) * self.size, self.size)
+        return turns(words, active, WORD, hierarchy)
 
 
 def _steps(dim: Dim, points: Any, vector: str, elements: int) -> Any:

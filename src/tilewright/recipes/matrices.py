@@ -107,7 +107,9 @@ def _role_of(main: Compute, found: Matrices, position: int) -> Role | None:
     steps = strides(main, main.operands[position].view)
     used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
     for role in found.instruction.operands:
-        if role.fragment is not None and set(role.fragment.dims) == used:
+        rows = role.rows[0] if role.rows else None
+        dims = {rows.along, rows.across} if rows is not None else set[str]()
+        if (set(role.fragment.dims) if role.fragment is not None else dims) == used:
             return role
     return None
 
@@ -127,8 +129,8 @@ def _role(main: Compute, found: Matrices, position: int) -> Role:
 
 def _neighbours(found: Matrices, role: Role) -> str:
     """The dim of which a lane loads neighbours at once."""
-    assert role.fragment is not None
-    return found.dims[role.fragment.neighbours or "k"]
+    neighbours = role.fragment.neighbours if role.fragment is not None else ""
+    return found.dims[neighbours or "k"]
 
 
 def _turned(found: Matrices, role: Role) -> bool:

@@ -52,7 +52,6 @@ def matrix_configs(
             step={k: step},
             reduce_order=(*(d for d in parts.k if d != k), k),
             vector=_COPIED // main.operands[0].var.type.bytes,
-            padding={operand.var.name: _COPIED // width for operand in main.operands[:2]},
             k=k,
         )
         for group, item in _tiles(sizes, least)

@@ -17,9 +17,10 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import spreads
+from tilewright.recipes.banks import Spread, spreads
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.joining import joined_dims
+from tilewright.recipes.matrices import matrices
 from tilewright.recipes.matrix_model import matrix_configs
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
@@ -146,19 +147,21 @@ def _finished(
     assert machine.hierarchy is not None
     ahead, config = config.stages, replace(config, stages=1, fill="copy")
     tiles = tiles_of(kernel, machine, config, prepack)
+    found, vector = matrices(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
+    apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector, found)
+    config = replace(
+        config,
+        padding={name: each.padding for name, each in apart.items() if each.padding},
+        swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
+    )
+    needed = 0
+    for copy in _copies(tiles):
+        tile, spread = copy.out.buffer, apart.get(copy.operands[0].var.name, Spread())
+        needed += spread.layout(tile.layout).extent * tile.dtype.bytes
     steps = steps_of(extents(main), roles(main), config)
-    if not config.k:
-        vector = machine.lanes(main.out.buffer.dtype)
-        apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector)
-        config = replace(
-            config,
-            padding={name: each.padding for name, each in apart.items() if each.padding},
-            swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
-        )
-    stages, fill = _ahead(main, tiles, config, machine, steps, ahead)
+    stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
     config = replace(config, stages=stages, fill=fill)
-    taken = stages * sum(_padded_bytes(copy, config) for copy in _copies(tiles))
-    return choose_through(tiles, machine, config, taken)
+    return choose_through(tiles, machine, config, stages * needed)
 
 
 def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:
@@ -174,20 +177,20 @@ def _ahead(
     tiles: Kernel,
     config: WorkgroupConfig,
     machine: Machine,
-    steps: int,
-    ahead: int,
+    size: tuple[int, int, int],
 ) -> tuple[int, str]:
     """How many of the shared ``tiles`` there are, so that the next ones are under way while one is
-    computed with, and how these get there.
+    computed with, and how these get there. ``size`` says how many steps a workgroup goes through,
+    how many bytes each shares, and how many tiles are wanted.
 
-    The machine copies by itself where it can, which takes no registers, into ``ahead`` tiles. It
-    does not convert; and then, as on other machines, the next tile waits in registers, if these
+    The machine copies by itself where it can, which takes no registers, into as many as are wanted.
+    It does not convert; and then, as on other machines, the next tile waits in registers, if these
     have room.
     """
     assert machine.hierarchy is not None
     alone = _alone(main, machine, bool(config.k))
-    copies = _copies(tiles)
-    room = machine.hierarchy.shared // max(1, sum(_padded_bytes(c, config) for c in copies))
+    copies, (steps, needed, ahead) = _copies(tiles), size
+    room = machine.hierarchy.shared // max(1, needed)
     stages = min(ahead if alone else 2, steps, room)
     if stages < 2 or not (alone or sum(map(_registers, copies)) <= HELD):
         return 1, "copy"
@@ -201,13 +204,6 @@ def _copies(tiles: Kernel) -> list[Compute]:
         for s in walk_stmts(tiles.body)
         if isinstance(s, Compute) and s.out.buffer.space is Space.WORKGROUP
     ]
-
-
-def _padded_bytes(copy: Compute, config: WorkgroupConfig) -> int:
-    """Bytes of the tile that ``copy`` fills, with its rows as far apart as ``config`` has it."""
-    tile = copy.out.buffer
-    padding = config.padding.get(copy.operands[0].var.name, 0)
-    return tile.bytes + tile.layout.blocks[0].size * padding * tile.dtype.bytes
 
 
 def _registers(copy: Compute) -> int:

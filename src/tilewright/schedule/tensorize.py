@@ -253,7 +253,9 @@ class _Forms:
             if role.aligned and not self._aligned(role, name, offset, dim.var):
                 return f"rows of {role.aligned} elements begin anywhere: at {to_text(offset)}"
             expected = _expected(role.steps_of(name, held), self.instruction.sizes[name])
-            reason = self._wrong_along(expected, offset, dim.var)
+            # Rows that each are named by where they begin may begin wherever they like.
+            free = role.aligned > 0
+            reason = self._wrong_along(expected, offset, dim.var, free=free)
             if reason is not None:
                 return reason
             reduced = name in self.instruction.reduced
@@ -293,8 +295,12 @@ class _Forms:
         found = (simplify(substitute(offset, {dim: const(i)}), self.facts) for i in starts)
         return all(self.facts.divisible(start, role.aligned) for start in found)
 
-    def _wrong_along(self, expected: Sequence[int | None], offset: Expr, dim: Var) -> str | None:
+    def _wrong_along(
+        self, expected: Sequence[int | None], offset: Expr, dim: Var, *, free: bool
+    ) -> str | None:
         for value in range(1, len(expected)):
+            if free and expected[value] is None:
+                continue
             moved = shift(offset, dim, value, self.facts)
             if moved is None:
                 return f"the offset {to_text(offset)} is not regular in '{dim.name}'"
