@@ -70,13 +70,9 @@ def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matri
 def packed_order(main: Compute, found: Matrices, order: list[str]) -> list[str]:
     """The order of B's dims in memory, the innermost last: that of ``order``, but where only rows
     along one dim can be loaded."""
-    rows = found.instruction.operands[1].rows
-    if rows:
-        turned, along = any(each.across == "k" for each in rows), found.dims["k"]
-    else:
-        role = _role(main, found, 1)
-        turned, along = _turned(found, role), _neighbours(found, role)
-    if turned or along not in order:
+    role = _role(main, found, 1)
+    along = _neighbours(found, role)
+    if _turned(found, role) or along not in order:
         return order
     return [*(d for d in order if d != along), along]
 
@@ -134,8 +130,9 @@ def _neighbours(found: Matrices, role: Role) -> str:
 
 
 def _turned(found: Matrices, role: Role) -> bool:
-    """Whether rows across those neighbours may be turned on the way to registers."""
-    return any(
+    """Whether rows across those neighbours may be turned on the way to registers, or are taken as
+    they lie in memory."""
+    return any(each.across == "k" for each in role.rows) or any(
         each.lanes == found.lanes
         and len(each.operands) == 1
         and each.out.dtype is role.dtype
