@@ -10,8 +10,12 @@ from functools import cache
 import pytest
 
 import tilewright as tw
+from tilewright.dtypes import bf16, f32
 from tilewright.errors import UnsupportedError
+from tilewright.ir.buffer import Block, Layout
+from tilewright.layout.fragments import Fragment
 from tilewright.machines import nvidia, spirv
+from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.passes import run
@@ -166,6 +170,34 @@ def test_copying_ahead_saves_waits() -> None:
     ]
     seconds = [each.seconds for each in waits]
     assert seconds == sorted(seconds, reverse=True) and seconds[0] > 1.3 * seconds[2]
+
+
+def test_products_of_several_subgroups() -> None:
+    """Four subgroups multiply at once, from shared memory: no registers for fragments."""
+    rows = Fragment(("m", "n"), 128, Layout((Block(0, 64, 128), Block(1, 128, 1))))
+    wide = Instruction(
+        "wide",
+        (("m", 64), ("n", 128), ("k", 16)),
+        Role("c", f32, fragment=rows),
+        (Role("a", bf16), Role("b", bf16)),
+        "",
+        "",
+    )
+    machine = nvidia.machine("sm_90a")
+    machine = replace(machine, instructions=(*machine.instructions, wide))
+    op = matmul(4096, 4096, 4096)
+    chosen = best(op, "sm_90a")
+    config = replace(
+        chosen.config,
+        instruction="wide",
+        group={"n": 128, "m": 128},
+        item={"n": 128, "m": 64},
+        step={"k": 64},
+        stages=4,
+    )
+    prediction = predicted(op, machine, config)
+    assert prediction.registers == 64 + 40
+    assert prediction.seconds < chosen.prediction.seconds
 
 
 SAMPLED: dict[str, tuple[Op, str]] = {

@@ -27,7 +27,7 @@ from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute,
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
 # What kernels attain of the peak of each: products, shared memory, L2, memory.
-_PRODUCTS, _SHARED, _NEAR, _MEMORY = 0.92, 0.95, 0.7, 0.9
+_PRODUCTS, _SHARED, _NEAR, _MEMORY = 0.92, 0.95, 0.8, 0.9
 # How well limits overlap: the exponent of their norm. A larger one is nearer to the maximum.
 _OVERLAP = 4.0
 # Part of L2 in which data waits to be read again.

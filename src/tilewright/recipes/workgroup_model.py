@@ -54,7 +54,9 @@ _ITEMS = (16, 8)
 _STEP = 16
 
 
-def default_config(kernel: Kernel, machine: Machine, prepack: str | None) -> WorkgroupConfig | None:
+def default_config(
+    kernel: Kernel, machine: Machine, prepack: str | None = None
+) -> WorkgroupConfig | None:
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
     two work-items would not find enough to share. ``prepack`` names the argument that may be packed
     beforehand."""
