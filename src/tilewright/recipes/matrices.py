@@ -38,6 +38,11 @@ class Matrices:
     def lanes(self) -> int:
         return self.instruction.lanes
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether it takes its operands from shared memory, as rows: only sums are in registers."""
+        return any(role.rows for role in self.instruction.operands)
+
 
 def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matrices | None:
     """What of ``config`` says that subgroups multiply matrices; None: work-items do for

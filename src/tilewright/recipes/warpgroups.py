@@ -66,6 +66,19 @@ def specialized(
     result.stage("specialized", specialize(kernel, steps, config.stages, TILE_LOAD))
 
 
+def shared_rows(
+    main: Compute, found: Matrices, config: WorkgroupConfig, position: int, items: list[str]
+) -> tuple[BlockList, Swizzle]:
+    """How work-items lay an operand out in shared memory for instructions that read it there: in
+    rows, and those of the ``items`` (loops around, that it depends on) one behind the other."""
+    rows = _rows(main, found, config, position)
+    along, across = found.dims[rows.along], found.dims[rows.across]
+    outer: list[tuple[str, int | None]] = [(item, None) for item in items]
+    if rows.along == "k":
+        return [(along, None), *outer, (across, None), (along, rows.length)], rows.swizzle
+    return [*outer, (along, None), (across, None), (along, rows.length)], rows.swizzle
+
+
 def _tile(config: WorkgroupConfig, found: Matrices, dim: str) -> int:
     """How much of ``dim`` a workgroup shares at a time."""
     return config.step.get(dim, 1) if dim == found.dims["k"] else config.group.get(dim, 1)

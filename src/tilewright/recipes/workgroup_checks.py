@@ -195,32 +195,33 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
     does not go together with that."""
     instruction = machine.instruction(config.instruction) if config.instruction else None
     in_memory = instruction is not None and any(role.rows for role in instruction.operands)
-    if in_memory != (config.fill == TENSOR):
+    whole = config.fill == TENSOR
+    if whole and not in_memory:
         raise _refusal(
             config,
             f"fill={config.fill!r} with instruction={config.instruction!r}",
-            "instructions on matrices in shared memory take tiles that were copied whole, and they "
-            "alone do",
-            f"choose fill={TENSOR!r} with such an instruction, and another fill with others",
+            "tiles that are copied whole are for instructions on matrices in shared memory",
+            "choose such an instruction, or another fill",
         )
-    others = ("item_slices", "stream", "persistent", "halo", "through", "padding", "swizzle")
-    for name in others if in_memory else ():
+    others: tuple[str, ...] = ("item_slices", "halo", "padding", "swizzle") if in_memory else ()
+    others += ("stream", "persistent", "through") if whole else ()
+    for name in others:
         if getattr(config, name):
             raise _refusal(
                 config,
-                f"{name}={getattr(config, name)!r} with fill={TENSOR!r}",
-                "a subgroup copies all tiles of one result in the order of its steps, and how they "
-                "lie is the instruction's choice",
+                f"{name}={getattr(config, name)!r} with instruction={config.instruction!r}",
+                "how tiles lie is the instruction's choice"
+                + (", and a subgroup copies all of one result in order" if whole else ""),
                 f"leave {name} out",
             )
-    if in_memory and work_items(config) < 2:
+    if whole and work_items(config) < 2:
         raise _refusal(
             config,
             f"one subgroup multiplies with fill={TENSOR!r}",
             "what it has copied for it, others are to share",
             "make the group's tile a multiple of the item's",
         )
-    return in_memory
+    return whole
 
 
 def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:

@@ -64,9 +64,10 @@ from tilewright.recipes.roles import (
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import handed_on, through_shared
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
-from tilewright.recipes.warpgroups import boxed, in_rows, specialized
+from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, specialized
 from tilewright.recipes.workgroup_checks import check, check_joined, check_shared, items_kind
 from tilewright.schedule.access import view_variables
+from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
@@ -108,8 +109,9 @@ def schedule(
         lanes = found.lanes if found is not None else 0
         result.stage("handed on", through_shared(result.kernel, machine, config, lanes))
     check_shared(result.kernel, machine, config)
-    if config.fill == TENSOR:
-        assert found is not None
+    if found is not None and found.by_rows:
+        if config.fill != TENSOR:
+            result.stage("started", start_products(result.kernel, MAIN))
         result.stage("tensorized", in_rows(result.kernel, found))
     elif found is not None:
         result.stage("tensorized", in_fragments(result.kernel, found))
@@ -193,6 +195,7 @@ def _shared(
     layout: dict[str, BlockList] = {}
     padding: dict[str, dict[str, int]] = {}
     cast: dict[str, DType] = {}
+    swizzles = {name: Swizzle(*given) for name, given in config.swizzle.items()}
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         used = view_variables(operand.view)
@@ -203,6 +206,10 @@ def _shared(
             own = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
             rows = [name for name in rows if name not in taps and {name} in own]
         order: list[tuple[str, int | None]] = []
+        if found is not None and found.by_rows:
+            around = [v.name for v in items if v in used]
+            layout[name], swizzles[name] = shared_rows(main, found, config, position, around)
+            continue
         if found is not None:
             names = [v.name for v in (*items, *inner) if v in used]
             along = rows_along(main, found, position)
@@ -230,7 +237,7 @@ def _shared(
         by={main.operands[0].var.name: "tensor"} if taps else "dims",
         layout=layout,
         row_padding=padding,
-        swizzle={name: Swizzle(*given) for name, given in config.swizzle.items()},
+        swizzle=swizzles,
         cast=cast,
         vector=config.vector,
         lanes=found.lanes if found is not None else 0,
