@@ -48,7 +48,8 @@ def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
     """The default configs for a contraction, the best first."""
     exact = _exact(op, kernel)
     # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-    for each in (kernel, exact) if machine.banked else ():
+    starts = (kernel,) if kernel is exact else (kernel, exact)
+    for each in starts if machine.banked else ():
         shared = workgroup_model.default_config(each, machine, prepacked(op))
         if shared is not None and (each is exact or _multiplies_matrices(shared, machine)):
             yield shared
