@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.stmt import Compute, Stmt
 from tilewright.machines.banks import ROWS, WIDEST, WORD, distinct, instructions, rows, turns
 from tilewright.machines.machine import Hierarchy
 
@@ -72,6 +72,8 @@ class Profile:
         """Accesses at offsets, within the buffer, by the lanes for which the mask holds."""
         offsets, mask, site = where
         launch = self.launches[-1] if self.launches else None
+        if isinstance(site.stmt, Compute) and site.stmt.instruction is None:
+            return  # No machine accesses all of that at once: it becomes loops.
         banked = buffer.space is Space.WORKGROUP and self.hierarchy.banks > 0
         if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return

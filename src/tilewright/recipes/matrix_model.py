@@ -59,6 +59,42 @@ def matrix_configs(
     ]
 
 
+def warpgroup_configs(
+    main: Compute, machine: Machine, sizes: Mapping[str, int], parts: Roles, lanes: str
+) -> list[WorkgroupConfig]:
+    """The same for instructions that take matrices from shared memory, of two subgroups with one or
+    two products along M each; none where the result has no more than one."""
+    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
+    a, b = (operand.var.type for operand in main.operands[:2])
+    found = machine.products(main.out.buffer.dtype, a, b)
+    products = {i.sizes["n"]: i for i in found if any(role.rows for role in i.operands)}
+    if not (rows and products and parts.k) or lanes in parts.batch:
+        return []
+    first = next(iter(products.values()))
+    m, k = first.sizes["m"], _reduced(main, parts, sizes, first)
+    if sizes[rows] <= m:
+        return []
+    # Rows of 128 bytes along the reduction, or as many as there are.
+    lengths = [n // a.bytes for n in (32, 64, 128)]
+    step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
+    return [
+        WorkgroupConfig(
+            instruction=products[n].name,
+            lanes=lanes,
+            group={lanes: n, rows: 2 * count * m},
+            item={lanes: n, rows: count * m},
+            order=(*parts.batch, *parts.m, *parts.n),
+            step={k: step},
+            reduce_order=(*(d for d in parts.k if d != k), k),
+            vector=_COPIED // a.bytes,
+            k=k,
+        )
+        for n in _lengths(sizes[lanes], _TILES[-1])
+        for count in (1, 2)
+        if n in products and count * n * m <= _SUMS * first.lanes and count * m < sizes[rows]
+    ]
+
+
 def _tiles(
     sizes: Mapping[str, int], least: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, int]]]:

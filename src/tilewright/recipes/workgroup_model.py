@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 from dataclasses import astuple, replace
 
+from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.warpgroups import COPIES
 from tilewright.recipes.banks import Spread, spreads
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.joining import joined_dims
 from tilewright.recipes.matrices import matrices
-from tilewright.recipes.matrix_model import matrix_configs
+from tilewright.recipes.matrix_model import matrix_configs, warpgroup_configs
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import (
@@ -43,7 +45,7 @@ from tilewright.recipes.workgroup_candidates import (
     steps_of,
 )
 from tilewright.recipes.workgroup_cost import Prediction, predict, work_of
-from tilewright.recipes.workgroups import is_vector, tiles_of
+from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.
@@ -115,6 +117,7 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
         return []
     lanes = _lanes(parts, sizes, near)
     found = matrix_configs(main, machine, sizes, parts, lanes)
+    found += warpgroup_configs(main, machine, sizes, parts, lanes)
     if found:
         return found
     vector = machine.lanes(main.out.buffer.dtype)
@@ -150,7 +153,9 @@ def _finished(
     ahead, config = config.stages, replace(config, stages=1, fill="copy")
     tiles = tiles_of(kernel, machine, config, prepack)
     found, vector = matrices(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
-    apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector, found)
+    apart: dict[str, Spread] = {}
+    if found is None or not found.by_rows:
+        apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector, found)
     config = replace(
         config,
         padding={name: each.padding for name, each in apart.items() if each.padding},
@@ -163,7 +168,23 @@ def _finished(
     steps = steps_of(extents(main), roles(main), config)
     stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
     config = replace(config, stages=stages, fill=fill)
+    if found is not None and found.by_rows:
+        return _copied_whole(kernel, machine, config, prepack)
     return choose_through(tiles, machine, config, stages * needed)
+
+
+def _copied_whole(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> WorkgroupConfig:
+    """``config`` with tiles that a subgroup of its own has copied whole, where they are boxes."""
+    if COPIES not in machine.features:
+        return config
+    whole = replace(config, fill=TENSOR, vector=1)
+    try:
+        schedule(kernel, machine, whole, prepack)
+    except ScheduleError:
+        return config
+    return whole
 
 
 def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:
