@@ -300,4 +300,10 @@ def test_loops_over_work_items_nest_in_order() -> None:
 
 def test_which_calls_keep_their_order() -> None:
     unordered = {name for name, function in FUNCTIONS.items() if not function.ordered}
-    assert unordered == {"prefetch", "copy_async", "atomic_add"}
+    assert unordered == {
+        "prefetch",
+        "copy_async",
+        "atomic_add",
+        "give_registers",
+        "take_registers",
+    }

@@ -27,7 +27,7 @@ from tilewright.errors import (
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.ir.expr import const
-from tilewright.ir.stmt import Compute
+from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.layout.fragments import Fragment, registers
 from tilewright.machines import nvidia
@@ -35,6 +35,8 @@ from tilewright.machines.instruction import Instruction
 from tilewright.ops.op import Op
 from tilewright.recipes import choose, workgroups
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.enclose import enclose
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
@@ -617,3 +619,77 @@ def test_the_register_of_another_lane_is_found() -> None:
     head, tail = text.rsplit("acc[lane // 4 + m_r * 8", 1)
     changed = parse_kernel(f"{head}acc[(lane + 4) % 32 // 4 + m_r * 8{tail}")
     assert "register of another lane" in _faults(changed)
+
+
+# One subgroup, and products that run by themselves.
+
+TILE = """
+kernel k(in a: f32[2, 8], out y: f32[2, 8]):
+  grid for g in 2:
+    alloc acc: f32[8] private
+    compute init(i in 8):
+      acc[i] = 0.0
+    compute main(i in 8):
+      x = a[g, i]
+      acc[i] add= x
+    compute store(i in 8):
+      v = acc[i]
+      y[g, i] = v
+"""
+
+
+def test_a_loop_of_one_iteration_around_what_stands_together() -> None:
+    kernel = enclose(parse_kernel(TILE), ["init", "main", "store"], LoopKind.SUBGROUP, "s")
+    verify(kernel)
+    lines = [line.strip() for line in to_text(kernel).splitlines()]
+    assert lines.index("grid for g in 2:") + 1 == lines.index("subgroup for s in 1:")
+    assert lines.index("subgroup for s in 1:") + 1 == lines.index("alloc acc: f32[8] private")
+    memory = {"a": np.arange(16, dtype=np.float32), "y": np.zeros(16, np.float32)}
+    run(kernel, memory)
+    assert memory["y"].tolist() == list(range(16))
+    apart = TILE.replace("    compute store", "  grid for g in 2:\n    compute store").replace(
+        "      v = acc[i]\n      y[g, i] = v", "      v = a[g, i]\n      y[g, i] = v"
+    )
+    with pytest.raises(ScheduleError, match="enclose: main, store do not stand in one block"):
+        enclose(parse_kernel(apart), ["main", "store"], LoopKind.SUBGROUP, "s")
+
+
+SHARED = """
+kernel k(in a: f32[8, 8], out y: f32[8]):
+  alloc tile: f32[8, 8] workgroup
+  subgroup for s in 1:
+    alloc acc: f32[8] private
+    lane for l in 8:
+      acc[l] = 0.0
+    for k in 2:
+      lane for l in 8:
+        for i in 8:
+          tile[l, i] = a[l, i]
+      barrier()
+      compute main(m in 8, i in 8):
+        x = tile[m, i]
+        acc[m] add= x
+      barrier()
+    lane for l in 8:
+      y[l] = acc[l]
+"""
+
+
+def test_products_are_started_and_awaited() -> None:
+    kernel = start_products(parse_kernel(SHARED), "main")
+    verify(kernel)
+    text = to_text(kernel)
+    assert "compute main(m in 8, i in 8) joins products:" in text
+    assert text.count("fence_async()\n") == text.count("barrier()\n") == 2
+    memory = {"a": np.arange(64, dtype=np.float32), "y": np.zeros(8, np.float32)}
+    expected = 2 * memory["a"].reshape(8, 8).sum(axis=1)
+    run(kernel, memory)
+    assert memory["y"].tolist() == expected.tolist()
+
+
+def test_only_products_in_registers_of_what_is_shared_are_started() -> None:
+    with pytest.raises(ScheduleError, match="'main' does not add up in registers what is shared"):
+        start_products(parse_kernel(SHARED.replace("tile[m, i]", "a[m, i]")), "main")
+    alone = SHARED.replace("subgroup for s in 1", "workgroup for s in 1").replace("lane for", "for")
+    with pytest.raises(ScheduleError, match="no subgroups run 'main'"):
+        start_products(parse_kernel(alone), "main")

@@ -8,12 +8,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
-from staged import check_text
-from tilewright.errors import ScheduleError
+from staged import check_races, check_text
+from tilewright.errors import InterpreterFault, ScheduleError
 from tilewright.facts.scope import Facts
+from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ir.expr import Const, const, var
 from tilewright.ir.stmt import Compute
@@ -29,6 +31,8 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_stages
 from tilewright.testing.inputs import make_inputs
 
@@ -339,11 +343,6 @@ def test_the_text(golden: Callable[[str, str], None]) -> None:
 
 
 REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
-    "another fill": (
-        tw.matmul("100x72:72x16", dtype="bf16"),
-        {"fill": "async"},
-        "fill='async' with",
-    ),
     "another instruction": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"instruction": "mma_m16n8k16_f32_bf16"},
@@ -352,12 +351,12 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
     "persistent": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"persistent": 4},
-        "persistent=4 with fill='tensor'",
+        "persistent=4 with instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "padding": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"padding": {"a": 8}},
-        "padding={'a': 8} with fill='tensor'",
+        "padding={'a': 8} with instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "one subgroup": (
         tw.matmul("100x72:72x16", dtype="bf16"),
@@ -411,6 +410,50 @@ def test_refused_configs(name: str) -> None:
 
 def test_default_configs_take_products_of_subgroups() -> None:
     op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
-    config, _ = choose.choose(op, op.kernel(), MACHINE)
+    config, scheduled = choose.choose(op, op.kernel(), MACHINE)
     assert isinstance(config, WorkgroupConfig)
-    assert config.instruction == "mma_m16n8k16_f32_bf16"
+    assert config.instruction.startswith("wgmma_m64n") and config.fill == "tensor"
+    assert "specialized" in scheduled.stages
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd_d", "bwd_w"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -> None:
+    """Tiles that are no boxes: taps, and images in which M is none."""
+    op = tw.convolution(
+        "mb2ic72ih9oc80oh9kh3ph1", dtype="bf16", src=layout, dst=layout, direction=direction
+    ).resolved()
+    rows, lanes, k = {
+        "fwd": ("mb_oh_ow", "oc", "ic"),
+        "bwd_d": ("mb_ih_iw", "ic", "oc"),
+        "bwd_w": ("kh_kw_ic", "oc", "mb_oh_ow"),
+    }[direction]
+    config = WorkgroupConfig(
+        instruction="wgmma_m64n16k16_f32_bf16",
+        lanes=lanes,
+        group={lanes: 16, rows: 128},
+        item={lanes: 16, rows: 64},
+        order=(rows, lanes),
+        step={k: 16},
+        vector=8,
+        stages=3,
+        fill="async",
+        joined=("mb", "oh", "ow") if direction == "bwd_w" else (),
+        k=k,
+    )
+    kernel = check_races(op, MACHINE, config).kernel
+    text = to_text(kernel)
+    assert "<wgmma_m64n16k16_f32_bf16>" in text and "fence_async()" in text
+    ptx = to_ptx(lower_launches(kernel, MACHINE).text, "sm_90a")
+    assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16" in ptx
+
+
+def test_a_missing_fence_is_found() -> None:
+    op = tw.matmul("128x64:64x16", dtype="bf16").resolved()
+    config = replace(CONFIG, fill="copy", stages=1)
+    kernel = choose.schedule(op, op.kernel(), MACHINE, config).kernel
+    text = to_text(kernel)
+    assert "fence_async()" in text
+    memory = {p.name: np.zeros(p.buffer.layout.extent, p.dtype.numpy) for p in kernel.params}
+    with pytest.raises(InterpreterFault, match="fence"):
+        run(parse_kernel(re.sub(r" *fence_async\(\)\n", "", text)), memory)
