@@ -90,6 +90,50 @@ def test_no_fault_is_found(words: str) -> None:
     assert [issue for report in reports for issue in report.issues] == []
 
 
+# Large enough for Hopper's own way: assembled only.
+HOPPER = (
+    "matmul bf16:bf16:bf16 4096x4096:4096x4096",
+    "matmul s8:s8:s32 4096x4096:4096x4096",
+    "conv bf16:bf16:bf16 FWD_B mb16ic256ih14oc256kh3ph1",
+    "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1",
+    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1",
+)
+
+
+@pytest.mark.parametrize("words", HOPPER)
+def test_large_problems_go_hoppers_way(words: str) -> None:
+    ptxas = find_ptxas("sm_90a")
+    config, kernels = scheduled(words, "sm_90a")
+    assert isinstance(config, WorkgroupConfig) and config.instruction.startswith("wgmma_")
+    ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_90a")).text, "sm_90a")
+    assert "wgmma.mma_async" in ptx
+    assert ("cp.async.bulk.tensor" in ptx) == words.startswith("matmul")
+    if ptxas is not None:
+        made = run_ptxas(ptxas, ptx, "sm_90a")
+        assert made.remarks == ()
+        assert [each for each in made.usage if each.spilled] == []
+
+
+# Small forms of the problems at the edges, on each generation's instructions.
+EDGES = (
+    "conv {} FWD_B ic17ih5oc33kh1",
+    "conv {} FWD_B g3mb2ic9ih7oc12kh3ph1",
+    "conv {} FWD_B ic16ih8iw2oc16kh3kw3sh2sw2ph1pw1",
+    "conv {} BWD_D mb2ic8ih9oc8kh3ph2dh1",
+    "conv {} BWD_WB mb2ic8ih10oc8kh3sh2",
+)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("types", ["f16:f16:f16", "bf16:bf16:bf16", "tf32:tf32:f32", "s8:s8:s32"])
+@pytest.mark.parametrize("edge", EDGES)
+def test_edges_in_the_interpreter(edge: str, types: str, level: str) -> None:
+    if types.startswith("s8") and "FWD" not in edge:
+        pytest.skip("integers have no backward convolution")
+    reports = check_op(case(edge.format(types)).op(), nvidia.machine(level))
+    assert [issue for report in reports for issue in report.issues] == []
+
+
 def test_how_tiles_are_copied_ahead() -> None:
     def chosen(words: str, level: str) -> tuple[int, str]:
         config, _ = scheduled(words, level)
