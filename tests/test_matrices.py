@@ -321,6 +321,32 @@ def test_tiles_fit_in_registers(name: str) -> None:
     assert usage and all(each.spilled == 0 for each in usage)
 
 
+AWKWARD = {
+    "sums of weights beside the matrix": tw.matmul(
+        "16x20:20x17", dtype="s8:s8:f32", epilogue=[tw.zero_point("src", 1)]
+    ),
+    "the same in one tile": tw.matmul(
+        "3x17:17x3", dtype="u8:s8:s8", epilogue=[tw.zero_point("src", 3)]
+    ),
+    "one element of a dim is not masked": tw.convolution(
+        "mb1ic16ih4iw1oc2oh3kh3kw3sw3pw1dh1", dtype="f64", direction="bwd_d"
+    ),
+    "a result in blocks": tw.convolution(
+        "mb1ic24iw7oc32ow8kw2pw1", dtype="f32", src="aBc16b", weights="ABc8b16a", direction="bwd_w"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_what_the_model_stumbled_over(name: str) -> None:
+    op = AWKWARD[name].resolved()
+    kernel = op.kernel()
+    _, scheduled = choose.choose(op, kernel, MACHINE)
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages(scheduled.stages, scheduled.packs, MACHINE, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+
+
 CONFIG = WorkgroupConfig(
     instruction="mma_m16n8k16_f32_bf16",
     lanes="n",

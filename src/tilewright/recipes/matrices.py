@@ -94,6 +94,12 @@ def rows_along(main: Compute, found: Matrices, position: int) -> str:
     return kept if steps.get(kept) == 1 and steps.get(k) != 1 else k
 
 
+def multiplies(main: Compute, found: Matrices) -> bool:
+    """Whether the operands are matrices of the instruction's dims: one may not move along a dim of
+    the result at all, where all but one of its elements are masked."""
+    return all(_role_of(main, found, position) is not None for position in range(2))
+
+
 def rows_in_place(main: Compute, found: Matrices) -> int:
     """How many operands lie in memory in the rows in which they are to be shared."""
     return sum(

@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.matrices import Matrices, rows_in_place
+from tilewright.recipes.matrices import Matrices, multiplies, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type, strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
@@ -36,7 +36,10 @@ def matrix_configs(
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
     k = _reduced(main, parts, sizes, products[0])
-    instruction = _best(main, machine, products, {"m": rows, "n": lanes, "k": k})
+    dims = {"m": rows, "n": lanes, "k": k}
+    instruction = _best(main, machine, products, dims)
+    if not multiplies(main, Matrices(instruction, dims, machine)):
+        return []
     width = factor_type(main, main.operands[0]).bytes
     step = -(-min(_ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
     # Fragments of B are loaded two at a time.
@@ -72,7 +75,8 @@ def warpgroup_configs(
         return []
     first = next(iter(products.values()))
     m, k = first.sizes["m"], _reduced(main, parts, sizes, first)
-    if sizes[rows] <= m:
+    dims = {"m": rows, "n": lanes, "k": k}
+    if sizes[rows] <= m or not multiplies(main, Matrices(first, dims, machine)):
         return []
     # Rows of 128 bytes along the reduction, or as many as there are.
     lengths = [n // a.bytes for n in (32, 64, 128)]

@@ -143,7 +143,10 @@ class _Ways:
         that the tile takes with it."""
         (name, *_), store = handed_on(through), find_compute(through, self.root)
         tile = find_compute(through, name).out
-        far = [to_text(i) for i in tile.index].index(_far(self.kernel, self.root, self.lanes))
+        names = [to_text(i) for i in tile.index]
+        far_dim = _far(self.kernel, self.root, self.lanes)
+        # Where work-items go through the tile by another dim, its outermost one.
+        far = names.index(far_dim) if far_dim in names else 0
         kernel = on_lanes(through, [name], self.lanes) if self.found else through
         copy = find_compute(kernel, name)
         read = next(o.view for o in store.operands if o.view.buffer is tile.buffer)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, walk_stmts
+from tilewright.schedule.access import buffers_in
 from tilewright.schedule.place import Place, bound_names, computes_named, fresh, rewrite_placed
 from tilewright.schedule.transform import transform
 
@@ -29,7 +30,7 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
             compute init(m in 16): ...
             compute store(m in 16): ...
 
-    With the computes go the private buffers that are allocated beside them, and what stands in
+    With the computes go the private buffers beside them that only they use, and what stands in
     between.
     """
     for each in computes:
@@ -39,7 +40,12 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):
             return None
-        inside = [i for i, part in enumerate(stmt.body) if _belongs(part, computes)]
+        own = _own_buffers(stmt, computes)
+        inside = [
+            i
+            for i, part in enumerate(stmt.body)
+            if (part.buffer in own if isinstance(part, Allocate) else _holds(part, computes))
+        ]
         found = {s.name for s in walk_stmts(stmt) if isinstance(s, Compute)}
         direct = any(isinstance(p, Compute) and p.name in computes for p in stmt.body)
         if not direct or not found >= set(computes):
@@ -58,7 +64,15 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     return replace(kernel, body=body)
 
 
-def _belongs(stmt: Stmt, computes: Sequence[str]) -> bool:
-    if isinstance(stmt, Allocate):
-        return stmt.buffer.space is Space.PRIVATE
+def _own_buffers(stmt: Block, computes: Sequence[str]) -> set[Buffer]:
+    """The private buffers that nothing but ``computes`` in the block uses."""
+    others = [s for s in stmt.body if not isinstance(s, Allocate) and not _holds(s, computes)]
+    used = set[Buffer]().union(*(buffers_in(each) for each in others))
+    private = {
+        s.buffer for s in stmt.body if isinstance(s, Allocate) and s.buffer.space is Space.PRIVATE
+    }
+    return private - used
+
+
+def _holds(stmt: Stmt, computes: Sequence[str]) -> bool:
     return any(isinstance(s, Compute) and s.name in computes for s in walk_stmts(stmt))

@@ -9,7 +9,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Block, Buffer, Layout, Space
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt, View
+from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import Copies, Fragment, registers
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
@@ -139,6 +139,17 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
     return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
 
 
+def _allocated_outside(place: Place) -> set[Buffer]:
+    """What is allocated around the subgroups here: no lane holds a part of it."""
+    loops = [i for i, step in enumerate(place.steps) if _is_subgroup(step)]
+    outside = place.steps[: loops[0]] if loops else ()
+    return {step.buffer for step in outside if isinstance(step, Allocate)}
+
+
+def _is_subgroup(step: object) -> bool:
+    return isinstance(step, For) and step.kind is LoopKind.SUBGROUP
+
+
 @dataclass(frozen=True)
 class _Spread:
     """A compute that is divided among ``lane``s."""
@@ -193,7 +204,12 @@ class _Spread:
     def _matrix(self, place: Place) -> tuple[Buffer, dict[int, Dim]]:
         """The matrix that lanes hold, and by its dims those of the compute."""
         dims = {dim.var: dim for dim in self.compute.dims}
-        held = [v for v in views_of(self.compute) if v.buffer.space is Space.PRIVATE]
+        others = _allocated_outside(place)
+        held = [
+            v
+            for v in views_of(self.compute)
+            if v.buffer.space is Space.PRIVATE and v.buffer not in others
+        ]
         if not held:
             raise self._refusal("no operand is in registers", "choose a compute on a fragment")
         if len({v.buffer.layout for v in held}) > 1:
