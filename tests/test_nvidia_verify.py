@@ -1,0 +1,61 @@
+"""`tilewright verify --target nvidia:LEVEL --on interpreter --batch` over the edges of convolution:
+each generation's default schedules, in every direction, type and layout.
+
+Each problem is verified once per generation, in one of the combinations, which take turns; every
+combination occurs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from tilewright.bench import catalog
+from tilewright.cli.knobs import Knobs
+
+LEVELS = ("sm_70", "sm_80", "sm_90a")
+DIRECTIONS = ("FWD_B", "BWD_D", "BWD_WB")
+TYPES = ("bf16", "f16", "tf32:tf32:f32", "f32", "s8:s8:s32")
+TAGS = ("axb", "abx")
+# Integers have no backward convolution.
+COMBINATIONS = tuple(
+    (direction, types, tag)
+    for direction, types, tag in itertools.product(DIRECTIONS, TYPES, TAGS)
+    if direction == "FWD_B" or not types.startswith("s8")
+)
+
+
+def _lines(level: str, direction: str) -> list[str]:
+    """The lines of a batch file: of the combinations, those of one direction."""
+    shift = 7 * LEVELS.index(level)  # another generation has other combinations
+    lines = [f"--dir={direction}"]
+    for number, problem in enumerate(catalog.load("tails").problems):
+        chosen, types, tag = COMBINATIONS[(number + shift) % len(COMBINATIONS)]
+        if chosen == direction:
+            lines.append(f"--dt={types} --stag={tag} --dtag={tag} {problem.descriptor()}")
+    return lines
+
+
+def test_all_combinations_occur() -> None:
+    for level in LEVELS:
+        count = sum(len(_lines(level, direction)) - 1 for direction in DIRECTIONS)
+        assert count == len(catalog.load("tails").problems) > len(COMBINATIONS)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_convolutions(
+    tilewright: Command, own_cache: Path, tmp_path: Path, level: str, direction: str
+) -> None:
+    batch = tmp_path / "cases.txt"
+    batch.write_text("\n".join(["# driver: conv", *_lines(level, direction), ""]))
+    cases = Knobs("conv", batch=batch).cases()
+    target = f"nvidia:{level}"
+    options = ("--target", target, "--on", "interpreter", "--batch", str(batch))
+    ended = tilewright("verify", "conv", *options)
+    wrong = [line for line in ended.lines if not line.startswith("PASSED")]
+    assert wrong == [f"{len(cases)} passed, 0 failed, 0 skipped"], ended.err
+    assert ended.code == 0
