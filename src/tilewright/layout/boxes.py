@@ -59,7 +59,10 @@ def box_of(compute: Compute, facts: Facts) -> Box | str:
     steps = _steps(source.buffer.layout, len(source.index))
     if isinstance(steps, str):
         return steps
-    order = sorted(range(len(steps)), key=lambda d: (steps[d], sizes.get(along[d], 1)))
+    # Dims of one element have no neighbours: they are outermost.
+    order = sorted(
+        range(len(steps)), key=lambda d: (steps[d] == 0, steps[d], sizes.get(along[d], 1))
+    )
     reason = _wrong_steps(source, [steps[d] for d in order])
     if reason is not None:
         return reason

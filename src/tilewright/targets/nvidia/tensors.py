@@ -15,7 +15,7 @@ from tilewright.dtypes import s64
 from tilewright.errors import CompilationError
 from tilewright.ir.stmt import View
 from tilewright.layout.boxes import Box, box_of
-from tilewright.machines.tensor_map import TensorMap, Tile, check_tensor_map
+from tilewright.machines.tensor_map import UNIT, TensorMap, Tile, check_tensor_map
 from tilewright.machines.warpgroups import ROW_BYTES, swizzle_of
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
@@ -94,12 +94,14 @@ def _map(memory: Memory, tensor: View, box: Box, swizzle: int) -> Value:
         raise CompilationError(
             f"{buffer.name!r} is no argument", cure="copy tiles of arguments and workspaces"
         )
-    steps = {b.dim: b.stride for b in buffer.layout.blocks}
+    # Of a dim of one element, any step will do.
+    steps = {b.dim: b.stride for b in buffer.layout.blocks if b.size > 1}
+    one = UNIT // buffer.dtype.bytes
     found = TensorMap(
         memory.arguments.index(buffer),
         buffer.dtype,
         tuple(buffer.shape[dim] for dim in box.order),
-        tuple(steps.get(dim, 1) * buffer.dtype.bytes for dim in box.order[1:]),
+        tuple(steps.get(dim, one) * buffer.dtype.bytes for dim in box.order[1:]),
         Tile(box.sizes),
         swizzle=swizzle,
     )
