@@ -54,7 +54,7 @@ def gpu_row(
     mine, peer = times["ours"], next((name for name in times if name != "ours"), None)
     theirs = times[peer].median if peer else None
     flops = op.problem.valid_flops
-    moved = sum(_bytes(kernel.op).values())
+    moved = _bytes(kernel.op)
     return Row(
         case=case,
         name=label,
@@ -75,8 +75,9 @@ def gpu_row(
     )
 
 
-def _bytes(op: Op) -> dict[str, int]:
-    return {a.name: a.layout.extent * a.dtype.bytes for a in op.arguments}
+def _bytes(op: Op) -> int:
+    """Of all arguments."""
+    return sum(a.layout.extent * a.dtype.bytes for a in op.arguments)
 
 
 class TorchBench:
@@ -124,7 +125,7 @@ class TorchBench:
 
     def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
         torch, op = self._torch, kernel.op
-        size = sum(_bytes(op).values())
+        size = _bytes(op)
         copies = max(1, min(_MOST_COPIES, 2 * _L2_BYTES // size + 1, _MOST_BYTES // size))
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -142,10 +143,7 @@ class TorchBench:
 
 
 def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: kernel.pack(name, tensor) if name in kernel.packed else tensor
-        for name, tensor in tensors.items()
-    }
+    return {**tensors, **{name: kernel.pack(name, tensors[name]) for name in kernel.packed}}
 
 
 def _ways(torch: Any, op: Op, sets: Sequence[Mapping[str, Any]]) -> dict[str, list[list[Call]]]:

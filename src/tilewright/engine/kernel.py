@@ -74,11 +74,19 @@ class CompiledKernel:
         self._names = tuple(a.name for a in op.arguments)
         self._results = tuple(a.name for a in op.arguments if a.access != "in")
         self._forms = {a.name: argument_form(a) for a in op.arguments}
+        self._specs = {
+            a.name: self._forms[a.name].spec(a.name, a.access != "in")
+            for a in op.arguments
+            if a.name not in packs
+        }
         self._getters: tuple[tuple[str, Getter], ...] = tuple(
-            (a.name, self._getter(a.name, a.access != "in")) for a in op.arguments
+            (a.name, self._getter(a.name)) for a in op.arguments
         )
         self._pairs = self._may_overlap()
-        self._placing = self._find_placing()
+        device = code.device
+        self._placing = (
+            None if device is None else Placing(device, dict(self._getters), self._specs)
+        )
 
     @property
     def packed(self) -> tuple[str, ...]:
@@ -90,11 +98,10 @@ class CompiledKernel:
         form = self._packs[name].form if name in self._packs else self._forms[name]
         return form.extent * form.dtype.bytes
 
-    def _getter(self, name: str, writable: bool) -> Getter:
+    def _getter(self, name: str) -> Getter:
         pack = self._packs.get(name)
-        form = self._forms[name]
         if pack is None:
-            return form.spec(name, writable).pointer
+            return self._specs[name].pointer
         key, on_device = pack.key, self.code.device is not None
 
         def pointer(array: Any) -> int:
@@ -140,9 +147,7 @@ class CompiledKernel:
         if out is not None or len(arrays) < len(self._names):
             self._outputs(out, arrays, stream)
         if self._placing is None:
-            if stream is not None:
-                raise self._no_stream()
-            self.code.run(self._pointers(arrays), self.threads)
+            self.code.run(self._pointers(arrays, stream), self.threads)
         else:
             self._placing.run(self._place(self._placing, arrays, stream))
         results = self._results
@@ -156,9 +161,8 @@ class CompiledKernel:
         self._outputs(out, arrays, stream)
         keep: tuple[Any, ...] = ()
         if self._placing is None:
-            if stream is not None:
-                raise self._no_stream()
-            call: Callable[[], None] = self.code.bound(self._pointers(arrays), self.threads)
+            pointers = self._pointers(arrays, stream)
+            call: Callable[[], None] = self.code.bound(pointers, self.threads)
         else:
             placed = self._place(self._placing, arrays, stream)
             call, keep = self._placing.bound(placed), placed.keep
@@ -168,17 +172,6 @@ class CompiledKernel:
 
         return bound
 
-    def _find_placing(self) -> Placing | None:
-        """How arrays in a device's memory are taken, if the kernel runs on a device."""
-        if self.code.device is None:
-            return None
-        specs = {
-            a.name: self._forms[a.name].spec(a.name, a.access != "in")
-            for a in self.op.arguments
-            if a.name not in self._packs
-        }
-        return Placing(self.code.device, dict(self._getters), specs)
-
     def _place(self, placing: Placing, arrays: dict[str, Any], stream: Any) -> Call:
         try:
             call = placing.place(arrays, stream)
@@ -186,13 +179,6 @@ class CompiledKernel:
             raise self._misnamed(arrays, error.args[0]) from None
         self._check_pointers(arrays, call.pointers)
         return call
-
-    def _no_stream(self) -> ArgumentError:
-        return ArgumentError(
-            f"there are no streams for {self.target.name}",
-            where="stream",
-            cure="leave it out: the call returns when the kernel is done",
-        )
 
     def _outputs(self, out: Any, arrays: dict[str, Any], stream: Any) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""
@@ -221,7 +207,14 @@ class CompiledKernel:
             return form.empty()
         return self._placing.empty(name, form, arrays, stream)
 
-    def _pointers(self, arrays: dict[str, Any]) -> list[int]:
+    def _pointers(self, arrays: dict[str, Any], stream: Any) -> list[int]:
+        """Of arrays of the host."""
+        if stream is not None:
+            raise ArgumentError(
+                f"there are no streams for {self.target.name}",
+                where="stream",
+                cure="leave it out: the call returns when the kernel is done",
+            )
         try:
             pointers = [getter(arrays[name]) for name, getter in self._getters]
         except KeyError as error:

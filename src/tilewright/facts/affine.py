@@ -190,6 +190,16 @@ def affine(expr: Expr) -> Affine:
     return result
 
 
+def difference(condition: Expr) -> Affine | None:
+    """The form that is not negative exactly where an integer ``a <= b`` or ``a < b`` holds."""
+    if isinstance(condition, Binary) and condition.a.type.is_integer:
+        if condition.op == "le":
+            return affine(condition.b) - affine(condition.a)
+        if condition.op == "lt":
+            return (affine(condition.b) - affine(condition.a)).shifted(-1)
+    return None
+
+
 def _expand(root: Expr) -> Affine | None:
     """The affine form by adding up terms; None where that takes too many steps."""
     terms: dict[Expr, int] = {}

@@ -138,9 +138,8 @@ class Calls:
 
     def _update(self, effect: Update, function: Function, stmt: Call, frame: Frame) -> None:
         place = stmt.args[function.position(effect.place)]
-        value = stmt.args[function.position(effect.value)]
-        assert isinstance(place, View) and not isinstance(value, View)
-        operand = self._evaluator.evaluate(value, frame, stmt)
+        assert isinstance(place, View)
+        operand = self._value(effect.value, function, stmt, frame)
         storage, offsets, mask = self._target(place, stmt, frame)
         if storage is None or (mask is not None and not np.any(mask)):
             return

@@ -26,6 +26,16 @@ from tilewright.interpret.storage import Started
 ORDINARY, FENCED = 0, 1
 
 
+def subgroup_of(frame: Frame) -> int:
+    """The one subgroup of each workgroup that runs ``frame``."""
+    return int(np.max(frame.values[Identity.SUBGROUP]))
+
+
+def threads_of(subgroup: Any) -> tuple[Any, Any]:
+    """The numbers of the first lane of ``subgroup`` and of its other lanes, as agents."""
+    return 2 * subgroup, 2 * subgroup + 1
+
+
 class Clocks:
     """What the threads of ``groups`` workgroups of ``subgroups`` subgroups know.
 
@@ -68,8 +78,9 @@ class Clocks:
 
     def completed(self, groups: Any, thread: int, subgroup: int, count: int) -> None:
         """``thread`` comes behind what ``subgroup`` started up to ``count``."""
-        row = self.known[groups, thread, :, self.threads + subgroup]
-        self.known[groups, thread, :, self.threads + subgroup] = np.maximum(row, count)
+        agent = self.asynchronous(subgroup)
+        row = self.known[groups, thread, :, agent]
+        self.known[groups, thread, :, agent] = np.maximum(row, count)
 
     def agent(self, number: int) -> str:
         """Who that is."""
@@ -97,7 +108,8 @@ class ClockRun:
     def threads(self, frame: Frame) -> Any:
         """The thread that each lane of ``frame`` is."""
         lane = frame.values[Identity.WORK_ITEM] % self._lanes
-        return frame.values[Identity.SUBGROUP] * 2 + (lane != 0)
+        first, others = threads_of(frame.values[Identity.SUBGROUP])
+        return np.where(lane == 0, first, others)
 
     def log(self, extent: int) -> ClockLog:
         """Notes accesses to a buffer of that many elements."""
@@ -127,7 +139,7 @@ class ClockLog:
         offsets, mask, site = where
         clocks, frame = run.clocks, site.frame
         started = frame.values.get(Identity.ASYNCHRONOUS)
-        subgroup = int(np.max(frame.values[Identity.SUBGROUP]))
+        subgroup = subgroup_of(frame)
         raced = False
         if started is None and frame.threads:
             within = self._within.setdefault(subgroup, AccessLog(self._extent))

@@ -162,8 +162,7 @@ class Computes:
             return
         if stmt.combiner is not None:
             before = self._memory.read(buffer, offsets, active, site)
-            combined = _accumulator(stmt)(_widened(before, buffer.dtype), values)
-            values = _rounded(combined, buffer.dtype)
+            values = _combined(stmt, before, values)
         self._memory.write(buffer, offsets, values, active, site)
 
     def _start(self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site) -> None:
@@ -177,8 +176,7 @@ class Computes:
         self._memory.observe("store", buffer, offsets, active, site)
         if stmt.combiner is not None:
             self._memory.check_defined(storage, offsets, active, site)
-            before = _widened(storage.data[offsets], buffer.dtype)
-            values = _rounded(_accumulator(stmt)(before, values), buffer.dtype)
+            values = _combined(stmt, storage.data[offsets], values)
         self._memory.put(storage, offsets, values, active)
         launch = specialized(self._launches, stmt)
         where = (offsets, active, site)
@@ -206,8 +204,14 @@ class Computes:
         self._memory.check_defined(storage, offsets, active, site)
         self._memory.note("atomic", buffer, (offsets, active, site))
         self._memory.observe("update", buffer, offsets, active, site)
-        combined = _accumulator(stmt)(_widened(storage.data[offsets], buffer.dtype), values)
-        self._memory.put(storage, offsets, _rounded(combined, buffer.dtype), active)
+        values = _combined(stmt, storage.data[offsets], values)
+        self._memory.put(storage, offsets, values, active)
+
+
+def _combined(stmt: Compute, before: Any, values: Any) -> Any:
+    """``values`` accumulated on what was there ``before``, in the type that memory has."""
+    kind = stmt.out.buffer.dtype
+    return _rounded(_accumulator(stmt)(_widened(before, kind), values), kind)
 
 
 def _atomic(stmt: Compute) -> bool:

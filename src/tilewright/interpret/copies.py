@@ -57,7 +57,7 @@ class _Copies:
         """Reports that they never arrive, and forgets them."""
         count = len(self.offsets)
         findings.report(FaultKind.LOST_COPY, self.site.stmt, count, lambda: self._lost())
-        self.storage.arrived(self.offsets)
+        self.storage.writes.end(self.offsets)
 
     def _lost(self) -> InterpreterFault:
         committed = bool((self.groups != _NO_GROUP).all())
@@ -89,7 +89,7 @@ class Copies:
         arrays = np.broadcast_arrays(offsets, values, owner, True if mask is None else mask)
         chosen = np.atleast_1d(arrays[3])
         places, arriving, owners = (np.atleast_1d(a)[chosen] for a in arrays[:3])
-        storage.expect(places)
+        storage.writes.begin(places)
         groups = np.full(len(places), _NO_GROUP)
         self._under_way.append(_Copies(storage, site, places, arriving, owners, groups))
 

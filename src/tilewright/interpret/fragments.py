@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ class Fragments:
             bad = _misplaced(view, index, role.fragment, points)
             if bad is not None:
                 site = Site(stmt, domain)
-                report = _Wrong(view, instruction, bad, site)
-                findings.report(FaultKind.WRONG_FRAGMENT, stmt, site.count(bad), report.fault)
+                report = partial(_wrong, view.buffer.name, instruction.name, bad, site)
+                findings.report(FaultKind.WRONG_FRAGMENT, stmt, site.count(bad), report)
 
 
 def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dict[str, Any]) -> Any:
@@ -61,19 +62,13 @@ def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dic
     return bad if bad.any() else None
 
 
-class _Wrong:
-    """An operand that is not held as its instruction has it."""
-
-    def __init__(self, view: View, instruction: Instruction, bad: Any, site: Site) -> None:
-        self._view, self._instruction, self._bad, self._site = view, instruction, bad, site
-
-    def fault(self) -> InterpreterFault:
-        name = self._view.buffer.name
-        return fault(
-            f"wrong fragment: the lanes do not hold {name!r} as {self._instruction.name} has it",
-            self._site,
-            first_lane(np.broadcast_to(self._bad, self._site.frame.shape)),
-            why="the instruction takes each element from the register of the lane that its "
-            "fragment says",
-            cure=f"hold {name!r} in that fragment (`hold`)",
-        )
+def _wrong(name: str, instruction: str, bad: Any, site: Site) -> InterpreterFault:
+    """Of the operand ``name``, which is not held as its instruction has it."""
+    return fault(
+        f"wrong fragment: the lanes do not hold {name!r} as {instruction} has it",
+        site,
+        first_lane(np.broadcast_to(bad, site.frame.shape)),
+        why="the instruction takes each element from the register of the lane that its "
+        "fragment says",
+        cure=f"hold {name!r} in that fragment (`hold`)",
+    )

@@ -156,9 +156,7 @@ class Launch:
 
     def running(self, frame: Frame) -> Any:
         """Which work-items run ``frame``, in the order of their numbers."""
-        if frame.mask is None:
-            return np.ones(self.workgroups * self.items, np.bool_)
-        return self.each_item(frame.mask, frame)
+        return self.each_item(True if frame.mask is None else frame.mask, frame)
 
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
         """The work-items called ``numbers`` (1-D, among all of the launch) as a frame."""

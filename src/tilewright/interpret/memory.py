@@ -7,6 +7,7 @@ when a kernel runs for real, they hold whatever was there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fault, first_lane
 from tilewright.interpret.races import Run
 from tilewright.interpret.registers import check_owner
-from tilewright.interpret.storage import Storage, Storages, Where
+from tilewright.interpret.storage import Storage, Storages, UnderWay, Where
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.stmt import Kernel, Param
 
@@ -112,8 +113,8 @@ class Memory:
     def read(self, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> Any:
         """The elements at ``offsets``; 0 where ``mask`` is false."""
         storage = self.storage(buffer, site)
-        if storage.under_way:
-            self._early(storage, "read", (offsets, mask, site))
+        if storage.writes:
+            self._early(storage, storage.writes, (offsets, mask, site), _READ)
         self.check_defined(storage, offsets, mask, site)
         if storage.depth < len(self.runs):
             storage.note("read", self.runs, (offsets, mask, site), self.findings)
@@ -137,8 +138,8 @@ class Memory:
         if not undefined.any():
             return
         bad = np.asarray(undefined if mask is None else undefined & mask)
-        if storage.under_way:
-            bad = bad & (storage.arriving[offsets] == 0)  # reported as an access before arrival
+        if storage.writes:
+            bad = bad & ~storage.writes.at(offsets)  # reported as an access before arrival
         if bad.any():
             self.findings.report(
                 FaultKind.UNINITIALIZED,
@@ -147,19 +148,17 @@ class Memory:
                 lambda: _undefined(storage.buffer, offsets, bad, site),
             )
 
-    def _early(self, storage: Storage, verb: str, where: Where, reads: bool = False) -> None:
-        """Reports accesses to what a copy under way will write; or ``reads``."""
+    def _early(self, storage: Storage, others: UnderWay, where: Where, what: _Early) -> None:
+        """Reports accesses that should come behind ``others``."""
         offsets, mask, site = where
-        coming = (storage.held if reads else storage.arriving)[offsets] > 0
+        coming = others.at(offsets)
         bad = np.asarray(coming if mask is None else coming & mask)
         if bad.any():
             self.findings.report(
                 FaultKind.EARLY_ACCESS,
                 site.stmt,
                 site.count(bad),
-                lambda: _early(
-                    storage.buffer, "overwritten" if reads else verb, offsets, bad, site
-                ),
+                lambda: _early(storage.buffer, what, (offsets, bad, site)),
             )
 
     def load(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
@@ -184,10 +183,10 @@ class Memory:
         """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs.
         ``behind``: it is done behind what is under way."""
         storage = self.storage(buffer, where[2])
-        if storage.under_way and not behind:
-            self._early(storage, "write", where)
-        if storage.reading:
-            self._early(storage, "write", where, reads=True)
+        if storage.writes and not behind:
+            self._early(storage, storage.writes, where, _WRITTEN)
+        if storage.reads:
+            self._early(storage, storage.reads, where, _OVERWRITTEN)
         if storage.depth < len(self.runs):
             storage.note(verb, self.runs, where, self.findings)
 
@@ -281,21 +280,38 @@ def _input_written(buffer: Buffer, site: Site) -> InterpreterFault:
     )
 
 
-def _early(buffer: Buffer, verb: str, offsets: Any, bad: Any, site: Site) -> InterpreterFault:
+@dataclass(frozen=True)
+class _Early:
+    """What is wrong with an access that comes too early."""
+
+    verb: str
+    when: str
+    why: str
+    cure: str
+
+
+_ARRIVAL = (
+    "before its copy has arrived",
+    "an asynchronous copy of it is under way: it may write the element at any time",
+    "commit the copies, wait for them, and put a barrier behind the wait",
+)
+_READ, _WRITTEN = _Early("read", *_ARRIVAL), _Early("write", *_ARRIVAL)
+_OVERWRITTEN = _Early(
+    "write",
+    "while an asynchronous op reads it",
+    "the op may read its operands at any time until it is complete",
+    "wait for the op before the write, or write another buffer",
+)
+
+
+def _early(buffer: Buffer, what: _Early, where: Where) -> InterpreterFault:
+    offsets, bad, site = where
     lane = first_lane(bad)
     offset = int(at_lane(np.broadcast_to(offsets, bad.shape), lane)) % buffer.layout.extent
-    if verb == "overwritten":
-        return fault(
-            f"write of {buffer.name!r} at offset {offset} while an asynchronous op reads it",
-            site,
-            lane,
-            why="the op may read its operands at any time until it is complete",
-            cure="wait for the op before the write, or write another buffer",
-        )
     return fault(
-        f"{verb} of {buffer.name!r} at offset {offset} before its copy has arrived",
+        f"{what.verb} of {buffer.name!r} at offset {offset} {what.when}",
         site,
         lane,
-        why="an asynchronous copy of it is under way: it may write the element at any time",
-        cure="commit the copies, wait for them, and put a barrier behind the wait",
+        why=what.why,
+        cure=what.cure,
     )

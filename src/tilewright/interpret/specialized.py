@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.clocks import ORDINARY, ClockRun, Clocks
+from tilewright.interpret.clocks import ORDINARY, ClockRun, Clocks, subgroup_of, threads_of
 from tilewright.interpret.coroutines import Coroutines, Wait
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.groups import Launch, Synchronized, divergent
@@ -65,9 +65,6 @@ class SpecializedLaunch(Launch):
 
     # Who is here: frames are of one subgroup, with an axis of lanes or without.
 
-    def _subgroup(self, frame: Frame) -> int:
-        return int(np.max(frame.values[Identity.SUBGROUP]))
-
     def _each(self, values: Any, frame: Frame) -> Any:
         """``values`` per workgroup and lane, (workgroups, lanes or 1)."""
         return np.broadcast_to(values, frame.shape).reshape(self.workgroups, -1)
@@ -82,18 +79,13 @@ class SpecializedLaunch(Launch):
         first, others = here[:, 0], here[:, 1:].all(axis=1) & here.any(axis=1)
         if here.shape[1] == 1:
             others = first
-        return [
-            (2 * subgroup, np.flatnonzero(first)),
-            (2 * subgroup + 1, np.flatnonzero(others)),
-        ]
+        here_whole = (np.flatnonzero(first), np.flatnonzero(others))
+        return list(zip(threads_of(subgroup), here_whole, strict=True))
 
     def each_item(self, values: Any, frame: Frame) -> Any:
         result = np.zeros((self.workgroups, self.subgroups, self.lanes), np.asarray(values).dtype)
-        result[:, self._subgroup(frame)] = self._each(values, frame)
+        result[:, subgroup_of(frame)] = self._each(values, frame)
         return result.ravel()
-
-    def running(self, frame: Frame) -> Any:
-        return self.each_item(True if frame.mask is None else frame.mask, frame)
 
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
         width = frame.lanes // self.workgroups
@@ -105,7 +97,7 @@ class SpecializedLaunch(Launch):
     def started(self, frame: Frame) -> Frame:
         """``frame`` as that of an asynchronous op, which its subgroup starts."""
         inner = frame.scope()
-        inner.values[Identity.ASYNCHRONOUS] = Started(self.clocks.start(self._subgroup(frame)))
+        inner.values[Identity.ASYNCHRONOUS] = Started(self.clocks.start(subgroup_of(frame)))
         return inner
 
     # Synchronization.
@@ -118,11 +110,11 @@ class SpecializedLaunch(Launch):
                 why="arrivals and waits of theirs are not told apart",
                 cure="use an mbarrier",
             )
-        subgroup, here = self._subgroup(site.frame), self._here(site.frame)
+        subgroup, here = subgroup_of(site.frame), self._here(site.frame)
         groups = np.flatnonzero(here.any(axis=1))
         if not np.array_equal(here.any(axis=1), here.all(axis=1)):
             self._report_divergent(effect.group, site, here, findings)
-        threads = (2 * subgroup, 2 * subgroup + 1)
+        threads = threads_of(subgroup)
         if effect.group is Group.WORKGROUP:
             self._meet(site, subgroup, groups)
         else:
@@ -134,7 +126,7 @@ class SpecializedLaunch(Launch):
     def _meet(self, site: Site, subgroup: int, groups: Any) -> None:
         """The barrier of the workgroups ``groups``."""
         turn = self._came[groups, subgroup] % 2
-        for thread in (2 * subgroup, 2 * subgroup + 1):
+        for thread in threads_of(subgroup):
             told = self.clocks.told(groups, thread)
             self._told[turn, groups] = np.maximum(self._told[turn, groups], told)
         self._came[groups, subgroup] += 1
@@ -146,7 +138,7 @@ class SpecializedLaunch(Launch):
                 site,
             )
         )
-        for thread in (2 * subgroup, 2 * subgroup + 1):
+        for thread in threads_of(subgroup):
             self.clocks.learn(groups, thread, self._told[turn, groups])
 
     def _order_lanes(self, subgroup: int, groups: Any) -> None:
@@ -169,17 +161,17 @@ class SpecializedLaunch(Launch):
     def commit(self, queue: Queue, frame: Frame) -> None:
         """What the subgroup started in ``queue`` becomes a group."""
         groups = np.flatnonzero(self._here(frame).any(axis=1))
-        self.transfers.commit(queue, self._subgroup(frame), groups)
+        self.transfers.commit(queue, subgroup_of(frame), groups)
 
     def complete(self, queue: Queue, pending: Any, frame: Frame) -> None:
         """Completes all but the newest ``pending`` groups of ``queue``."""
         groups = np.flatnonzero(self._here(frame).any(axis=1))
         left = self._each(pending, frame)[groups, 0]
-        self.transfers.complete(queue, self._subgroup(frame), groups, left)
+        self.transfers.complete(queue, subgroup_of(frame), groups, left)
 
     def fence(self, frame: Frame) -> None:
         """What the lanes of the frame know is known to asynchronous operations behind it."""
-        for thread, groups in self._threads(self._here(frame), self._subgroup(frame)):
+        for thread, groups in self._threads(self._here(frame), subgroup_of(frame)):
             self.clocks.fence(groups, thread)
 
     # mbarriers. Places are (storage, offsets, mask), as the frame has them.
@@ -203,7 +195,7 @@ class SpecializedLaunch(Launch):
         """One arrival per lane of the frame."""
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
-        told = self._tell(here, self._subgroup(site.frame))
+        told = self._tell(here, subgroup_of(site.frame))
         offsets, bytes_ = (self._each(v, site.frame)[here] for v in (offsets, bytes_))
         mbarriers = self.mbarriers(storage)
         made = mbarriers.check(offsets, site)
@@ -213,11 +205,10 @@ class SpecializedLaunch(Launch):
         """What each of those who are here knows, in their order."""
         groups, lanes = np.nonzero(here)
         told = np.zeros((len(groups), 2, self.clocks.agents), np.int64)
-        first = lanes == 0
-        told[first] = self.clocks.told(groups[first], 2 * subgroup)
+        first, (leader, others) = lanes == 0, threads_of(subgroup)
+        told[first] = self.clocks.told(groups[first], leader)
         if here.shape[1] > 1:
             # What the other lanes did is told where all of them come.
-            others = 2 * subgroup + 1
             row = self.clocks.known[:, others].copy()
             every = here[:, 1:].all(axis=1)
             row[~every, :, others] = 0
@@ -229,7 +220,7 @@ class SpecializedLaunch(Launch):
         """Waits until the mbarriers' phases of that parity are over."""
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
-        subgroup, mbarriers = self._subgroup(site.frame), self.mbarriers(storage)
+        subgroup, mbarriers = subgroup_of(site.frame), self.mbarriers(storage)
         offsets, parity = (self._each(v, site.frame)[here] for v in (offsets, parity))
         made = mbarriers.check(offsets, site)
         places, parities = offsets[made], parity[made]
@@ -259,7 +250,7 @@ class SpecializedLaunch(Launch):
         np.maximum.at(row, np.nonzero(here)[0], told)
         for thread, groups in self._threads(here, subgroup):
             self.clocks.learn(groups, thread, row[groups])
-        others = 2 * subgroup + 1
+        _, others = threads_of(subgroup)
         own = self.clocks.known[:, others, ORDINARY, others]
         whole = here.all(axis=1) & (row[:, ORDINARY, others] >= np.maximum(own - 1, 1))
         self._order_lanes(subgroup, np.flatnonzero(whole))

@@ -21,6 +21,36 @@ from tilewright.ir.functions import Queue
 Where = tuple[Any, Any, Site]
 
 
+class UnderWay:
+    """How many accesses to each of ``extent`` elements are under way."""
+
+    __slots__ = ("_counts", "_extent", "_total")
+
+    def __init__(self, extent: int) -> None:
+        self._extent = extent
+        self._counts: Any = None  # made when there is the first
+        self._total = 0
+
+    def __bool__(self) -> bool:
+        return self._total > 0
+
+    def at(self, offsets: Any) -> Any:
+        """Which of ``offsets`` are accessed; not to be asked before there was an access."""
+        return self._counts[offsets] > 0
+
+    def begin(self, offsets: Any) -> None:
+        """An access to ``offsets`` (distinct) is under way."""
+        if self._counts is None:
+            self._counts = np.zeros(self._extent, np.int32)
+        self._counts[offsets] += 1
+        self._total += len(offsets)
+
+    def end(self, offsets: Any) -> None:
+        """An access to ``offsets`` is no longer under way."""
+        self._counts[offsets] -= 1
+        self._total -= len(offsets)
+
+
 class Storage:
     """The memory of one buffer: ``data`` (1-D), and which elements are ``defined`` (None: all).
 
@@ -29,19 +59,17 @@ class Storage:
     """
 
     __slots__ = (
-        "arriving",
         "buffer",
         "data",
         "defined",
         "depth",
-        "held",
         "lanes",
         "logs",
         "queue",
-        "reading",
+        "reads",
         "shape",
-        "under_way",
         "writable",
+        "writes",
     )
 
     def __init__(self, buffer: Buffer, data: Any, access: str, depth: int) -> None:
@@ -51,12 +79,8 @@ class Storage:
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
         self.depth = depth  # runs around it
         self.lanes = 0  # of a subgroup, that hold a part each
-        # By how many asynchronous copies and ops that are under way each element is written, and
-        # the sum of that; the same of private memory that they read. The newest joined the queue.
-        self.arriving: Any = None
-        self.under_way = 0
-        self.held: Any = None
-        self.reading = 0
+        # Those of asynchronous copies and ops. The newest joined the queue.
+        self.writes, self.reads = UnderWay(len(data)), UnderWay(len(data))
         self.queue: Queue | None = None
         self.logs: dict[int, Log] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
@@ -73,33 +97,9 @@ class Storage:
                 named = (run, self.buffer.name)
                 raced = log.note(verb, named, where, None if raced else findings) or raced
 
-    def expect(self, offsets: Any) -> None:
-        """A copy to ``offsets`` (distinct) is under way."""
-        if self.arriving is None:
-            self.arriving = np.zeros(len(self.data), np.int32)
-        self.arriving[offsets] += 1
-        self.under_way += len(offsets)
-
-    def arrived(self, offsets: Any) -> None:
-        """A copy to ``offsets`` is no longer under way."""
-        self.arriving[offsets] -= 1
-        self.under_way -= len(offsets)
-
-    def hold(self, offsets: Any) -> None:
-        """An op that reads ``offsets`` (distinct) is under way."""
-        if self.held is None:
-            self.held = np.zeros(len(self.data), np.int32)
-        self.held[offsets] += 1
-        self.reading += len(offsets)
-
-    def free(self, offsets: Any) -> None:
-        """An op that reads ``offsets`` is no longer under way."""
-        self.held[offsets] -= 1
-        self.reading -= len(offsets)
-
     def arrive(self, offsets: Any, values: Any) -> None:
         """The copy of ``values`` to ``offsets`` is done."""
-        self.arrived(offsets)
+        self.writes.end(offsets)
         self.data[offsets] = values
         if self.defined is not None:
             self.defined[offsets] = True

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.interpret.clocks import Clocks
+from tilewright.interpret.clocks import Clocks, subgroup_of, threads_of
 from tilewright.interpret.copies import lost_copy
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Identity, Site
@@ -47,13 +47,13 @@ class _Transfer:
     def free(self) -> None:
         """It has read its operands."""
         for storage, offsets in self.reads:
-            storage.free(offsets)
+            storage.reads.end(offsets)
         self.reads = []
 
     def complete(self) -> None:
         """It is done."""
         self.free()
-        self.storage.arrived(self.offsets)
+        self.storage.writes.end(self.offsets)
 
 
 class Transfers:
@@ -76,7 +76,7 @@ class Transfers:
         of the mbarriers that it signals are of the same shape."""
         offsets, mask, site = where
         values = site.frame.values
-        started, subgroup = values[Identity.ASYNCHRONOUS], int(np.max(values[Identity.SUBGROUP]))
+        started, subgroup = values[Identity.ASYNCHRONOUS], subgroup_of(site.frame)
         reads, started.reads = started.reads, []
         arrays = np.broadcast_arrays(
             offsets,
@@ -91,9 +91,9 @@ class Transfers:
             held = [(read, _of_group(where, group)) for read, where in reads]
             place = offsets[mine]
             transfer = _Transfer(storage, place, site, group, subgroup, started.count, held)
-            storage.expect(place)
+            storage.writes.begin(place)
             for read, part in held:
-                read.hold(part)
+                read.reads.begin(part)
             if isinstance(completion, Queue):
                 self._queued.setdefault((completion, subgroup), []).append(transfer)
             else:
@@ -125,7 +125,7 @@ class Transfers:
         )
         left: list[_Transfer] = []
         # A product of a subgroup is waited for by all its lanes, a store by the one that stores.
-        threads = (0, 1) if queue is Queue.PRODUCTS else (0,)
+        threads = threads_of(subgroup)[: 2 if queue is Queue.PRODUCTS else 1]
         for transfer in self._queued.get((queue, subgroup), ()):
             if transfer.number == _NO_GROUP or transfer.number >= until.get(transfer.group, 0):
                 left.append(transfer)
@@ -137,7 +137,7 @@ class Transfers:
                 transfer.complete()
             for thread in threads:
                 who = np.array([transfer.group])
-                self._clocks.completed(who, 2 * subgroup + thread, subgroup, transfer.count)
+                self._clocks.completed(who, thread, subgroup, transfer.count)
         self._queued[queue, subgroup] = left
 
     def finish(self, findings: Findings) -> None:

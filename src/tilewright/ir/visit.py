@@ -367,31 +367,37 @@ def replace_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
             case Allocate() if node.buffer is old:
                 return replace(node, buffer=new)
             case _:
-                return _map_views(node, in_view)
+                return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)
 
 
-def _map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
-    """``stmt`` with ``change`` applied to the views of a `Call` or a `Compute`."""
+def map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
+    """``stmt`` with ``change`` applied to the views of a `Call` or a `Compute`; itself when that
+    changed nothing."""
     match stmt:
         case Call():
             args = tuple(change(a) if isinstance(a, View) else a for a in stmt.args)
             same = all(a is b for a, b in zip(args, stmt.args, strict=True))
             return stmt if same else replace(stmt, args=args)
         case Compute():
-            out, signal = change(stmt.out), stmt.completion
-            if isinstance(signal, View):
-                signal = change(signal)
-            views = tuple(change(o.view) for o in stmt.operands)
-            kept = zip((out, *views), (stmt.out, *(o.view for o in stmt.operands)), strict=True)
-            if signal is stmt.completion and all(a is b for a, b in kept):
-                return stmt
-            pairs = zip(stmt.operands, views, strict=True)
-            operands = tuple(Operand(o.var, v) for o, v in pairs)
-            return replace(stmt, out=out, operands=operands, completion=signal)
+            return map_compute(stmt, change)
         case _:
             return stmt
+
+
+def map_compute(compute: Compute, change: Callable[[View], View]) -> Compute:
+    """``compute`` with ``change`` applied to its views; itself when that changed nothing."""
+    old = (compute.out, *(operand.view for operand in compute.operands))
+    new = [change(view) for view in old]
+    completion = compute.completion
+    if isinstance(completion, View):
+        completion = change(completion)
+    same = completion is compute.completion
+    if same and all(a is b for a, b in zip(old, new, strict=True)):
+        return compute
+    operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[1:], strict=True))
+    return replace(compute, out=new[0], operands=operands, completion=completion)
 
 
 def map_kernel(kernel: Kernel, change: Callable[[Stmt], Stmt]) -> Kernel:

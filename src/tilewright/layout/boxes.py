@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.facts.affine import affine
+from tilewright.facts.affine import affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Layout, Space
-from tilewright.ir.expr import Binary, Const, Expr, Var, conjuncts, const
+from tilewright.ir.expr import Const, Expr, Var, conjuncts, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import substitute, variables
@@ -116,21 +116,9 @@ def _hidden(source: View, along: _Along, facts: Facts) -> str | None:
     for index, extent in zip(source.index, source.buffer.shape, strict=True):
         outside |= {affine(index), affine(const(extent - 1) - index)}
     for condition in conjuncts(source.mask):
-        if facts.prove(condition) is True or _nonnegative(condition) in outside:
+        if facts.prove(condition) is True or difference(condition) in outside:
             continue
         return f"its mask hides more than what is outside of the tensor: {to_text(condition)}"
-    return None
-
-
-def _nonnegative(condition: Expr) -> object:
-    """The form that is not negative where ``condition`` holds, of one like ``a < b``."""
-    if isinstance(condition, Binary) and condition.a.type.is_integer:
-        grown = affine(condition.b) - affine(condition.a)
-        match condition.op:
-            case "le":
-                return grown
-            case "lt":
-                return grown.shifted(-1)
     return None
 
 

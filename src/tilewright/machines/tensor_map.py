@@ -41,7 +41,9 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64
 UNIT = 16
 
 ELEMENTS = (u8, s8, boolean, f8_e4m3, f8_e5m2, s16, s32, s64, f16, bf16, f32, tf32, f64)
-_MOST_RANK, _MOST_BOX, _MOST_STEP, _MOST_PIXELS = 5, 256, 8, 1024
+# Elements of a box along a dim, at most.
+MOST_BOX = 256
+_MOST_RANK, _MOST_STEP, _MOST_PIXELS = 5, 8, 1024
 _MOST_EXTENT, _STRIDE_END = 1 << 32, 1 << 40
 # Of im2col, by rank: what the corners may be.
 _CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
@@ -211,7 +213,7 @@ def _tile_faults(tensor: TensorMap, box: Tile) -> _Faults:
     if len(box.sizes) != len(tensor.shape):
         yield f"a box of {len(box.sizes)} sizes for {len(tensor.shape)} dims", "give one for each"
     for dim, size in enumerate(box.sizes):
-        if not 1 <= size <= _MOST_BOX:
+        if not 1 <= size <= MOST_BOX:
             yield f"a box of {size} elements in dim {dim}", "choose 1 to 256: copy it in parts"
 
 
@@ -234,7 +236,7 @@ def _columns_faults(tensor: TensorMap, box: Columns) -> _Faults:
             )
         if extent + high - low < 1:
             yield f"no pixel between its corners in dim {dim}", "the kernel is too large"
-    if not 1 <= box.channels <= _MOST_BOX:
+    if not 1 <= box.channels <= MOST_BOX:
         yield f"{box.channels} channels per pixel", "choose 1 to 256"
     if not 1 <= box.pixels <= _MOST_PIXELS:
         yield f"{box.pixels} pixels per column", "choose 1 to 1024"

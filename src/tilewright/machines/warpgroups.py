@@ -23,8 +23,6 @@ PRODUCTS, COPIES = "wgmma", "tma"
 # What carries out copies of tiles, as a `Compute` names it: a box of a tensor in global memory
 # becomes one in workgroup memory (zero where it is outside of the tensor), or the other way.
 TILE_LOAD, TILE_STORE = "tma_load", "tma_store"
-# Elements of a box along a dim, at most.
-MOST_BOX = 256
 # Bytes that stay together in a swizzle, and those of its rows; and how many rows make a pattern.
 RUN, ROW_BYTES, _SHIFT = 16, (128, 64, 32), 3
 _M = 64

@@ -23,7 +23,6 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
-    Operand,
     Stmt,
     Store,
     View,
@@ -34,6 +33,7 @@ from tilewright.ir.visit import (
     loads_in,
     map_exprs,
     map_kernel,
+    map_views,
     nested,
     reads_memory,
     rebuild,
@@ -225,17 +225,7 @@ class _Hoister:
         for dim in stmt.dims:  # a loop of that name, further up, is another
             self.depth.pop(dim.var, None)
             self.static.discard(dim.var)
-        out = self._view(stmt.out)
-        views = [self._view(operand.view) for operand in stmt.operands]
-        completion = stmt.completion
-        if isinstance(completion, View):
-            completion = self._view(completion)
-        same = out is stmt.out and completion is stmt.completion
-        if same and all(map(_is, views, (o.view for o in stmt.operands))):
-            return stmt
-        pairs = zip(stmt.operands, views, strict=True)
-        operands = tuple(Operand(o.var, v) for o, v in pairs)
-        return replace(stmt, out=out, operands=operands, completion=completion)
+        return map_views(stmt, self._view)
 
     def _view(self, view: View) -> View:
         index, mask = view.index, view.mask

@@ -77,7 +77,7 @@ def spreads(
     eight rows at a time instead.
     """
     main = find_compute(kernel, MAIN)
-    numbers = _numbers(_items(kernel, MAIN), hierarchy.subgroup)
+    numbers = _numbers(item_loops(kernel, MAIN), hierarchy.subgroup)
     writers = {
         s.out.buffer: s
         for s in walk_stmts(kernel.body)
@@ -93,7 +93,7 @@ def spreads(
             copy,
             copy.dims[-1].var.name if copy.dims else "",
             copied,
-            _numbers(_items(kernel, copy.name), hierarchy.subgroup),
+            _numbers(item_loops(kernel, copy.name), hierarchy.subgroup),
         )
         view = operand.view
         loaded: _Access
@@ -159,7 +159,7 @@ def padding_between(
     """
     found: list[_Access] = []
     for name, view, (along, width) in accesses:
-        numbers = _numbers(_items(kernel, name), hierarchy.subgroup)
+        numbers = _numbers(item_loops(kernel, name), hierarchy.subgroup)
         found.append(_Access(view, find_compute(kernel, name), along, width, numbers))
     plain = accesses[0][1].buffer.layout
     whole = max(width for _, _, (_, width) in accesses)
@@ -187,15 +187,12 @@ def _row(plain: Layout, dim: int) -> int:
     return next((b.stride for b in plain.blocks if b.dim == dim and b.size > 1), 0)
 
 
-def _items(kernel: Kernel, compute: str) -> list[tuple[Var, int]]:
-    """The loops over work-items that make ``compute`` and their extents, outermost first."""
+def item_loops(kernel: Kernel, compute: str) -> list[For]:
+    """The loops over the work-items that make ``compute``, outermost first."""
     return [
-        (stmt.var, int(stmt.extent.value))
+        stmt
         for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For)
-        and stmt.kind in THREADS
-        and isinstance(stmt.extent, Const)
-        and holds(stmt, compute)
+        if isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, compute)
     ]
 
 
@@ -266,12 +263,13 @@ def _steps(dim: Dim, points: Any, vector: str, elements: int) -> Any:
     return points * elements % size + np.arange(elements)
 
 
-def _numbers(items: Sequence[tuple[Var, int]], subgroup: int) -> dict[Var, Any]:
+def _numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:
     """The numbers of the first work-items along each loop, as (1, lanes of a subgroup, 1)."""
-    count = min(subgroup, prod(extent for _, extent in items))
+    known = [(i.var, int(i.extent.value)) for i in items if isinstance(i.extent, Const)]
+    count = min(subgroup, prod(extent for _, extent in known))
     lane = np.arange(count).reshape(1, -1, 1)
     numbers: dict[Var, Any] = {}
-    for variable, extent in reversed(items):
+    for variable, extent in reversed(known):
         numbers[variable] = lane % extent
         lane = lane // extent
     return numbers

@@ -14,14 +14,13 @@ from math import prod
 from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
+from tilewright.recipes.matrix_model import COPIED, ROW
 from tilewright.recipes.roles import extents, roles, strides
 
 # Joined dims are worth their divisions where there is so much less to do.
 _LESS = 0.9
 # What a product costs more whose operands are copied one element at a time.
 _SINGLY = 2
-# Bytes of the rows that a step shares, and that one work-item copies at a time.
-_ROW, _COPIED = 64, 16
 
 
 def joined_dims(main: Compute, machine: Machine) -> tuple[str, ...]:
@@ -56,7 +55,7 @@ class _Work:
         reduced = roles(self.main).k
         views = [operand.view for operand in self.main.operands[:2]]
         size = prod(sizes[d] for d in dims)
-        row = _ROW // min(view.buffer.dtype.bytes for view in views)
+        row = ROW // min(view.buffer.dtype.bytes for view in views)
         step = -(-min(row, size) // self.whole) * self.whole
         products = prod(sizes[d] for d in reduced if d not in dims) * -(-size // step) * step
         runs = all(self._has_runs(view, dims) for view in views)
@@ -67,7 +66,7 @@ class _Work:
         copied at once, and are there all or none."""
         sizes, steps = extents(self.main), strides(self.main, view)
         asked = set() if view.mask is None else {v.name for v in variables(view.mask)}
-        count = _COPIED // view.buffer.dtype.bytes
+        count = COPIED // view.buffer.dtype.bytes
         kept = [d for d in roles(self.main).kept if steps[d] == 1 and d not in asked]
         if any(sizes[d] % count == 0 for d in kept):
             return True

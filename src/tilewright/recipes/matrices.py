@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, extents, find_compute, strides
+from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.kinds import set_kind
 from tilewright.schedule.loops import lower_computes
@@ -164,9 +165,8 @@ def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
     """The products of one step on fragments of A and B, which are loaded before each."""
     k = found.dims["k"]
     kernel = tile(kernel, MAIN, {k: found.instruction.sizes["k"]})
-    for loop in _loops_around(kernel, MAIN):
-        if loop == f"{k}_o":
-            kernel = set_kind(kernel, loop, LoopKind.UNROLLED)
+    if f"{k}_o" in serial_loops(kernel, MAIN):
+        kernel = set_kind(kernel, f"{k}_o", LoopKind.UNROLLED)
     pairs = _operands(kernel, found)
     for name in pairs:
         kernel = promote(
@@ -235,12 +235,3 @@ def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
         except ScheduleError:
             continue
     return on_own_registers(kernel, found, [fill])
-
-
-def _loops_around(kernel: Kernel, compute: str) -> list[str]:
-    return [
-        s.var.name
-        for s in walk_stmts(kernel.body)
-        if isinstance(s, For)
-        and any(isinstance(x, Compute) and x.name == compute for x in walk_stmts(s.body))
-    ]

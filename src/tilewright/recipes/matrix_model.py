@@ -21,17 +21,21 @@ _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)
 # Registers of 4 bytes that a lane has for its sums, at most.
 _SUMS = 128
 # Bytes of the rows that a step shares, and that one work-item copies at a time.
-_ROW, _COPIED = 64, 16
+ROW, COPIED = 64, 16
 # Of a reduced dim, what is no padding: from here on, more does not matter.
 _USED = 0.75
 
 
 def matrix_configs(
-    main: Compute, machine: Machine, sizes: Mapping[str, int], parts: Roles, lanes: str
+    main: Compute,
+    machine: Machine,
+    sizes: Mapping[str, int],
+    parts: Roles,
+    rows: str,
+    lanes: str,
 ) -> list[WorkgroupConfig]:
-    """The configs that multiply matrices, with ``lanes`` as N; none where nothing does. They have
-    one stage, and no slices."""
-    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
+    """The configs that multiply matrices, with ``rows`` as M (there may be none: "") and ``lanes``
+    as N; none where nothing does. They have one stage, and no slices."""
     products = _products(main, machine)
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
@@ -41,33 +45,28 @@ def matrix_configs(
     if not multiplies(main, Matrices(instruction, dims, machine)):
         return []
     width = factor_type(main, main.operands[0]).bytes
-    step = -(-min(_ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
+    step = -(-min(ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
     # Fragments of B are loaded two at a time.
     least = {lanes: 2 * instruction.sizes["n"], rows: instruction.sizes["m"]}
+    copied = COPIED // main.operands[0].var.type.bytes
     words = max(1, main.out.buffer.dtype.bytes // 4)
     return [
-        WorkgroupConfig(
-            instruction=instruction.name,
-            lanes=lanes,
-            group=group,
-            item=item,
-            order=(*parts.batch, *parts.m, *parts.n),
-            step={k: step},
-            reduce_order=(*(d for d in parts.k if d != k), k),
-            vector=_COPIED // main.operands[0].var.type.bytes,
-            k=k,
-        )
+        _config(parts, Matrices(instruction, dims, machine), (group, item), step, copied)
         for group, item in _tiles(sizes, least)
         if item[lanes] * item[rows] * words <= _SUMS * instruction.lanes
     ]
 
 
 def warpgroup_configs(
-    main: Compute, machine: Machine, sizes: Mapping[str, int], parts: Roles, lanes: str
+    main: Compute,
+    machine: Machine,
+    sizes: Mapping[str, int],
+    parts: Roles,
+    rows: str,
+    lanes: str,
 ) -> list[WorkgroupConfig]:
     """The same for instructions that take matrices from shared memory, of two subgroups with one or
     two products along M each; none where the result has no more than one."""
-    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     a, b = (operand.var.type for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
     products = {i.sizes["n"]: i for i in found if any(role.rows for role in i.operands)}
@@ -82,21 +81,40 @@ def warpgroup_configs(
     lengths = [n // a.bytes for n in (32, 64, 128)]
     step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
     return [
-        WorkgroupConfig(
-            instruction=products[n].name,
-            lanes=lanes,
-            group={lanes: n, rows: 2 * count * m},
-            item={lanes: n, rows: count * m},
-            order=(*parts.batch, *parts.m, *parts.n),
-            step={k: step},
-            reduce_order=(*(d for d in parts.k if d != k), k),
-            vector=_COPIED // a.bytes,
-            k=k,
+        _config(
+            parts,
+            Matrices(products[n], dims, machine),
+            ({lanes: n, rows: 2 * count * m}, {lanes: n, rows: count * m}),
+            step,
+            COPIED // a.bytes,
         )
         for n in _lengths(sizes[lanes], _TILES[-1])
         for count in (1, 2)
         if n in products and count * n * m <= _SUMS * first.lanes and count * m < sizes[rows]
     ]
+
+
+def _config(
+    parts: Roles,
+    found: Matrices,
+    tiles: tuple[Mapping[str, int], Mapping[str, int]],
+    step: int,
+    copied: int,
+) -> WorkgroupConfig:
+    """By ``tiles`` of workgroups and subgroups, and steps of so many elements of the dim that is
+    added up."""
+    k = found.dims["k"]
+    return WorkgroupConfig(
+        instruction=found.instruction.name,
+        lanes=found.dims["n"],
+        group=tiles[0],
+        item=tiles[1],
+        order=(*parts.batch, *parts.m, *parts.n),
+        step={k: step},
+        reduce_order=(*(d for d in parts.k if d != k), k),
+        vector=copied,
+        k=k,
+    )
 
 
 def _tiles(

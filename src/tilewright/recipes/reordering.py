@@ -17,7 +17,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds
+from tilewright.schedule.place import holds, holds_loop
 from tilewright.schedule.promote import promote
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -148,7 +148,7 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
 def vectorized(kernel: Kernel, root: str, plan: Transposition) -> Kernel:
     """Borders are split off, and ``root`` becomes vectors along the result."""
     for loop in _loops_over(kernel, root):
-        if any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(kernel.body)):
+        if holds_loop(kernel.body, loop):
             kernel = partition(kernel, loop)
     return lower_computes(
         kernel, [root], vector={root: plan.across}, lanes=plan.size, unroll=[plan.along]

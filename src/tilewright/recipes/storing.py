@@ -13,11 +13,10 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Let, Stmt
-from tilewright.ir.verify_groups import THREADS
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Let, Stmt
 from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import longer, padding_between
+from tilewright.recipes.banks import item_loops, longer, padding_between
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import group_root
 from tilewright.recipes.matrices import Matrices, held_result, matrices
@@ -71,7 +70,7 @@ def _far(kernel: Kernel, root: str, lanes: int) -> str:
     """The dim along which the result's rows lie farthest apart: its neighbours are stored at the
     same time, too, and should not be in one bank. With ``lanes``, these are inside an item."""
     compute = find_compute(kernel, root)
-    items = [] if lanes else [Dim(loop.var, loop.extent) for loop in _items(kernel, root)]
+    items = [] if lanes else [Dim(loop.var, loop.extent) for loop in item_loops(kernel, root)]
     dims = [*items, *compute.dims]
     apart = steps(dims, compute.out)
     return max(dims, key=lambda dim: apart[dim.var]).var.name
@@ -207,7 +206,7 @@ def coalescing(
     size = store.out.buffer.dtype.bytes
     offset = flattened(store.out.buffer.layout.offset_of(store.out.index))
     wide = min(_size(store, lanes), longest, max(1, _WIDEST // size))
-    loops = _items(kernel, store.name)
+    loops = item_loops(kernel, store.name)
     sizes = [int(loop.extent.value) for loop in loops if isinstance(loop.extent, Const)]
     starts: list[list[int]] = []
     for item in range(min(math.prod(sizes), hierarchy.subgroup)):
@@ -243,12 +242,3 @@ def _value(form: Affine, known: Mapping[str, int]) -> int:
         values = {v: known.get(v.name, 0) for v in variables(atom)}
         total += factor * (values[atom] if isinstance(atom, Var) else int(evaluate(atom, values)))
     return total
-
-
-def _items(kernel: Kernel, root: str) -> list[For]:
-    """The loops over the work-items that make ``root``, outermost first."""
-    return [
-        stmt
-        for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, root)
-    ]

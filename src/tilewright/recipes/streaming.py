@@ -33,7 +33,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import views_of
+from tilewright.schedule.place import holds_loop, views_of
 from tilewright.schedule.spread import spread
 from tilewright.schedule.unit import drop_unit_dims
 
@@ -138,7 +138,7 @@ def tiled_root(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
         # What it reads is not computed point by point: whole buffers, one compute after the other.
         return kernel
     loop = f"{lanes}_o"
-    if any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(kernel.body)):
+    if holds_loop(kernel.body, loop):
         kernel = partition(kernel, loop)
     return kernel
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Swizzle
-from tilewright.ir.stmt import Compute, For, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.stmt import Compute, Kernel
 from tilewright.layout.rows import Rows
-from tilewright.machines.warpgroups import MOST_BOX, TILE_LOAD
+from tilewright.machines.tensor_map import MOST_BOX
+from tilewright.machines.warpgroups import TILE_LOAD
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import Matrices, rows_along
 from tilewright.recipes.roles import MAIN, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.collapse import fuse_tensor_dims
 from tilewright.schedule.fragments import hold
+from tilewright.schedule.place import holds_loop
 from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.specialize import specialize
 from tilewright.schedule.storage import BlockList
@@ -39,7 +40,7 @@ def specialized(
 ) -> None:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own."""
     kernel = result.kernel
-    if not any(isinstance(s, For) and s.var.name == steps for s in walk_stmts(kernel.body)):
+    if not holds_loop(kernel.body, steps):
         raise ScheduleError(
             "all of the reduction is one step",
             where=f"config {config!r}",

@@ -116,12 +116,12 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
     if not parts.kept:
         return []
     lanes = _lanes(parts, sizes, near)
-    found = matrix_configs(main, machine, sizes, parts, lanes)
-    found += warpgroup_configs(main, machine, sizes, parts, lanes)
+    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
+    found = matrix_configs(main, machine, sizes, parts, rows, lanes)
+    found += warpgroup_configs(main, machine, sizes, parts, rows, lanes)
     if found:
         return found
     vector = machine.lanes(main.out.buffer.dtype)
-    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
     item = _item(sizes, lanes, rows, vector, machine)
     if _items(sizes, item) < 2:
         return []

@@ -72,7 +72,7 @@ from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pipeline import Fill, pipeline
-from tilewright.schedule.place import views_of
+from tilewright.schedule.place import holds_loop, views_of
 from tilewright.schedule.share import share
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
@@ -97,7 +97,7 @@ def schedule(
         specialized(result, found, config, STEP)
     else:
         result.stage("shared", _shared(result.kernel, machine, config, taps))
-    if config.fill != TENSOR and config.stages > 1 and _has_loop(result.kernel, STEP):
+    if config.fill != TENSOR and config.stages > 1 and holds_loop(result.kernel.body, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
     if taps:
@@ -155,10 +155,6 @@ def _until_shared(
     if config.stream:
         result.stage("streamed", streamed(result.kernel, machine, config, STEP))
     return taps
-
-
-def _has_loop(kernel: Kernel, name: str) -> bool:
-    return any(isinstance(s, For) and s.var.name == name for s in walk_stmts(kernel.body))
 
 
 def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Kernel:
@@ -233,7 +229,7 @@ def _shared(
         kernel,
         MAIN,
         [o.var.name for o in main.operands[:2]],
-        STEP if _has_loop(kernel, STEP) else items[-1].name,
+        STEP if holds_loop(kernel.body, STEP) else items[-1].name,
         by={main.operands[0].var.name: "tensor"} if taps else "dims",
         layout=layout,
         row_padding=padding,

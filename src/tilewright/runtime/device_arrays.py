@@ -118,8 +118,6 @@ def is_resident(array: Any) -> bool:
 def _interface(array: Any) -> Any:
     """The array's CUDA interface, where it has one for its type: there is none for bf16 and fp8, so
     DLPack has to do where both are."""
-    if isinstance(array, np.ndarray):
-        return None
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
     except (RuntimeError, TypeError, ValueError):

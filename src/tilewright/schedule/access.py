@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load
 from tilewright.ir.functions import atomic_operator
-from tilewright.ir.stmt import Allocate, Call, Compute, Operand, Stmt, Store, View
+from tilewright.ir.stmt import Allocate, Call, Compute, Stmt, Store, View
 from tilewright.ir.visit import (
     direct_exprs,
     loads_in,
     map_exprs,
+    map_views,
     nested,
     rewrite_loads,
     rewrite_stmts,
     variables,
 )
-from tilewright.schedule.place import Place, views_of, walk_placed
+from tilewright.schedule.place import Place, walk_placed
 
 
 @dataclass(frozen=True)
@@ -94,20 +95,6 @@ def masked(view: View, *conditions: Expr) -> View:
     return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
 
 
-def map_views(compute: Compute, change: Callable[[View], View]) -> Compute:
-    """``compute`` with ``change`` applied to its views; itself when that changed nothing."""
-    old = views_of(compute)
-    new = [change(view) for view in old]
-    completion = compute.completion
-    if isinstance(completion, View):
-        completion = change(completion)
-    same = completion is compute.completion
-    if same and all(a is b for a, b in zip(old, new, strict=True)):
-        return compute
-    operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[1:], strict=True))
-    return replace(compute, out=new[0], operands=operands, completion=completion)
-
-
 def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
     """``stmt`` with every access to ``old`` going where ``change`` says, on another buffer.
 
@@ -132,13 +119,7 @@ def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
             case Allocate() if node.buffer is old:
                 origin = change(View(old, (const(0),) * len(old.shape)))
                 return replace(node, buffer=origin.buffer)
-            case Compute():
-                return map_views(node, in_view)
-            case Call():
-                args = tuple(in_view(a) if isinstance(a, View) else a for a in node.args)
-                same = all(a is b for a, b in zip(args, node.args, strict=True))
-                return node if same else replace(node, args=args)
             case _:
-                return node
+                return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, conjuncts, const, var
+from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Param, Stmt, View
-from tilewright.ir.visit import substitute, variables, walk_stmts
-from tilewright.schedule.access import accesses, map_views, readdress
+from tilewright.ir.visit import map_compute, substitute, variables, walk_stmts
+from tilewright.schedule.access import accesses, readdress
 from tilewright.schedule.place import Place, bound_names, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
@@ -247,7 +247,7 @@ def _fuse_in_compute(compute: Compute, outer: str, inner: str, name: str) -> Com
         )
     size = int(inner_dim.extent.value)
     pair = _Pair(outer_dim.var, inner_dim.var, var(name), size)
-    changed = map_views(compute, lambda view: _fuse_in_view(compute, view, pair))
+    changed = map_compute(compute, lambda view: _fuse_in_view(compute, view, pair))
     dims = tuple(
         Dim(pair.fused, d.extent * size) if d is outer_dim else d
         for d in compute.dims
@@ -316,13 +316,3 @@ def _fused_condition(compute: Compute, view: View, condition: Expr, pair: _Pair)
         f"{to_text(condition)} is no bound on the fused dim",
         "fuse other dims, or promote the operand so that it has no mask",
     )
-
-
-def difference(condition: Expr) -> Affine | None:
-    """The form that is not negative exactly where an integer ``a <= b`` or ``a < b`` holds."""
-    if isinstance(condition, Binary) and condition.a.type.is_integer:
-        if condition.op == "le":
-            return affine(condition.b) - affine(condition.a)
-        if condition.op == "lt":
-            return (affine(condition.b) - affine(condition.a)).shifted(-1)
-    return None

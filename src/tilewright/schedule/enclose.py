@@ -9,9 +9,16 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import block, walk_stmts
+from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in
-from tilewright.schedule.place import Place, bound_names, computes_named, fresh, rewrite_placed
+from tilewright.schedule.place import (
+    Place,
+    bound_names,
+    computes_named,
+    fresh,
+    holds,
+    rewrite_placed,
+)
 from tilewright.schedule.transform import transform
 
 
@@ -46,9 +53,8 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
             for i, part in enumerate(stmt.body)
             if (part.buffer in own if isinstance(part, Allocate) else _holds(part, computes))
         ]
-        found = {s.name for s in walk_stmts(stmt) if isinstance(s, Compute)}
         direct = any(isinstance(p, Compute) and p.name in computes for p in stmt.body)
-        if not direct or not found >= set(computes):
+        if not direct or not all(holds(stmt, name) for name in computes):
             return None
         first, last = inside[0], inside[-1] + 1
         loop = For(number, const(1), block(*stmt.body[first:last]), kind)
@@ -75,4 +81,4 @@ def _own_buffers(stmt: Block, computes: Sequence[str]) -> set[Buffer]:
 
 
 def _holds(stmt: Stmt, computes: Sequence[str]) -> bool:
-    return any(isinstance(s, Compute) and s.name in computes for s in walk_stmts(stmt))
+    return any(holds(stmt, name) for name in computes)

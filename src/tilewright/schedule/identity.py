@@ -18,7 +18,7 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.stmt import Compute, View
-from tilewright.schedule.access import map_views
+from tilewright.ir.visit import map_compute
 
 
 def vanishes(compute: Compute, operand: Var) -> bool:
@@ -83,7 +83,7 @@ def without(compute: Compute, dropped: Collection[Expr]) -> Compute:
         kept = [c for c in conjuncts(old.mask) if c not in dropped]
         return old if len(kept) == len(conjuncts(old.mask)) else replace(old, mask=all_of(kept))
 
-    compute = map_views(compute, view)
+    compute = map_compute(compute, view)
     body = compute.body
     if isinstance(body, Select) and is_identity(body.b, compute.combiner):
         rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, direct_exprs, substitute_stmt, variables, walk
-from tilewright.schedule.collapse import difference
 from tilewright.schedule.place import (
     Place,
     bound_names,

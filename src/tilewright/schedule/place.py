@@ -228,6 +228,11 @@ def holds(stmt: Stmt, compute: str) -> bool:
     return any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt))
 
 
+def holds_loop(stmt: Stmt, loop: str) -> bool:
+    """Whether a loop of that name stands in ``stmt``."""
+    return any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(stmt))
+
+
 def sequence(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements of a block, or the statement alone."""
     return stmt.body if isinstance(stmt, Block) else (stmt,)

@@ -8,14 +8,13 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables, walk_stmts
 from tilewright.schedule.access import buffers_written, view_variables
-from tilewright.schedule.collapse import difference
 from tilewright.schedule.place import (
     Place,
     computes_named,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, flattened
+from tilewright.facts.affine import Affine, difference, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
@@ -28,14 +28,12 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import block, map_exprs, substitute, variables, walk_stmts
+from tilewright.ir.visit import block, map_compute, map_exprs, substitute, variables, walk_stmts
 from tilewright.schedule.access import (
     buffers_allocated,
     buffers_written,
-    map_views,
     view_variables,
 )
-from tilewright.schedule.collapse import difference
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
@@ -338,7 +336,7 @@ def together(
     values = at(lane) if wide > 1 else first
     # What holds for all of a run or for none of it is asked once.
     asked = {condition: substitute(condition, first) for condition in same or ()}
-    compute = map_views(
+    compute = map_compute(
         replace(compute, dims=()),
         lambda v: replace(v, mask=all_of(asked.get(c, c) for c in conjuncts(v.mask))),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,6 +32,7 @@ from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, stage
 from tilewright.schedule.place import (
     Place,
     fresh,
+    holds_loop,
     loops_named,
     rewrite_placed,
     sequence,
@@ -86,14 +87,15 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
     the copies accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
     """
     loops_named(kernel, loop, "specialize")
+    where = f"kernel {kernel.name}"
     if stages < 1:
-        raise ScheduleError(
-            f"specialize: {stages} stages", where=f"kernel {kernel.name}", cure="choose 1 or more"
-        )
+        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
     renamed: dict[Buffer, Buffer] = {}
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not (isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP and _holds(stmt, loop)):
+        if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+            return None
+        if not holds_loop(stmt, loop):
             return None
         made = _Specialization(kernel, stmt, place, loop, stages, copy)
         renamed.update(made.buffers)
@@ -103,20 +105,19 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
     if not renamed:
         raise ScheduleError(
             f"specialize: no subgroups are around the loop '{loop}'",
-            where=f"kernel {kernel.name}",
+            where=where,
             cure="run loops around it as SUBGROUP, and share tiles at it, first",
         )
+    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
 
-    def allocation(stmt: Stmt) -> Stmt:
+
+def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
+    def change(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Allocate) and stmt.buffer in renamed:
             return Allocate(renamed[stmt.buffer], stmt.span)
         return stmt
 
-    return simplify_kernel(replace(kernel, body=rewrite_stmts(body, allocation)))
-
-
-def _holds(nest: For, loop: str) -> bool:
-    return any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(nest))
+    return rewrite_stmts(body, change)
 
 
 @dataclass(frozen=True)

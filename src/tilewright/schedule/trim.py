@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.expr import (
     Binary,
     Const,
@@ -21,7 +21,6 @@ from tilewright.ir.expr import (
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.schedule.collapse import difference
 from tilewright.schedule.identity import needed, without
 from tilewright.schedule.place import (
     Place,
