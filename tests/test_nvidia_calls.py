@@ -399,6 +399,12 @@ def test_a_fault_on_the_device(driver: Driver) -> None:
             "x.astype('float32')",
         ),
         (lambda a: Interface(a.astype("c8")), "unknown type: type '<c8'", "convert it"),
+        (lambda a: Interface(a, typestr="|V0"), "unknown type: type '|V0'", "convert it"),
+        (
+            lambda a: Interface(a, typestr=">f4"),
+            "src has elements in the other byte order, '>f4'",
+            "newbyteorder",
+        ),
         (
             lambda a: Tensor(a.T),
             "src has strides (1, 32) (in elements), expected (32, 1)",

@@ -81,7 +81,7 @@ def describe(array: Any, name: str = "array") -> ArrayInfo:
     try:
         return _describe_numpy(np.asarray(view), name)
     except (ValueError, NotImplementedError) as error:
-        raise odd_elements(name, f"buffer format {view.format!r}") from error
+        raise _odd_elements(name, f"buffer format {view.format!r}") from error
 
 
 def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
@@ -92,7 +92,7 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
             why="its mask would be ignored",
             cure="pass x.filled(0), or x.data",
         )
-    element = _element_type(array.dtype, name)
+    element = element_type(array.dtype, name)
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise ArgumentError(
@@ -110,7 +110,12 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
     )
 
 
-def _element_type(given: np.dtype[Any], name: str) -> DType:
+def element_type(given: np.dtype[Any], name: str, called: str | None = None) -> DType:
+    """The type in `dtypes` of elements of the numpy type ``given``, wherever they are.
+
+    Raises `ArgumentError` for another byte order, and for an unknown type, which it calls
+    ``called`` (None: after numpy).
+    """
     if not given.isnative:
         raise ArgumentError(
             f"{name} has elements in the other byte order, {given.str!r}",
@@ -120,10 +125,10 @@ def _element_type(given: np.dtype[Any], name: str) -> DType:
     try:
         return dtype(given)
     except UnsupportedError as error:
-        raise odd_elements(name, f"numpy type {given.name!r}") from error
+        raise _odd_elements(name, called or f"numpy type {given.name!r}") from error
 
 
-def odd_elements(name: str, given: str) -> ArgumentError:
+def _odd_elements(name: str, given: str) -> ArgumentError:
     """The error for elements of a type that `dtypes` has not."""
     return ArgumentError(
         f"{name} has elements of an unknown type: {given}",
@@ -156,7 +161,7 @@ def describe_strided_tensor(tensor: Any, name: str) -> ArrayInfo:
     try:
         element = dtype(str(tensor.dtype).removeprefix("torch."))
     except UnsupportedError as error:
-        raise odd_elements(name, str(tensor.dtype)) from error
+        raise _odd_elements(name, str(tensor.dtype)) from error
     return ArrayInfo(
         pointer=int(tensor.data_ptr()),
         dtype=element,
@@ -188,7 +193,7 @@ def describe_capsule(array: Any, name: str, stream: int | None = None) -> ArrayI
             f"{name} does not give its memory away", where=name, why=str(error)
         ) from error
     if tensor.dtype is None:
-        raise odd_elements(name, f"DLPack type {tensor.type_code}")
+        raise _odd_elements(name, f"DLPack type {tensor.type_code}")
     return ArrayInfo(
         pointer=tensor.pointer,
         dtype=dtype(tensor.dtype),

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType, dtype
-from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.dtypes import DType
+from tilewright.errors import ArgumentError
 from tilewright.runtime import dlpack
 from tilewright.runtime.arrays import (
     ArrayInfo,
@@ -25,8 +25,8 @@ from tilewright.runtime.arrays import (
     contiguous,
     describe_capsule,
     describe_strided_tensor,
+    element_type,
     is_torch,
-    odd_elements,
 )
 
 # CUDA's handle of the stream that all libraries share, and that others wait for.
@@ -147,6 +147,7 @@ def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
         raise ArgumentError(
             f"{name} is a masked array", where=name, why="its mask would be ignored"
         )
+    found = element_type(element, name, f"type {interface['typestr']!r}")
     if strides is None:
         steps = contiguous(shape)
     elif any(stride % element.itemsize for stride in strides):
@@ -157,10 +158,6 @@ def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
         )
     else:
         steps = tuple(stride // element.itemsize for stride in strides)
-    try:
-        found = dtype(element)
-    except UnsupportedError as error:
-        raise odd_elements(name, f"type {interface['typestr']!r}") from error
     info = ArrayInfo(int(pointer), found, shape, steps, not read_only, array)
     device = _device_of(array)
     return Resident(info, device, None if stream is None else _normal(int(stream)))
