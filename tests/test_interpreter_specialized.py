@@ -231,6 +231,11 @@ FAULTS: dict[str, tuple[tuple[str, str], FaultKind, str]] = {
         KINDS.LOST_COPY,
         "the copy to 'c' is never waited for",
     ),
+    "a store joins no group": (
+        ("commit_stores()", ""),
+        KINDS.LOST_COPY,
+        "the copy to 'c' is never committed, so that no wait completes it",
+    ),
     "a wrong corner": (
         ("k + step * 8]\n            a_slots", "k + step * 8 + 1]\n            a_slots"),
         KINDS.OUT_OF_BOUNDS,
@@ -500,6 +505,48 @@ def test_element_copies_and_products_in_one_kernel() -> None:
         run(body.replace("      fence_async()\n", ""))
     with pytest.raises(InterpreterFault, match=r"never waited for|before its copy has arrived"):
         run(body.replace("      wait_copies(0)\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("line", "what"), [("commit_products()", "committed, so that no wait"), ("wait_", "waited for")]
+)
+def test_products_that_nothing_completes(line: str, what: str) -> None:
+    body = """
+    subgroup for w in 2:
+      alloc acc: s64[4] private
+      lane for lane in 4:
+        acc[lane] = 0
+      compute main<product>(i in 4, k in 4) joins products:
+        x = y[i]
+        acc[i] add= x
+      commit_products()
+      wait_products(0)
+    """
+    np.testing.assert_array_equal(run(body), np.arange(64))
+    left_out = "".join(each for each in body.splitlines(keepends=True) if line not in each)
+    with pytest.raises(InterpreterFault, match=f"the copy to 'acc' is never {what}"):
+        run(left_out)
+
+
+def test_a_copy_whose_mbarrier_nobody_waits_at() -> None:
+    """What signals an mbarrier is never committed, and need not be."""
+    body = """
+    alloc slot: s64[4] workgroup
+    alloc full: s64[1] workgroup
+    subgroup for w in 1:
+      lane for lane in 4:
+        if lane == 0:
+          mbarrier_init(&full[0], 1)
+      subgroup_barrier()
+      mbarrier_expect(&full[0], 32)
+      compute fill<tma_load>(i in 4) signals full[0]:
+        x = y[i]
+        slot[i] = x
+      mbarrier_wait(&full[0], 0)
+    """
+    run(body)
+    with pytest.raises(InterpreterFault, match="the copy to 'slot' is never waited for"):
+        run(body.replace("      mbarrier_wait(&full[0], 0)\n", ""))
 
 
 REGISTERS = """

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.storage import Storage
 
-_NO_GROUP = -1
+# The group of what is not committed.
+NO_GROUP = -1
 
 
 class Team(Protocol):
@@ -55,13 +55,9 @@ class _Copies:
 
     def report_lost(self, findings: Findings) -> None:
         """Reports that they never arrive, and forgets them."""
-        count = len(self.offsets)
-        findings.report(FaultKind.LOST_COPY, self.site.stmt, count, lambda: self._lost())
+        committed = bool((self.groups != NO_GROUP).all())
+        report_lost(self.storage, len(self.offsets), committed, self.site, findings)
         self.storage.writes.end(self.offsets)
-
-    def _lost(self) -> InterpreterFault:
-        committed = bool((self.groups != _NO_GROUP).all())
-        return lost_copy(self.storage.buffer.name, committed, self.site)
 
 
 class Copies:
@@ -90,14 +86,14 @@ class Copies:
         chosen = np.atleast_1d(arrays[3])
         places, arriving, owners = (np.atleast_1d(a)[chosen] for a in arrays[:3])
         storage.writes.begin(places)
-        groups = np.full(len(places), _NO_GROUP)
+        groups = np.full(len(places), NO_GROUP)
         self._under_way.append(_Copies(storage, site, places, arriving, owners, groups))
 
     def commit(self, frame: Frame) -> None:
         """The copies of the frame's work-items that are in no group become one, each one's own."""
         here = self._team.running(frame)
         for copies in self._under_way:
-            new = (copies.groups == _NO_GROUP) & here[copies.owners]
+            new = (copies.groups == NO_GROUP) & here[copies.owners]
             copies.groups[new] = self._committed[copies.owners[new]]
         self._committed += here
 
@@ -108,7 +104,7 @@ class Copies:
         left = self._team.each_item(pending, frame) if np.ndim(pending) else pending
         done_until = np.where(here, self._committed - left, 0)
         for copies in self._under_way:
-            done = (copies.groups != _NO_GROUP) & (copies.groups < done_until[copies.owners])
+            done = (copies.groups != NO_GROUP) & (copies.groups < done_until[copies.owners])
             if not done.any():
                 continue
             offsets, owners = copies.offsets[done], copies.owners[done]
@@ -125,13 +121,20 @@ class Copies:
             copies.report_lost(findings)
 
 
-def lost_copy(name: str, committed: bool, site: Site) -> InterpreterFault:
-    """The error for a copy to the buffer called ``name`` that nothing completes."""
+def report_lost(
+    storage: Storage, count: int, committed: bool, site: Site, findings: Findings
+) -> None:
+    """Reports a copy of ``count`` elements to ``storage`` that nothing completes."""
     missing = "waited for" if committed else "committed, so that no wait completes it"
-    return fault(
-        f"the copy to {name!r} is never {missing}",
-        site,
-        tuple(0 for _ in site.frame.shape),
-        why="what an asynchronous copy writes may be used behind its wait only",
-        cure="commit the copies, and wait until none is pending before the work-item ends",
+    findings.report(
+        FaultKind.LOST_COPY,
+        site.stmt,
+        count,
+        lambda: fault(
+            f"the copy to {storage.buffer.name!r} is never {missing}",
+            site,
+            tuple(0 for _ in site.frame.shape),
+            why="what an asynchronous copy writes may be used behind its wait only",
+            cure="commit the copies, and wait until none is pending before the work-item ends",
+        ),
     )

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.interpret.clocks import Clocks, subgroup_of, threads_of
-from tilewright.interpret.copies import lost_copy
-from tilewright.interpret.findings import FaultKind, Findings
+from tilewright.interpret.copies import NO_GROUP, report_lost
+from tilewright.interpret.findings import Findings
 from tilewright.interpret.lanes import Identity, Site
 from tilewright.interpret.mbarriers import MBarriers
 from tilewright.interpret.storage import Storage, Where
 from tilewright.ir.functions import Queue
-
-_NO_GROUP = -1
 
 
 @dataclass
@@ -37,7 +35,7 @@ class _Transfer:
     subgroup: int
     count: int
     reads: list[tuple[Storage, Any]]
-    number: int = _NO_GROUP
+    number: int = NO_GROUP
 
     @property
     def bytes(self) -> int:
@@ -114,7 +112,7 @@ class Transfers:
         """What the subgroup of ``groups`` (1-D) started in ``queue`` becomes a group."""
         here = set(groups.tolist())
         for transfer in self._queued.get((queue, subgroup), ()):
-            if transfer.number == _NO_GROUP and transfer.group in here:
+            if transfer.number == NO_GROUP and transfer.group in here:
                 transfer.number = int(self._committed[queue][transfer.group, subgroup])
         self._committed[queue][groups, subgroup] += 1
 
@@ -127,7 +125,7 @@ class Transfers:
         # A product of a subgroup is waited for by all its lanes, a store by the one that stores.
         threads = threads_of(subgroup)[: 2 if queue is Queue.PRODUCTS else 1]
         for transfer in self._queued.get((queue, subgroup), ()):
-            if transfer.number == _NO_GROUP or transfer.number >= until.get(transfer.group, 0):
+            if transfer.number == NO_GROUP or transfer.number >= until.get(transfer.group, 0):
                 left.append(transfer)
                 continue
             if queue is Queue.STORES:
@@ -142,11 +140,13 @@ class Transfers:
 
     def finish(self, findings: Findings) -> None:
         """Reports what nobody waited for, at the end of the work-items."""
-        lost = [t for each in (self._signalling, self._queued) for ts in each.values() for t in ts]
-        for transfer in (*self._kept, *lost):
+        # What signals an mbarrier needs no commit.
+        lost = [(t, True) for started in self._signalling.values() for t in started]
+        lost += [(t, t.number != NO_GROUP) for started in self._queued.values() for t in started]
+        for transfer in (*self._kept, *(t for t, _ in lost)):
             transfer.complete()
-        for transfer in lost:
-            _report_lost(transfer, findings)
+        for t, committed in lost:
+            report_lost(t.storage, len(t.offsets), committed, t.site, findings)
 
 
 def _of_group(where: Where, group: int) -> Any:
@@ -155,10 +155,3 @@ def _of_group(where: Where, group: int) -> Any:
     groups = site.frame.values[Identity.WORKGROUP]
     arrays = np.broadcast_arrays(offsets, groups, True if mask is None else mask)
     return np.unique(arrays[0][(arrays[1] == group) & arrays[2]])
-
-
-def _report_lost(transfer: _Transfer, findings: Findings) -> None:
-    name, site = transfer.storage.buffer.name, transfer.site
-    findings.report(
-        FaultKind.LOST_COPY, site.stmt, len(transfer.offsets), lambda: lost_copy(name, True, site)
-    )
