@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from assembly import assembled
 from tilewright.dtypes import dtype
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
@@ -16,7 +17,6 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config, WorkgroupConfig
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
-from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
 from tilewright.testing.case import Case
 from tilewright.testing.check import check_op
 from tilewright.testing.interpreted import InterpretedKernel
@@ -65,14 +65,10 @@ def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("words", CASES)
 def test_default_configs_are_assembled(words: str, level: str) -> None:
-    ptxas = find_ptxas(level)
     for kernel in scheduled(words, level)[1]:
         ptx = to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
         assert f".target {level}\n" in ptx
-        if ptxas is not None:
-            made = run_ptxas(ptxas, ptx, level)
-            assert made.remarks == ()
-            assert [each for each in made.usage if each.spilled] == []
+        assembled(ptx, level)
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
@@ -103,16 +99,12 @@ HOPPER = (
 
 @pytest.mark.parametrize("words", HOPPER)
 def test_large_problems_go_hoppers_way(words: str) -> None:
-    ptxas = find_ptxas("sm_90a")
     config, kernels = scheduled(words, "sm_90a")
     assert isinstance(config, WorkgroupConfig) and config.instruction.startswith("wgmma_")
     ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_90a")).text, "sm_90a")
     assert "wgmma.mma_async" in ptx
     assert ("cp.async.bulk.tensor" in ptx) == ("kh3" not in words)
-    if ptxas is not None:
-        made = run_ptxas(ptxas, ptx, "sm_90a")
-        assert made.remarks == ()
-        assert [each for each in made.usage if each.spilled] == []
+    assembled(ptx, "sm_90a")
 
 
 # Small forms of the problems at the edges, on each generation's instructions.

@@ -48,8 +48,12 @@ def image(torch: Any, argument: Argument) -> Any:
     tensor = random_tensor(torch, shape, argument.dtype)
     if is_plain(argument):
         return tensor
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return tensor.to(memory_format=formats[len(shape)])
+    return tensor.to(memory_format=channels_last(torch, len(shape)))
+
+
+def channels_last(torch: Any, rank: int) -> Any:
+    """The memory format of a tensor of that rank (4 or 5) whose channels are side by side."""
+    return {4: torch.channels_last, 5: torch.channels_last_3d}[rank]
 
 
 def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.bench.torch_tensors import Call, Peers, is_plain, window_of
+from tilewright.bench.torch_tensors import Call, Peers, channels_last, is_plain, window_of
 from tilewright.engine.signature import argument_form
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
@@ -94,8 +94,7 @@ def _weights(torch: Any, op: Convolution, tensors: Tensors) -> Any:
     weights = tensors["weights"].reshape(p.oc, p.ic // p.g, *p.kernel)
     if is_plain(op.argument("src")) or weights.dtype == torch.float64:
         return weights.contiguous()
-    kinds = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return weights.contiguous(memory_format=kinds[weights.dim()])
+    return weights.contiguous(memory_format=channels_last(torch, weights.dim()))
 
 
 def _relu(op: Op) -> bool:

@@ -49,8 +49,7 @@ def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dic
     places = view.buffer.layout.place(list(index))
     wanted = [points[name] for name in fragment.dims]
     if fragment.copies is not None:
-        copies = fragment.copies
-        wanted.append(points[copies.dim] // copies.run % copies.count)
+        wanted.append(fragment.copies.number(points[fragment.copies.dim]))
     expected = fragment.layout.place(wanted)
     own = fragment.registers
     lanes, registers = places // max(held, 1), places % max(held, 1)

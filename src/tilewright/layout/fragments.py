@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from tilewright.errors import LayoutError
 from tilewright.ir.buffer import Block, Layout
@@ -20,11 +21,16 @@ from tilewright.ir.buffer import Block, Layout
 @dataclass(frozen=True)
 class Copies:
     """There are ``count`` of each element, in lanes of their own. What is made for the index ``i``
-    along ``dim``, which the matrix itself lacks, takes copy ``i // run % count``."""
+    along ``dim``, which the matrix itself lacks, takes copy ``number(i)``, which is
+    ``i // run % count``."""
 
     dim: str
     run: int
     count: int
+
+    def number(self, index: Any) -> Any:
+        """The copy for ``index``: integers, arrays and expressions give their own kind."""
+        return index // self.run % self.count
 
 
 @dataclass(frozen=True)

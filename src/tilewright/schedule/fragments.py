@@ -82,7 +82,7 @@ def _with_copies(
                 why=f"only '{name}' chooses one, by '{dims.get(copies.dim)}'",
                 cure="promote an operand of it, and hold that",
             )
-        number = chosen // copies.run % copies.count
+        number = copies.number(chosen)
         operands = tuple(
             replace(o, view=replace(o.view, index=(*o.view.index, number)))
             if o.view.buffer is buffer
