@@ -20,6 +20,7 @@ from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import binary_values, unary_values
 from tilewright.ir import expr as ir
+from tilewright.ir import operators
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
@@ -159,12 +160,12 @@ NUMBERS = [0, 1, 2, 3, 5, 7, 127]
 
 
 @pytest.mark.parametrize("dtype", [t for t in dtypes.COMPUTED if t is not boolean], ids=str)
-@pytest.mark.parametrize("op", ir.BINARY)
+@pytest.mark.parametrize("op", operators.BINARY)
 def test_binary_agrees_with_folding(op: str, dtype: DType) -> None:
     if (
-        op in ir.LOGICAL
-        or (op in ir.INTEGER_ONLY and dtype.is_float)
-        or (op in ir.FLOAT_ONLY and not dtype.is_float)
+        op in operators.LOGICAL
+        or (op in operators.INTEGER_ONLY and dtype.is_float)
+        or (op in operators.FLOAT_ONLY and not dtype.is_float)
     ):
         return
     numbers = NUMBERS if dtype is u8 else NUMBERS + [-n for n in NUMBERS]
@@ -178,11 +179,11 @@ def test_binary_agrees_with_folding(op: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [f64, f32, bf16, f16, s8, u8, s64, boolean], ids=str)
-@pytest.mark.parametrize("op", ir.UNARY)
+@pytest.mark.parametrize("op", operators.UNARY)
 def test_unary_agrees_with_folding(op: str, dtype: DType) -> None:
     if (op == "not") != (dtype is boolean):
         return
-    if op in ir.FLOAT_ONLY_UNARY and not dtype.is_float:
+    if op in operators.FLOAT_ONLY_UNARY and not dtype.is_float:
         return
     numbers = np.array([0.5, 1, 2, 2.5, 7] if dtype.is_float else [0, 1, 5, 127, 128])
     values = convert(numbers, f64 if dtype.is_float else s64, dtype)

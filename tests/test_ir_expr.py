@@ -33,7 +33,8 @@ from tilewright.ir import (
     unary,
     var,
 )
-from tilewright.ir.expr import BINARY, INTEGER_ONLY, LOGICAL, UNARY, _interned
+from tilewright.ir.expr import _interned
+from tilewright.ir.operators import BINARY, INTEGER_ONLY, LOGICAL, UNARY
 
 i, j = var("i"), var("j")
 x, y = var("x", f32), var("y", f32)

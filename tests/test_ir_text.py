@@ -47,7 +47,7 @@ from tilewright.ir import (
     verify,
 )
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.expr import BINARY, UNARY
+from tilewright.ir.operators import BINARY, UNARY
 
 TYPES = {v.name: v.type for v in VARIABLES}
 NAMES = {b.name: b for b in BUFFERS}

@@ -12,7 +12,8 @@ from tilewright.facts import intervals
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.intervals import Interval
 from tilewright.facts.ranges import Ranges
-from tilewright.ir.expr import COMPARISONS, Binary, Const, Expr, Select, Unary, Var, unary
+from tilewright.ir.expr import Binary, Const, Expr, Select, Unary, Var, unary
+from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import reads_memory, variables
 

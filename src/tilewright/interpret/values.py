@@ -17,18 +17,8 @@ from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f32, f64, s64
 from tilewright.interpret.lanes import Frame, Site, fault
 from tilewright.interpret.memory import Memory
-from tilewright.ir.expr import (
-    BINARY,
-    UNARY,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import children
 

@@ -1,10 +1,10 @@
 """The intermediate representation.
 
-In reading order: `expr` (expressions), `buffer` (memory and layouts), `stmt` (statements, views,
-structured ops, kernels), `functions` (what calls do), `visit` (walking and rewriting), `compare`
-(structural equality), `printer` and `parser` with `expression_parser` (the text form; `syntax` is
-what they share), `verify` with `verify_layout` (what well-formed means), `scope` (names, as they
-come and go).
+In reading order: `expr` (expressions) with `operators` (what they compute), `buffer` (memory and
+layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what calls do), `visit`
+(walking and rewriting), `compare` (structural equality), `printer` and `parser` with
+`expression_parser` (the text form; `syntax` is what they share), `verify` with `verify_layout`
+(what well-formed means), `scope` (names, as they come and go).
 
 This is the face for those who use the IR. Those who work on it import the modules: `Block`, for
 one, is a statement here, and a part of a layout in `buffer`.

@@ -9,19 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import (
-    BINARY,
-    UNARY,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    const,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.visit import children
 
 # Gives the element of a buffer at an index.

@@ -127,7 +127,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``place = place operator value``, where ``operator`` is one of `ir.expr.BINARY`.
+    """``place = place operator value``, where ``operator`` is one of `ir.operators.BINARY`.
 
     ``atomic``: updates of one element by several work-items each take effect, in any order.
     """

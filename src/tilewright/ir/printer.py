@@ -17,7 +17,6 @@ from typing import Any
 from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.ir.buffer import Buffer, Layout, Space, row_major
 from tilewright.ir.expr import (
-    COMPARISONS,
     Binary,
     Cast,
     Const,
@@ -30,6 +29,7 @@ from tilewright.ir.expr import (
     print_with,
 )
 from tilewright.ir.functions import Queue
+from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.stmt import (
     Allocate,
     Block,

@@ -14,7 +14,7 @@ from tilewright.errors import ParseError, Span
 # Binding strength, weakest first. Operators of one strength associate to the left.
 OR, AND, NOT, COMPARISON, XOR, SUM, PRODUCT, NEGATION, ATOM = range(1, 10)
 
-# The `expr.BINARY` operators that are written between their operands; the others are functions.
+# Those of `operators.BINARY` that are written between their operands; the others are functions.
 INFIX: dict[str, tuple[str, int]] = {
     "or": ("or", OR),
     "and": ("and", AND),

@@ -13,19 +13,8 @@ from enum import Enum
 
 from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.facts import Facts
-from tilewright.ir.expr import (
-    COMPARISONS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    const,
-    var,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, var
+from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.visit import children, rebuild
 
 x, y, z, w = (var(name) for name in "xyzw")

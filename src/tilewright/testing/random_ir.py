@@ -13,25 +13,9 @@ from dataclasses import dataclass, field
 from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
-from tilewright.ir.expr import (
-    BINARY,
-    COMPARISONS,
-    FLOAT_ONLY,
-    INTEGER_ONLY,
-    LOGICAL,
-    UNARY,
-    Const,
-    Expr,
-    Var,
-    binary,
-    cast,
-    const,
-    load,
-    select,
-    unary,
-    var,
-)
+from tilewright.ir.expr import Const, Expr, Var, binary, cast, const, load, select, unary, var
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.operators import BINARY, COMPARISONS, FLOAT_ONLY, INTEGER_ONLY, LOGICAL, UNARY
 from tilewright.ir.stmt import (
     Allocate,
     Block,

@@ -15,21 +15,8 @@ from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, 
 from tilewright.errors import CompilationError
 from tilewright.facts import intervals
 from tilewright.facts.intervals import EVERYTHING
-from tilewright.ir.expr import (
-    BINARY,
-    COMPARISONS,
-    UNARY,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    cast,
-    const,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, cast, const
+from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.indices import (

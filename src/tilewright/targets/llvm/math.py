@@ -37,7 +37,7 @@ _LIBRARY = frozenset({*_VECTOR, "sin", "cos", "pow"})
 
 
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
-    """``name`` (a key of `ir.expr.UNARY`, or ``pow``) of values of one type."""
+    """``name`` (a key of `ir.operators.UNARY`, or ``pow``) of values of one type."""
     first = arguments[0]
     dtype, lanes = first.dtype, first.lanes
     if dtype not in (f32, f64):
