@@ -7,9 +7,10 @@ for those outside of the tensor.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.facts.affine import affine, difference
+from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Layout, Space
 from tilewright.ir.expr import Const, Expr, Var, conjuncts, const
@@ -38,35 +39,29 @@ class Box:
 
 def box_of(compute: Compute, facts: Facts) -> Box | str:
     """What ``compute`` is as a copy of a box; or why it is none. ``facts`` hold around it."""
-    for dim in compute.dims:
-        facts = facts.loop(dim.var, dim.extent)
-    if len(compute.operands) != 1 or compute.body is not compute.operands[0].var:
-        return "it computes on the way"
-    source, out = compute.operands[0].view, compute.out
-    if compute.combiner is not None or out.mask is not None:
-        return f"it does not write all of '{out.buffer.name}'"
-    if (source.buffer.space, out.buffer.space) != (Space.GLOBAL, Space.WORKGROUP):
-        return "it does not go from global to workgroup memory"
-    sizes = _sizes(compute)
+    sizes = sizes_of(compute)
     if isinstance(sizes, str):
         return sizes
+    for dim in compute.dims:
+        facts = facts.loop(dim.var, dim.extent)
+    source, out = compute.operands[0].view, compute.out
     along = _along(source, sizes)
     if isinstance(along, str):
         return along
-    hidden = _hidden(source, along, facts)
+    hidden = next(hidden_inside(source, facts), None)
     if hidden is not None:
-        return hidden
-    steps = _steps(source.buffer.layout, len(source.index))
+        return f"its mask hides more than what is outside of the tensor: {to_text(hidden)}"
+    steps = steps_of(source.buffer.layout, len(source.index))
     if isinstance(steps, str):
         return steps
     # Dims of one element have no neighbours: they are outermost.
     order = sorted(
         range(len(steps)), key=lambda d: (steps[d] == 0, steps[d], sizes.get(along[d], 1))
     )
-    reason = _wrong_steps(source, [steps[d] for d in order])
+    reason = wrong_steps(source, [steps[d] for d in order])
     if reason is not None:
         return reason
-    first = _first(out, [along[d] for d in order], sizes, facts)
+    first = first_of(out, [along[d] for d in order], sizes, facts)
     if isinstance(first, str):
         return first
     origin = {dim.var: const(0) for dim in compute.dims}
@@ -82,7 +77,15 @@ def box_of(compute: Compute, facts: Facts) -> Box | str:
 _Along = list[Var | None]
 
 
-def _sizes(compute: Compute) -> dict[Var | None, int] | str:
+def sizes_of(compute: Compute) -> dict[Var | None, int] | str:
+    """The extents of a copy from global to workgroup memory; or why ``compute`` is none."""
+    if len(compute.operands) != 1 or compute.body is not compute.operands[0].var:
+        return "it computes on the way"
+    source, out = compute.operands[0].view.buffer, compute.out
+    if compute.combiner is not None or out.mask is not None:
+        return f"it does not write all of '{out.buffer.name}'"
+    if (source.space, out.buffer.space) != (Space.GLOBAL, Space.WORKGROUP):
+        return "it does not go from global to workgroup memory"
     sizes: dict[Var | None, int] = {}
     for dim in compute.dims:
         if not isinstance(dim.extent, Const):
@@ -110,19 +113,25 @@ def _along(source: View, sizes: dict[Var | None, int]) -> _Along | str:
     return found
 
 
-def _hidden(source: View, along: _Along, facts: Facts) -> str | None:
-    """What its mask hides that is inside of the tensor."""
+def hidden_inside(source: View, facts: Facts) -> Iterator[Expr]:
+    """The conditions of its mask that may hide what is inside of the tensor."""
     outside = set()
     for index, extent in zip(source.index, source.buffer.shape, strict=True):
-        outside |= {affine(index), affine(const(extent - 1) - index)}
+        outside |= {_tight(affine(index)), _tight(affine(const(extent - 1) - index))}
     for condition in conjuncts(source.mask):
-        if facts.prove(condition) is True or difference(condition) in outside:
+        form = difference(condition)
+        if form is not None and _tight(form) in outside:
             continue
-        return f"its mask hides more than what is outside of the tensor: {to_text(condition)}"
-    return None
+        if facts.prove(condition) is not True:
+            yield condition
 
 
-def _steps(layout: Layout, rank: int) -> list[int] | str:
+def _tight(form: Affine) -> Affine:
+    """The smallest form that is negative where ``form`` is."""
+    return form.divided(form.content) if form.content > 1 else form
+
+
+def steps_of(layout: Layout, rank: int) -> list[int] | str:
     """Elements between neighbours along each dim of the tensor; 0 where there are none."""
     steps = [0] * rank
     for block in layout.blocks:
@@ -134,7 +143,8 @@ def _steps(layout: Layout, rank: int) -> list[int] | str:
     return steps
 
 
-def _wrong_steps(source: View, steps: list[int]) -> str | None:
+def wrong_steps(source: View, steps: Sequence[int]) -> str | None:
+    """What is wrong with such ``steps``, the innermost dim's first."""
     own = [step for step in steps if step]
     size = source.buffer.dtype.bytes
     if not own or own[0] != 1:
@@ -145,7 +155,9 @@ def _wrong_steps(source: View, steps: list[int]) -> str | None:
     return None
 
 
-def _first(out: View, order: _Along, sizes: dict[Var | None, int], facts: Facts) -> Expr | str:
+def first_of(
+    out: View, order: Sequence[Var | None], sizes: Mapping[Var | None, int], facts: Facts
+) -> Expr | str:
     """Where the box begins in the destination, in which it lies without gaps."""
     layout = out.buffer.layout
     offset = simplify(Layout(layout.blocks, layout.offset).offset_of(out.index), facts)

@@ -34,6 +34,7 @@ from tilewright.dtypes import (
     u8,
 )
 from tilewright.errors import UnsupportedError
+from tilewright.layout.columns import CORNERS
 
 # Bytes of a map as a kernel's parameter, and what its address is a multiple of.
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
@@ -45,8 +46,6 @@ ELEMENTS = (u8, s8, boolean, f8_e4m3, f8_e5m2, s16, s32, s64, f16, bf16, f32, tf
 MOST_BOX = 256
 _MOST_RANK, _MOST_STEP, _MOST_PIXELS = 5, 8, 1024
 _MOST_EXTENT, _STRIDE_END = 1 << 32, 1 << 40
-# Of im2col, by rank: what the corners may be.
-_CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
 _SWIZZLES, _INTERLEAVES, _PROMOTIONS = (0, 32, 64, 128), (0, 16, 32), (0, 64, 128, 256)
 
 
@@ -218,7 +217,7 @@ def _tile_faults(tensor: TensorMap, box: Tile) -> _Faults:
 
 
 def _columns_faults(tensor: TensorMap, box: Columns) -> _Faults:
-    least, most = _CORNERS[len(tensor.shape)]
+    least, most = CORNERS[len(tensor.shape)]
     spatial = tensor.shape[1:-1]
     if len(box.lower) != len(spatial) or len(box.upper) != len(spatial):
         yield (

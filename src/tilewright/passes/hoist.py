@@ -221,7 +221,10 @@ class _Hoister:
         return replace(stmt, index=index, value=value)
 
     def _compute(self, stmt: Compute) -> Stmt:
-        """Where memory is; the body is what an instruction was matched with."""
+        """Where memory is; the body is what an instruction was matched with. What runs by itself is
+        told where it begins, once; and recognized by its views as they are."""
+        if stmt.completion is not None:
+            return stmt
         for dim in stmt.dims:  # a loop of that name, further up, is another
             self.depth.pop(dim.var, None)
             self.static.discard(dim.var)

@@ -6,16 +6,24 @@ own: the others hold nothing but their sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Swizzle
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.expr import conjuncts
+from tilewright.ir.stmt import Compute, Kernel, View
+from tilewright.ir.visit import variables
 from tilewright.layout.rows import Rows
 from tilewright.machines.tensor_map import MOST_BOX
 from tilewright.machines.warpgroups import TILE_LOAD
+from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import Matrices, rows_along
-from tilewright.recipes.roles import MAIN, find_compute, strides
+from tilewright.recipes.roles import MAIN, extents, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.schedule.access import view_variables
 from tilewright.schedule.collapse import fuse_tensor_dims
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.place import holds_loop
@@ -27,11 +35,12 @@ from tilewright.schedule.tensorize import tensorize
 
 def boxed(kernel: Kernel) -> Kernel:
     """``kernel`` with operands of one dim where they have several that are digits of one of the
-    compute's: of those, tiles are boxes."""
+    compute's: of those, tiles are boxes. What a mask hides by a digit is no longer outside of such
+    a tensor: those stay, and their tiles are columns of pixels."""
     for position in range(2):
-        kernel = fuse_tensor_dims(
-            kernel, find_compute(kernel, MAIN).operands[position].view.buffer.name
-        )
+        view = find_compute(kernel, MAIN).operands[position].view
+        if not conjuncts(view.mask):
+            kernel = fuse_tensor_dims(kernel, view.buffer.name)
     return kernel
 
 
@@ -48,6 +57,7 @@ def specialized(
             cure="make `step` smaller, or choose another fill",
         )
     main = find_compute(kernel, MAIN)
+    by: dict[str, Literal["tensor", "dims"]] = {}
     layout: dict[str, BlockList] = {}
     swizzle: dict[str, Swizzle] = {}
     boxes: dict[str, dict[str, int]] = {}
@@ -55,16 +65,33 @@ def specialized(
         name = operand.var.name
         rows = _rows(main, found, config, position)
         along, across = found.dims[rows.along], found.dims[rows.across]
-        layout[name] = [(along, None), (across, None), (along, rows.length)]
-        swizzle[name] = rows.swizzle
+        by[name], outer = _tiled_by(kernel, operand.view)
         size = _tile(config, found, across)
+        if by[name] == "dims":
+            # Each subgroup's part is a tile of its own.
+            size = extents(main)[across]
+        layout[name] = _in_tiles(rows, (along, across), outer)
+        swizzle[name] = rows.swizzle
         most = max(n for n in range(1, min(size, MOST_BOX) + 1) if size % n == 0)
         boxes[name] = {along: rows.length, across: most}
     kernel = share_tiles(
-        kernel, MAIN, list(layout), steps, layout=layout, swizzle=swizzle, boxes=boxes
+        kernel, MAIN, list(layout), steps, by=by, layout=layout, swizzle=swizzle, boxes=boxes
     )
     result.stage("shared", kernel)
     result.stage("specialized", specialize(kernel, steps, config.stages, TILE_LOAD))
+
+
+def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], list[str]]:
+    """Whether what is read through ``view`` is a box of its tensor; otherwise, the loops over
+    subgroups that it depends on."""
+    main = find_compute(kernel, MAIN)
+    items = dict.fromkeys(loop.var for loop in item_loops(kernel, MAIN))
+    inner = {d.var for d in main.dims} | set(items)
+    atoms = [atom for index in view.index for atom in affine(index).terms]
+    if all(atom in inner or not variables(atom) & inner for atom in atoms):
+        return "tensor", []
+    used = view_variables(view)
+    return "dims", [item.name for item in items if item in used]
 
 
 def shared_rows(
@@ -74,10 +101,18 @@ def shared_rows(
     rows, and those of the ``items`` (loops around, that it depends on) one behind the other."""
     rows = _rows(main, found, config, position)
     along, across = found.dims[rows.along], found.dims[rows.across]
+    return _in_tiles(rows, (along, across), items), rows.swizzle
+
+
+def _in_tiles(rows: Rows, dims: tuple[str, str], items: Sequence[str]) -> BlockList:
+    """The layout of an operand with ``rows`` along the first of the ``dims`` and across the second,
+    those of the ``items`` one behind the other."""
+    along, across = dims
     outer: list[tuple[str, int | None]] = [(item, None) for item in items]
+    blocks: list[tuple[str, int | None]] = [(across, None), (along, rows.length)]
     if rows.along == "k":
-        return [(along, None), *outer, (across, None), (along, rows.length)], rows.swizzle
-    return [*outer, (along, None), (across, None), (along, rows.length)], rows.swizzle
+        return [(along, None), *outer, *blocks]
+    return [*outer, (along, None), *blocks]
 
 
 def _tile(config: WorkgroupConfig, found: Matrices, dim: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.expr import const
@@ -25,6 +26,7 @@ def share_tiles(
     operands: Sequence[str],
     at: str,
     *,
+    by: Mapping[str, Literal["tensor", "dims"]] | None = None,
     layout: Mapping[str, BlockList] | None = None,
     swizzle: Mapping[str, Swizzle] | None = None,
     boxes: Mapping[str, Mapping[str, int]] | None = None,
@@ -45,16 +47,18 @@ def share_tiles(
             compute f(m in 64, k in 8): x = src_packed[s*64 + m, k] ...
             barrier()
 
-    ``layout`` and ``swizzle`` are those of `promote` by operand, with ``by="tensor"``; where
-    ``boxes`` has sizes along an operand's dims, its tile is copied in boxes of so much.
+    ``by``, ``layout`` and ``swizzle`` are those of `promote` by operand (``by``: "tensor", if none
+    is given); where ``boxes`` has sizes along an operand's dims, its tile is copied in boxes of so
+    much, and of one along its other dims.
     """
     loops_named(kernel, at, "share_tiles")
     computes_named(kernel, compute, "share_tiles")
     made: dict[str, Promotion] = {}
     for name in operands:
         blocks, swizzled = (layout or {}).get(name, ()), (swizzle or {}).get(name)
+        kind = (by or {}).get(name, "tensor")
         made[name] = Promotion(
-            kernel, compute, name, "tensor", Space.WORKGROUP, blocks, {}, swizzled, None, None
+            kernel, compute, name, kind, Space.WORKGROUP, blocks, {}, swizzled, None, None
         )
     copy = partial(_by_the_first, boxes or {})
     return Sharing("share_tiles", tuple(made.values()), compute, at, copy).on_kernel(kernel)
@@ -64,7 +68,8 @@ def _by_the_first(
     boxes: Mapping[str, Mapping[str, int]], pack: Compute, items: list[For], here: Place
 ) -> Stmt:
     """``pack`` in boxes, by the first of the work-items."""
-    sizes = boxes.get(pack.operands[0].var.name, {})
+    given = boxes.get(pack.operands[0].var.name, {})
+    sizes = {d.var.name: given.get(d.var.name, 1) for d in pack.dims} if given else {}
     copies = rewrite_stmts(tile_compute(pack, here, sizes), _unrolled)
     return If(item_number(items)[0] == const(0), copies)
 

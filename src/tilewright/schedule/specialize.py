@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.layout.boxes import box_of
+from tilewright.layout.columns import tile_of
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, staged
@@ -82,8 +82,9 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
             wait_products(0)
 
     The loop has the form that `share_tiles` makes, directly in loops over subgroups that act as
-    one, and no other reader of the copies. ``copy`` is the instruction that copies a box: each copy
-    is one (see `layout.boxes`), of which masks hide only what is outside of the tensor. What reads
+    one, and no other reader of the copies. ``copy`` is the instruction that copies a box or a
+    column of pixels: each copy is one (see `layout.boxes`, `layout.columns`), of which masks hide
+    only what is outside of the tensor. What reads
     the copies accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
     """
     loops_named(kernel, loop, "specialize")
@@ -236,12 +237,12 @@ class _Specialization:
             for stmt, place in walk_placed(copies, here):
                 if not isinstance(stmt, Compute):
                     continue
-                box = box_of(stmt, place.facts)
-                if isinstance(box, str):
+                tile = tile_of(stmt, place.facts)
+                if isinstance(tile, str):
                     raise self._refusal(
                         f"'{stmt.name}' is no copy of a box",
                         "choose tiles that lie evenly in the tensor, or copy in another way",
-                        box,
+                        tile,
                     )
                 if stmt.operands[0].view.buffer in written:
                     raise self._refusal(

@@ -13,7 +13,7 @@ from tilewright.targets.llvm.writer import Writer
 
 def ptx(w: Writer, text: str, arguments: Sequence[Value] = (), constraints: str = "") -> None:
     """PTX that gives nothing, and that neither moves nor goes away. ``$0`` is the first argument;
-    ``constraints`` has one letter for each: ``r`` for 32 bits, ``l`` for 64."""
+    ``constraints`` has one letter for each: ``h`` for 16 bits, ``r`` for 32, ``l`` for 64."""
     typed = ", ".join(value.typed for value in arguments)
     letters = ",".join((*constraints, "~{memory}"))
     w.emit(f'call void asm sideeffect "{text}", "{letters}"({typed})')

@@ -2,7 +2,7 @@
 
 One work-item starts a copy; the unit finds the tile by a map of the tensor, which is a parameter of
 the kernel, and by where in the tensor it begins. What is outside of the tensor arrives as zero, and
-is not stored.
+is not stored. A tile may also be pixels as a tap of a convolution meets them (im2col).
 
 Source: NVIDIA, PTX ISA, "cp.async.bulk.tensor".
 """
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.dtypes import s64
+from tilewright.dtypes import s16, s64
 from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import View
-from tilewright.layout.boxes import Box, box_of
-from tilewright.machines.tensor_map import UNIT, TensorMap, Tile, check_tensor_map
+from tilewright.layout.boxes import Box
+from tilewright.layout.columns import Column, tile_of
+from tilewright.machines.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
 from tilewright.machines.warpgroups import ROW_BYTES, swizzle_of
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
@@ -26,27 +29,38 @@ from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_ad
 def emit_load(memory: Memory, plan: ComputePlan) -> None:
     """``tile = tensor``, which tells the mbarrier of the plan its bytes."""
     (operand,) = plan.stmt.operands
-    box, swizzle = _box(plan, operand.view, plan.stmt.out), _swizzled(plan.stmt.out)
+    found = _found(plan, operand.view, plan.stmt.out)
     assert plan.signal is not None
     with one_lane(memory):
         bar = shared_address(memory.w, memory.pointer(plan.signal, {}))
-        tile, tensor = _tile(memory, plan, plan.out), _map(memory, operand.view, box, swizzle)
-        corner = _corner(memory, box)
-        places = ", ".join(f"${3 + i}" for i in range(len(corner)))
+        tile = _tile(memory, plan, plan.out)
+        tensor = _map(memory, operand.view, found, _swizzled(plan.stmt.out))
+        corner = _corner(memory, found)
+        taps = [_short(memory, tap) for tap in found.taps] if isinstance(found, Column) else []
+        places = [f"${3 + i}" for i in range(len(corner) + len(taps))]
+        moved = f", {{{', '.join(places[len(corner) :])}}}" if taps else ""
         text = (
-            f"cp.async.bulk.tensor.{len(corner)}d.shared::cluster.global.tile."
-            f"mbarrier::complete_tx::bytes [$0], [$1, {{{places}}}], [$2];"
+            f"cp.async.bulk.tensor.{len(corner)}d.shared::cluster.global."
+            f"{'im2col' if taps else 'tile'}.mbarrier::complete_tx::bytes "
+            f"[$0], [$1, {{{', '.join(places[: len(corner)])}}}], [$2]{moved};"
         )
-        ptx(memory.w, text, [tile, tensor, bar, *corner], "rlr" + "r" * len(corner))
+        letters = "rlr" + "r" * len(corner) + "h" * len(taps)
+        ptx(memory.w, text, [tile, tensor, bar, *corner, *taps], letters)
 
 
 def emit_store(memory: Memory, plan: ComputePlan) -> None:
     """``tensor = tile``, in the newest group of stores."""
     (operand,) = plan.stmt.operands
-    box, swizzle = _box(plan, plan.stmt.out, operand.view), _swizzled(operand.view)
+    box = _found(plan, plan.stmt.out, operand.view)
+    if isinstance(box, Column):
+        raise CompilationError(
+            f"the copy {plan.stmt.name!r} stores pixels one behind the other",
+            why="the unit stores boxes",
+            cure="store by work-items, or in parts that are boxes",
+        )
     with one_lane(memory):
         tile = _tile(memory, plan, plan.operands[0])
-        tensor = _map(memory, plan.stmt.out, box, swizzle)
+        tensor = _map(memory, plan.stmt.out, box, _swizzled(operand.view))
         corner = _corner(memory, box)
         places = ", ".join(f"${2 + i}" for i in range(len(corner)))
         text = (
@@ -56,12 +70,12 @@ def emit_store(memory: Memory, plan: ComputePlan) -> None:
         ptx(memory.w, text, [tile, tensor, *corner], "rl" + "r" * len(corner))
 
 
-def _box(plan: ComputePlan, tensor: View, tile: View) -> Box:
-    """The box of ``tensor`` that is ``tile``. Raises `CompilationError` if it is none."""
+def _found(plan: ComputePlan, tensor: View, tile: View) -> Box | Column:
+    """What of ``tensor`` is ``tile``. Raises `CompilationError` if no copy moves that."""
     stmt = plan.stmt
     # A copy to the tensor goes through the same box as one from there.
     copy = replace(stmt, out=tile, operands=(replace(stmt.operands[0], view=tensor),))
-    found = box_of(copy, plan.facts)
+    found = tile_of(copy, plan.facts)
     if isinstance(found, str):
         raise CompilationError(
             f"the copy {stmt.name!r} is none of one box",
@@ -87,34 +101,56 @@ def _swizzled(tile: View) -> int:
     return row
 
 
-def _map(memory: Memory, tensor: View, box: Box, swizzle: int) -> Value:
+def _map(memory: Memory, tensor: View, found: Box | Column, swizzle: int) -> Value:
     """Where the map is, which the kernel gets as a parameter."""
     buffer = tensor.buffer
     if buffer not in memory.arguments:
         raise CompilationError(
             f"{buffer.name!r} is no argument", cure="copy tiles of arguments and workspaces"
         )
-    # Of a dim of one element, any step will do.
-    steps = {b.dim: b.stride for b in buffer.layout.blocks if b.size > 1}
-    one = UNIT // buffer.dtype.bytes
-    found = TensorMap(
-        memory.arguments.index(buffer),
-        buffer.dtype,
-        tuple(buffer.shape[dim] for dim in box.order),
-        tuple(steps.get(dim, one) * buffer.dtype.bytes for dim in box.order[1:]),
-        Tile(box.sizes),
-        swizzle=swizzle,
-    )
-    check_tensor_map(found, buffer.bytes)
-    if found not in memory.maps:
-        memory.maps.append(found)
-    name = f"%map{memory.maps.index(found)}"
+    argument = memory.arguments.index(buffer)
+    made = tensor_map(argument, buffer, found, swizzle)
+    check_tensor_map(made, buffer.bytes)
+    if made not in memory.maps:
+        memory.maps.append(made)
+    name = f"%map{memory.maps.index(made)}"
     return Value(memory.w.assign(f"ptrtoint ptr {name} to i64"), s64)
 
 
-def _corner(memory: Memory, box: Box) -> list[Value]:
-    """Where the box begins, innermost dim first."""
-    return [number(memory, memory.exprs.evaluate(index, {})) for index in box.corner]
+def tensor_map(argument: int, buffer: Buffer, found: Box | Column, swizzle: int = 0) -> TensorMap:
+    """The map for copies as was ``found`` of ``buffer``, which is that argument; the tile is
+    swizzled in rows of so many bytes."""
+    # Of a dim of one element, any step will do.
+    steps = {b.dim: b.stride for b in buffer.layout.blocks if b.size > 1}
+    one = UNIT // buffer.dtype.bytes
+    strides = [one if d is None else steps.get(d, one) for d in found.order[1:]]
+    box, apart = (Tile(found.sizes), ()) if isinstance(found, Box) else _columns(found)
+    return TensorMap(
+        argument,
+        buffer.dtype,
+        tuple(1 if d is None else buffer.shape[d] for d in found.order),
+        tuple(step * buffer.dtype.bytes for step in strides),
+        box,
+        apart,
+        swizzle=swizzle,
+    )
+
+
+def _columns(found: Column) -> tuple[Columns, tuple[int, ...]]:
+    """What one copy moves, and how far pixels are apart."""
+    box = Columns(found.lower, found.upper, found.channels, found.pixels)
+    return box, (1, *found.steps, 1)
+
+
+def _short(memory: Memory, index: Expr) -> Value:
+    """How far away a tap is, as 16 bits."""
+    value = number(memory, memory.exprs.evaluate(index, {}))
+    return Value(memory.w.assign(f"trunc {value.typed} to i16"), s16)
+
+
+def _corner(memory: Memory, found: Box | Column) -> list[Value]:
+    """Where it begins, innermost dim first."""
+    return [number(memory, memory.exprs.evaluate(index, {})) for index in found.corner]
 
 
 def _tile(memory: Memory, plan: ComputePlan, address: Address) -> Value:

@@ -1,0 +1,186 @@
+"""Columns of pixels: what is one, by a unit that walks as the manual says; and what is none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tilewright.facts import Facts
+from tilewright.ir import parse_kernel
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.layout.columns import Column, column_of, tile_of
+from tilewright.machines.tensor_map import Columns, TensorMap, check_tensor_map
+from tilewright.schedule.place import Place, walk_placed
+from tilewright.simplify import simplify_kernel
+from tilewright.targets.nvidia.tensors import tensor_map
+
+_LETTERS = "dhw"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A convolution as the copy of its tiles sees it; per spatial dim: what is read, what is made,
+    the kernel, steps of the pixels and of the taps, and the padding before."""
+
+    images: int
+    channels: int
+    read: tuple[int, ...]
+    made: tuple[int, ...]
+    kernel: tuple[int, ...]
+    steps: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]
+    pixels: int
+
+    def text(self) -> str:
+        letters = _LETTERS[-len(self.read) :]
+        total = self.images * math.prod(self.made)
+        position = f"(m + g * {self.pixels})"
+        index, mask, weight = [], [f"{position} < {total}"], 1
+        for i in reversed(range(len(self.read))):
+            digit = f"{position} // {weight}"
+            if i or self.images > 1:
+                digit += f" % {self.made[i]}"
+            place = f"{digit} * {self.steps[i]} + k{letters[i]} * {self.dilation[i]}"
+            index.insert(0, f"{place} - {self.padding[i]}")
+            mask += [f"0 <= {index[0]}", f"{index[0]} < {self.read[i]}"]
+            weight *= self.made[i]
+        shape = [*self.read, self.channels]
+        if self.images > 1:
+            index.insert(0, f"{position} // {weight}")
+            shape.insert(0, self.images)
+        loops = [
+            *(f"for k{x} in {n}:" for x, n in zip(letters, self.kernel, strict=True)),
+            f"for c_o in {self.channels // 8}:",
+            f"compute a_pack(m in {self.pixels}, c in 8):",
+            f"a = src[{', '.join(index)}, c + c_o * 8 | {' and '.join(mask)}]",
+        ]
+        lines = [
+            f"kernel columns(in src: bf16{shape}):",
+            f"  grid for g in {-(-total // self.pixels)}:",
+            f"    alloc tile: bf16[{self.pixels}, 8] workgroup",
+            *("  " * (2 + i) + line for i, line in enumerate(loops)),
+            "  " * (1 + len(loops)) + "tile[m, c] = a",
+        ]
+        return "\n".join(lines)
+
+
+def _copy(text: str) -> tuple[Kernel, Compute, Place]:
+    kernel = simplify_kernel(parse_kernel(text))
+    ((compute, place),) = (
+        (stmt, place)
+        for stmt, place in walk_placed(kernel.body, Place())
+        if isinstance(stmt, Compute)
+    )
+    return kernel, compute, place
+
+
+def _found(text: str) -> Column:
+    _, compute, place = _copy(text)
+    found = column_of(compute, place.facts)
+    assert isinstance(found, Column), found
+    return found
+
+
+def _unit(
+    tensor: TensorMap, data: np.ndarray, corner: Sequence[int], taps: Sequence[int]
+) -> Iterator[list[float]]:
+    """The pixels that the unit copies, by PTX's description of the im2col mode. ``data`` has the
+    images outermost and the channels innermost."""
+    box = tensor.box
+    assert isinstance(box, Columns)
+    channel, *place, image = corner
+    extents = tensor.shape[1:-1]
+    ends = [n - 1 + upper for n, upper in zip(extents, box.upper, strict=True)]
+    inside = zip(box.lower, place, ends, strict=True)
+    assert all(low <= at <= end for low, at, end in inside), "the first pixel is not in the box"
+    assert all(tap >= 0 for tap in taps)
+    for _ in range(box.pixels):
+        at = [p + tap for p, tap in zip(place, taps, strict=True)]
+        there = all(0 <= p < n for p, n in zip(at, extents, strict=True))
+        there = there and 0 <= image < tensor.shape[-1]
+        yield [
+            float(data[(image, *reversed(at), c)]) if there and c < tensor.shape[0] else 0.0
+            for c in range(channel, channel + box.channels)
+        ]
+        for i, step in enumerate(tensor.steps[1:-1]):
+            place[i] += step
+            if place[i] <= ends[i]:
+                break
+            place[i] = box.lower[i]
+        else:
+            image += 1
+
+
+def _same(text: str) -> None:
+    """Compares what the unit copies with what the compute says, in all iterations around it."""
+    kernel, compute, place = _copy(text)
+    found = _found(text)
+    source = compute.operands[0].view
+    tensor = replace(tensor_map(0, kernel.params[0].buffer, found), swizzle=0)
+    check_tensor_map(tensor)
+    shape = source.buffer.shape
+    flat = np.random.default_rng(0).integers(1, 1000, shape)
+    data = flat if found.order[-1] is not None else flat[None]
+    loops = [(loop.var, loop.extent) for loop in place.loops]
+    (m, _), (c, _) = ((dim.var, dim.extent) for dim in compute.dims)
+    for point in itertools.product(*(range(_value(extent)) for _, extent in loops)):
+        values = {var: at for (var, _), at in zip(loops, point, strict=True)}
+        corner = [int(evaluate(e, values)) for e in found.corner]
+        taps = [int(evaluate(e, values)) for e in found.taps]
+        for i, got in enumerate(_unit(tensor, data, corner, taps)):
+            for j, value in enumerate(got):
+                here: dict[Var, int] = {**values, m: i, c: j}
+                shown = source.mask is None or evaluate(source.mask, here)
+                index = tuple(int(evaluate(e, here)) for e in source.index)
+                assert value == (flat[index] if shown else 0), (values, i, j)
+
+
+def _value(extent: object) -> int:
+    assert isinstance(extent, Const)
+    return int(extent.value)
+
+
+@st.composite
+def walks(draw: st.DrawFn) -> Walk:
+    rank = draw(st.integers(1, 3))
+    small = st.integers(1, 3)
+
+    def each(values: st.SearchStrategy[int]) -> tuple[int, ...]:
+        return tuple(draw(values) for _ in range(rank))
+
+    kernel, steps, dilation = each(small), each(small), each(small)
+    made = each(st.integers(3, 6))
+    # Each tap meets something: otherwise what a mask says of taps is not said of the index.
+    padding = tuple(
+        draw(st.integers(0, min((k - 1) * d, (o - 1) * s)))
+        for o, s, k, d in zip(made, steps, kernel, dilation, strict=True)
+    )
+    read = tuple(
+        max(2, (o - 1) * s + (k - 1) * d + 1 - p - draw(st.integers(0, p)))
+        for o, s, k, d, p in zip(made, steps, kernel, dilation, padding, strict=True)
+    )
+    reach = zip(kernel, dilation, padding, read, strict=True)
+    assume(all((k - 1) * d - p < n for k, d, p, n in reach))
+    return Walk(
+        draw(st.integers(1 if rank > 1 else 2, 3)),
+        draw(st.sampled_from([8, 16])),
+        *(read, made, kernel, steps, dilation, padding),
+        draw(st.sampled_from([4, 8, 16])),
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(walks())
+def test_random_walks(walk: Walk) -> None:
+    _same(walk.text())
