@@ -19,7 +19,6 @@ from tilewright.ir.stmt import (
     For,
     If,
     Kernel,
-    Let,
     LoopKind,
     Stmt,
     View,
@@ -38,7 +37,8 @@ from tilewright.schedule.place import (
     sequence,
     walk_placed,
 )
-from tilewright.schedule.share import work_items
+from tilewright.schedule.rounds import Rounds
+from tilewright.schedule.share import own_values, work_items
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -81,10 +81,15 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
                 mbarrier_arrive(&empty[(k - 1) % 2])
             wait_products(0)
 
-    The loop has the form that `share_tiles` makes, directly in loops over subgroups that act as
-    one, and no other reader of the copies. ``copy`` is the instruction that copies a box: each copy
-    is one (see `layout.boxes`), of which masks hide only what is outside of the tensor. What reads
-    the copies accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
+    The loop has the form that `share_tiles` makes, in loops over subgroups that act as one, and no
+    other reader of the copies. ``copy`` is the instruction that copies a box: each copy is one (see
+    `layout.boxes`), of which masks hide only what is outside of the tensor. What reads the copies
+    accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
+
+    Serial loops around the loop (and conditions, which leave out the last of their iterations),
+    as `persist` makes them, become loops of each role's own. Slots and phases count on through all
+    of them, ``turn * 8 + k`` instead of ``k``: the next turn's first copies run while the others
+    are still at what this one does behind its loop. There they say that the last slot is empty.
     """
     loops_named(kernel, loop, "specialize")
     where = f"kernel {kernel.name}"
@@ -148,8 +153,17 @@ class _Specialization:
         for item in self.items:
             assert isinstance(item.extent, Const)
             self.count *= int(item.extent.value)
-        self.body = sequence(self.items[-1].body)
-        self.loop = self.where = self._loop(name)
+        self.rounds = self._rounds(name)
+        self.loop = self.where = self.rounds.loop
+        self.here = next(
+            within
+            for stmt, within in walk_placed(self.items[-1].body, self.inside)
+            if stmt is self.loop
+        ).inside(self.loop)
+        self.own = {item.var for item in self.items} | own_values(
+            self.here, self.items, "specialize"
+        )
+        self.rounds.check_counted(self.inside.facts)
         self.parts = self._divided()
         filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
         self.buffers = {each: staged(each, stages) for each in filled}
@@ -161,23 +175,12 @@ class _Specialization:
 
     # What is there.
 
-    def _loop(self, name: str) -> For:
+    def _rounds(self, name: str) -> Rounds:
         if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
             raise self._refusal(
                 "its work-items are not subgroups that act as one", "share tiles among subgroups"
             )
-        for stmt in self.body:
-            if isinstance(stmt, For) and stmt.var.name == name:
-                if stmt.kind is LoopKind.SERIAL:
-                    return stmt
-                raise self._refusal(
-                    f"the iterations of '{name}' do not run in order", "choose a serial loop"
-                )
-        raise self._refusal(
-            f"the loop '{name}' is not directly what a subgroup runs",
-            "specialize before other loops are put around it",
-            "the subgroup that copies counts iterations as the others do",
-        )
+        return Rounds(self.items[-1].body, name, "specialize")
 
     def _divided(self) -> _Parts:
         body = sequence(self.loop.body)
@@ -188,8 +191,7 @@ class _Specialization:
                 "its body is not copies, a barrier, what reads them, and a barrier",
                 "share tiles at this loop first",
             )
-        others = [s for s in self.body if s is not self.loop]
-        for stmt in (s for other in others for s in walk_stmts(other)):
+        for stmt in self.rounds.beside():
             if isinstance(stmt, Call) and _is_of_workgroup(stmt):
                 raise self._refusal(
                     f"the subgroups meet at `{headline(stmt)}` outside of the loop",
@@ -201,11 +203,11 @@ class _Specialization:
 
     def _by_anyone(self, stmt: Stmt) -> Stmt:
         """A copy without the condition that says which subgroup makes it."""
-        own = {item.var for item in self.items}
-        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= own:
+        items = {item.var for item in self.items}
+        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= items:
             stmt = stmt.then
         for access in accesses(stmt, Place()):
-            if any(variables(index) & own for index in access.view.index):
+            if any(variables(index) & self.own for index in access.view.index):
                 raise self._refusal(
                     f"subgroups make parts of the copy `{headline(access.stmt)}`",
                     "share whole tiles (`share_tiles`)",
@@ -231,9 +233,8 @@ class _Specialization:
                     "specialize copies that only this loop uses",
                 )
         written = buffers_written(self.items[0])
-        here = self.inside.inside(self.loop)
         for copies in self.parts.copies:
-            for stmt, place in walk_placed(copies, here):
+            for stmt, place in walk_placed(copies, self.here):
                 if not isinstance(stmt, Compute):
                     continue
                 box = box_of(stmt, place.facts)
@@ -298,7 +299,7 @@ class _Specialization:
     def _in_slots(self, stmt: Stmt) -> Stmt:
         """``stmt`` of an iteration, on the slot that is that one's."""
         for old, new in self.buffers.items():
-            stmt = readdress(stmt, old, partial(in_slot, new, self.loop.var % self.stages))
+            stmt = readdress(stmt, old, partial(in_slot, new, self.rounds.number % self.stages))
         return stmt
 
     def _place(self, of: Buffer, iteration: Expr) -> View:
@@ -306,8 +307,8 @@ class _Specialization:
 
     def _copying(self) -> tuple[Stmt, ...]:
         """What the subgroup does that copies: as often as the others multiply."""
-        step = self.loop.var
-        full, empty = self._place(self.full, step), self._place(self.empty, step)
+        number = self.rounds.number
+        full, empty = self._place(self.full, number), self._place(self.empty, number)
 
         def start(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Compute):
@@ -316,12 +317,12 @@ class _Specialization:
 
         copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
         body = block(
-            Call("mbarrier_wait", (empty, (step // self.stages + 1) % 2)),
+            Call("mbarrier_wait", (empty, (number // self.stages + 1) % 2)),
             Call("mbarrier_expect", (full, const(self._bytes()))),
             *copies,
         )
-        before = self.body[: self.body.index(self.loop)]
-        return (*(s for s in before if isinstance(s, Let)), replace(self.loop, body=body))
+        lets = [let for let in self.rounds.lets if let.var not in self.own]
+        return self.rounds.remade([replace(self.loop, body=body)], lambda stmt: stmt in lets)
 
     def _bytes(self) -> int:
         """What the copies of an iteration write."""
@@ -337,16 +338,12 @@ class _Specialization:
                     total += count
         return total
 
-    def _multiplying(self) -> Iterator[Stmt]:
+    def _multiplying(self) -> tuple[Stmt, ...]:
         """What the other subgroups do: as before, but for the loop."""
-        for stmt in self.body:
-            if stmt is self.loop:
-                yield from self._products()
-            else:
-                yield stmt
+        return self.rounds.remade(self._products(), lambda stmt: True)
 
     def _products(self) -> Iterator[Stmt]:
-        step = self.loop.var
+        number, step = self.rounds.number, self.loop.var
         # Of more than one slot, one is still read while the next product is started.
         ahead = min(1, self.stages - 1)
 
@@ -356,11 +353,11 @@ class _Specialization:
             return replace(stmt, completion=Queue.PRODUCTS)
 
         products = [rewrite_stmts(self._in_slots(stmt), start) for stmt in self.parts.rest]
-        arrive = Call("mbarrier_arrive", (self._place(self.empty, step - ahead),))
+        arrive = Call("mbarrier_arrive", (self._place(self.empty, number - ahead),))
         yield replace(
             self.loop,
             body=block(
-                Call("mbarrier_wait", (self._place(self.full, step), step // self.stages % 2)),
+                Call("mbarrier_wait", (self._place(self.full, number), number // self.stages % 2)),
                 *products,
                 Call("commit_products", ()),
                 Call("wait_products", (const(ahead),)),
@@ -368,6 +365,10 @@ class _Specialization:
             ),
         )
         yield Call("wait_products", (const(0),))
+        if ahead and self.rounds.repeated:
+            # The slots that are still full are those that the next round fills.
+            last = self.rounds.first + self.loop.extent - ahead
+            yield Call("mbarrier_arrive", (self._place(self.empty, last),))
 
 
 def _is_of_workgroup(call: Call) -> bool:
