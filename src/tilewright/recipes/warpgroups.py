@@ -13,6 +13,7 @@ from tilewright.layout.rows import Rows
 from tilewright.machines.tensor_map import MOST_BOX
 from tilewright.machines.warpgroups import TILE_LOAD
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.mapping import ordered
 from tilewright.recipes.matrices import Matrices, rows_along
 from tilewright.recipes.roles import MAIN, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -38,7 +39,8 @@ def boxed(kernel: Kernel) -> Kernel:
 def specialized(
     result: ScheduledKernel, found: Matrices, config: WorkgroupConfig, steps: str
 ) -> None:
-    """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own."""
+    """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
+    the tiles that a workgroup takes."""
     kernel = result.kernel
     if not holds_loop(kernel.body, steps):
         raise ScheduleError(
@@ -64,7 +66,8 @@ def specialized(
         kernel, MAIN, list(layout), steps, layout=layout, swizzle=swizzle, boxes=boxes
     )
     result.stage("shared", kernel)
-    result.stage("specialized", specialize(kernel, steps, config.stages, TILE_LOAD))
+    result.stage("ordered", ordered(kernel, config))
+    result.stage("specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD))
 
 
 def shared_rows(
