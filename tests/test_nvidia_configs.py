@@ -90,15 +90,16 @@ def test_no_fault_is_found(words: str) -> None:
     assert [issue for report in reports for issue in report.issues] == []
 
 
-# Large enough for Hopper's own way: assembled only.
-HOPPER = (
-    "matmul bf16:bf16:bf16 4096x4096:4096x4096",
-    "matmul s8:s8:s32 4096x4096:4096x4096",
-    "conv bf16:bf16:bf16 FWD_B mb16ic256ih14oc256kh3ph1",
-    "conv bf16:bf16:bf16 FWD_B mb1ic256ih56oc256kh1",
-    "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1",
-    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1",
-)
+# Large enough for Hopper's own way: assembled only. Whether a unit copies whole tiles: of taps it
+# does where a tile has all channels of one, and the rest of the image is reduced.
+HOPPER = {
+    "matmul bf16:bf16:bf16 4096x4096:4096x4096": True,
+    "matmul s8:s8:s32 4096x4096:4096x4096": True,
+    "conv bf16:bf16:bf16 FWD_B mb16ic256ih14oc256kh3ph1": False,
+    "conv bf16:bf16:bf16 FWD_B mb1ic256ih56oc256kh1": True,
+    "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1": False,
+    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1": True,
+}
 
 
 @pytest.mark.parametrize("words", HOPPER)
@@ -108,11 +109,32 @@ def test_large_problems_go_hoppers_way(words: str) -> None:
     assert isinstance(config, WorkgroupConfig) and config.instruction.startswith("wgmma_")
     ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_90a")).text, "sm_90a")
     assert "wgmma.mma_async" in ptx
-    assert ("cp.async.bulk.tensor" in ptx) == ("kh3" not in words)
+    assert ("cp.async.bulk.tensor" in ptx) == HOPPER[words]
     if ptxas is not None:
         made = run_ptxas(ptxas, ptx, "sm_90a")
         assert made.remarks == ()
         assert [each for each in made.usage if each.spilled] == []
+
+
+@pytest.mark.parametrize("size", [4096, 8192, 4000])
+def test_large_products_are_persistent(size: int) -> None:
+    """As many workgroups as the device holds, whose subgroups that multiply take registers: what
+    the assembler gives to all at the start is what the schedule counted with."""
+    machine = nvidia.machine("sm_90a")
+    config, kernels = scheduled(f"matmul bf16:bf16:bf16 {size}x{size}:{size}x{size}", "sm_90a")
+    assert isinstance(config, WorkgroupConfig)
+    assert config.fill == "tensor" and config.persistent == machine.cores
+    module = lower_launches(kernels[0], machine)
+    (launch,) = module.launches
+    assert (launch.groups, launch.items) == (machine.cores, 384)
+    ptx = to_ptx(module.text, "sm_90a")
+    assert ptx.count("setmaxnreg.dec.sync.aligned.u32 40;") == 1
+    assert ptx.count("setmaxnreg.inc.sync.aligned.u32 232;") == 1
+    ptxas = find_ptxas("sm_90a")
+    if ptxas is not None:
+        made = run_ptxas(ptxas, ptx, "sm_90a")
+        assert made.remarks == ()
+        assert [(each.registers, each.spilled) for each in made.usage] == [(168, 0)]
 
 
 # Small forms of the problems at the edges, on each generation's instructions.

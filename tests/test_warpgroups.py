@@ -289,6 +289,26 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         tw.matmul("200x32:32x24", dtype="bf16"),
         {"raster": 2},
     ),
+    "by weights": (
+        tw.convolution(
+            "mb16ic128ih4iw5oc16oh4ow5kh3kw3ph1pw1",
+            dtype="bf16",
+            src="nhwc",
+            dst="nhwc",
+            direction="bwd_w",
+        ),
+        {
+            "instruction": "wgmma_m64n16k16_f32_bf16",
+            "group": {"kh_kw_ic": 128, "oc": 16},
+            "item": {"kh_kw_ic": 64, "oc": 16},
+            "lanes": "oc",
+            "order": ("kh_kw_ic", "oc"),
+            "step": {"mb": 16},
+            "reduce_order": ("oh", "ow", "mb"),
+            "k": "mb",
+            "persistent": 4,
+        },
+    ),
     "persistent": (tw.matmul("300x72:72x40", dtype="bf16"), {"persistent": 4, "stages": 3}),
     "persistent, one tile": (tw.matmul("100x72:72x8", dtype="bf16"), {"persistent": 4}),
     "persistent, one workgroup": (

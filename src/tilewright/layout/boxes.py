@@ -114,9 +114,11 @@ def _hidden(source: View, along: _Along, facts: Facts) -> str | None:
     """What its mask hides that is inside of the tensor."""
     outside = set()
     for index, extent in zip(source.index, source.buffer.shape, strict=True):
-        outside |= {affine(index), affine(const(extent - 1) - index)}
+        inside = facts.expanded(affine(index))
+        outside |= {inside, affine(const(extent - 1)).plus(inside, -1)}
     for condition in conjuncts(source.mask):
-        if facts.prove(condition) is True or difference(condition) in outside:
+        form = difference(condition)
+        if facts.prove(condition) is True or (form is not None and facts.expanded(form) in outside):
             continue
         return f"its mask hides more than what is outside of the tensor: {to_text(condition)}"
     return None

@@ -225,6 +225,11 @@ class _Hoister:
         for dim in stmt.dims:  # a loop of that name, further up, is another
             self.depth.pop(dim.var, None)
             self.static.discard(dim.var)
+        if stmt.completion is not None:
+            # No code computes its masks: a unit leaves out by itself what is outside of a tensor.
+            return map_views(
+                stmt, lambda v: replace(self._view(replace(v, mask=None)), mask=v.mask)
+            )
         return map_views(stmt, self._view)
 
     def _view(self, view: View) -> View:

@@ -15,6 +15,7 @@ from tilewright.machines.warpgroups import TILE_LOAD
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import ordered
 from tilewright.recipes.matrices import Matrices, rows_along
+from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.collapse import fuse_tensor_dims
@@ -67,7 +68,11 @@ def specialized(
     )
     result.stage("shared", kernel)
     result.stage("ordered", ordered(kernel, config))
-    result.stage("specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD))
+    divided = division(found.machine, config, found.instruction.out.dtype.bytes)
+    registers = (divided.copying, divided.multiplying) if divided is not None else None
+    result.stage(
+        "specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD, registers)
+    )
 
 
 def shared_rows(

@@ -17,8 +17,8 @@ naive
 -> tensorized, lowered
 -> ordered (in which order workgroups take the tiles, and how many there are)
 
-Where a subgroup of its own has whole tiles copied, they are shared, ordered and specialized, and then
-tensorized: that subgroup goes through the tiles by itself.
+Where a subgroup of its own has whole tiles copied, they are shared, ordered and specialized, and
+then tensorized: that subgroup goes through the tiles by itself.
 """
 
 from __future__ import annotations

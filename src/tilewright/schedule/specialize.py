@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeGuard
 
 from tilewright.dtypes import s64
 from tilewright.errors import ScheduleError
@@ -42,9 +43,18 @@ from tilewright.schedule.share import own_values, work_items
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
+# Registers of a lane that a subgroup may go on with (NVIDIA, PTX ISA, "setmaxnreg").
+_FEWEST, _MOST, _TOGETHER = 24, 256, 8
+
 
 @transform
-def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -> Kernel:
+def specialize(
+    kernel: Kernel,
+    loop: str,
+    stages: int,
+    copy: str = "tma_load",
+    registers: tuple[int, int] | None = None,
+) -> Kernel:
     """Gives the copies of an iteration to a subgroup of their own, which runs ahead.
 
         alloc a_packed: bf16[128, 64] workgroup
@@ -84,36 +94,56 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
     The loop has the form that `share_tiles` makes, in loops over subgroups that act as one, and no
     other reader of the copies. ``copy`` is the instruction that copies a box: each copy is one (see
     `layout.boxes`), of which masks hide only what is outside of the tensor. What reads the copies
-    accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
+    accumulates in private memory. With one of the ``stages``, nothing is copied ahead. Of
+    ``registers``, a lane of those that copy goes on with the first number, others with the second.
 
-    Serial loops around the loop (and conditions, which leave out the last of their iterations),
-    as `persist` makes them, become loops of each role's own. Slots and phases count on through all
-    of them, ``turn * 8 + k`` instead of ``k``: the next turn's first copies run while the others
-    are still at what this one does behind its loop. There they say that the last slot is empty.
+    Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
+    are counted through all of them (see `rounds`): the next round's first copies run while the
+    others are at what comes behind the loop. There they say that the last slot is empty.
     """
-    loops_named(kernel, loop, "specialize")
-    where = f"kernel {kernel.name}"
-    if stages < 1:
-        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
+    _check(kernel, loop, stages, registers)
     renamed: dict[Buffer, Buffer] = {}
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+        if not _is_around(stmt, loop):
             return None
-        if not holds_loop(stmt, loop):
-            return None
-        made = _Specialization(kernel, stmt, place, loop, stages, copy)
+        made = _Specialization(kernel, stmt, place, loop, (stages, copy, registers))
         renamed.update(made.buffers)
         return made.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
-    if not renamed:
+    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
+
+
+def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
+    """Whether ``stmt`` is a loop over subgroups around that one."""
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+        return False
+    return holds_loop(stmt, loop)
+
+
+def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
+    loops_named(kernel, loop, "specialize")
+    where = f"kernel {kernel.name}"
+    if stages < 1:
+        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
+    if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
         raise ScheduleError(
             f"specialize: no subgroups are around the loop '{loop}'",
             where=where,
             cure="run loops around it as SUBGROUP, and share tiles at it, first",
         )
-    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
+    if registers is None:
+        return
+    given, taken = registers
+    counts = range(_FEWEST, _MOST + 1, _TOGETHER)
+    if given not in counts or taken not in counts or given >= taken:
+        raise ScheduleError(
+            f"specialize: {given} registers for what copies, {taken} for the others",
+            where=where,
+            why="the ones give what the others take, in whole portions",
+            cure=f"choose two multiples of {_TOGETHER} from {_FEWEST} to {_MOST}, the less first",
+        )
 
 
 def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
@@ -123,6 +153,10 @@ def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
         return stmt
 
     return rewrite_stmts(body, change)
+
+
+# The slots, what carries out copies, and the registers of those that copy and of the others.
+_How = tuple[int, str, tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
@@ -136,10 +170,9 @@ class _Parts:
 class _Specialization:
     """One nest of subgroups, of which the loop ``name`` is divided."""
 
-    def __init__(
-        self, kernel: Kernel, nest: For, place: Place, name: str, stages: int, copy: str
-    ) -> None:
-        self.stages, self.copy = stages, copy
+    def __init__(self, kernel: Kernel, nest: For, place: Place, name: str, how: _How) -> None:
+        self.stages, self.copy, self.registers = how
+        stages = self.stages
         self.items, self.inside = work_items(nest, place, "specialize")
         self.where = self.items[-1]
         taken = fresh_names(kernel, place) | {p.name for p in kernel.params}
@@ -291,10 +324,18 @@ class _Specialization:
         body = block(
             If(copies, start),
             Call("barrier", ()),
-            If(copies, block(*self._copying()), multiplied),
+            If(
+                copies,
+                block(*self._goes_on("give_registers", 0), *self._copying()),
+                block(*self._goes_on("take_registers", 1), *sequence(multiplied)),
+            ),
         )
         nest = For(self.worker, const(self.count + 1), body, LoopKind.SUBGROUP)
         return block(Allocate(self.full), Allocate(self.empty), nest)
+
+    def _goes_on(self, function: str, role: int) -> Iterator[Stmt]:
+        if self.registers is not None:
+            yield Call(function, (const(self.registers[role]),))
 
     def _in_slots(self, stmt: Stmt) -> Stmt:
         """``stmt`` of an iteration, on the slot that is that one's."""
