@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
+import tilewright as tw
 from tilewright.dtypes import dtype
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
@@ -128,13 +130,36 @@ def test_large_products_are_persistent(size: int) -> None:
     (launch,) = module.launches
     assert (launch.groups, launch.items) == (machine.cores, 384)
     ptx = to_ptx(module.text, "sm_90a")
-    assert ptx.count("setmaxnreg.dec.sync.aligned.u32 40;") == 1
-    assert ptx.count("setmaxnreg.inc.sync.aligned.u32 232;") == 1
+    assert ptx.count("setmaxnreg.dec.sync.aligned.u32 24;") == 1
+    assert ptx.count("setmaxnreg.inc.sync.aligned.u32 240;") == 1
     ptxas = find_ptxas("sm_90a")
     if ptxas is not None:
         made = run_ptxas(ptxas, ptx, "sm_90a")
         assert made.remarks == ()
         assert [(each.registers, each.spilled) for each in made.usage] == [(168, 0)]
+
+
+EPILOGUES: dict[str, list[Any]] = {
+    "bias": [tw.bias(), tw.relu()],
+    "bias and residual": [tw.bias(), tw.sum(), tw.relu()],
+    "computed": [tw.unary("gelu_erf")],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("types", ["bf16", "f16:f16:f32"])
+def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
+    ptxas = find_ptxas("sm_90a")
+    if ptxas is None:
+        pytest.skip("ptxas is not at hand")
+    machine = nvidia.machine("sm_90a")
+    op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
+    config, made = choose.choose(op, op.kernel(), machine)
+    assert isinstance(config, WorkgroupConfig) and config.persistent
+    ptx = to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a")
+    assembled = run_ptxas(ptxas, ptx, "sm_90a")
+    assert assembled.remarks == ()
+    assert [each for each in assembled.usage if each.spilled] == []
 
 
 # Small forms of the problems at the edges, on each generation's instructions.

@@ -20,9 +20,9 @@ from tilewright.recipes.roles import Roles, factor_type, strides
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
 _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)
 # Tiles along N for instructions that take matrices from shared memory.
-_COLUMNS = (256, 192, 128, 64, 32)
+_COLUMNS = (256, 192, 160, 128, 64, 32)
 # Registers of 4 bytes that a lane has for its sums, at most; and where it takes those of a subgroup
-# that has tiles copied (more would assemble, but there is no such tile of two products).
+# that has tiles copied: no more fit with anything else.
 _SUMS, _SUMS_TAKEN = 128, 192
 # Bytes of the rows that a step shares, and that one work-item copies at a time.
 ROW, COPIED = 64, 16

@@ -17,9 +17,13 @@ from tilewright.recipes.workgroup_checks import lanes_of, work_items
 _ADDRESSES, MOST_REGISTERS = 40, 255
 # Registers are given out in such numbers.
 _REGISTERS = 8
-# What a lane keeps at least of those that only have tiles copied: places, phases, corners of tiles.
-# Ours need about 30; the number itself is an estimate.
-_COPYING = 32
+# What a lane keeps at least of those that only have tiles copied: the least that there is, which
+# was enough for places, phases and corners in all that was assembled.
+_COPYING = 24
+# What a lane that multiplies needs besides, for each of two tensors that the epilogue reads (of
+# more, some are read later). An estimate: 192 sums and a bias did not fit 240, 160 did; 160 sums, a
+# bias and a residual did not, 128 did.
+_READ, _TOGETHER = 24, 2
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,18 @@ def division(machine: Machine, config: WorkgroupConfig, total: int) -> Division 
     return Division(launch, launch * subgroups - most * multiplying, most)
 
 
-def registers_of(machine: Machine, config: WorkgroupConfig, total: int, copied: float) -> int:
+def registers_of(
+    machine: Machine, config: WorkgroupConfig, total: int, copied: float, *, read: int
+) -> int:
     """Registers of a work-item when its workgroup starts; where those that multiply need more than
-    they can take, so many. ``copied``: bytes that it copies in a step."""
+    they can take, so many. ``copied``: bytes that it copies in a step; ``read``: how
+    many tensors the epilogue reads."""
     need = needed(machine, config, total, copied)
     divided = division(machine, config, total)
-    return divided.launch if divided is not None and need <= divided.multiplying else need
+    if divided is None:
+        return need
+    need += _READ * min(read, _TOGETHER)
+    return divided.launch if need <= divided.multiplying else need
 
 
 def needed(machine: Machine, config: WorkgroupConfig, total: int, copied: float) -> int:

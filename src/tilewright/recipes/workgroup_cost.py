@@ -60,8 +60,8 @@ class Operand:
 @dataclass(frozen=True)
 class Work:
     """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
-    an element of the sum (``total``) and of the result, and the products per core and cycle at
-    best (``peak``)."""
+    an element of the sum (``total``) and of the result, the products per core and cycle at best
+    (``peak``), and how many tensors the epilogue reads (``read``)."""
 
     sizes: dict[str, int]
     parts: Roles
@@ -69,6 +69,7 @@ class Work:
     total: int
     result: int
     peak: int
+    read: int
 
     @property
     def products(self) -> int:
@@ -97,7 +98,8 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     peak = 1
     if machine.rates is not None:
         peak = machine.rates.peak(main.operands[0].var.type, total)
-    return Work(extents(main), parts, (a, b), total.bytes, out.out.buffer.dtype.bytes, peak)
+    result = out.out.buffer.dtype.bytes
+    return Work(extents(main), parts, (a, b), total.bytes, result, peak, len(out.operands) - 1)
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
     return _Group(
         items=items,
         beside=lanes if config.fill == TENSOR else 0,
-        registers=registers_of(machine, config, work.total, loaded / items),
+        registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
         shared=config.stages * _shared(work, config, tile, lanes),
         steps=max(1, steps),
         products=results * depth * math.prod(own.values()),
