@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tilewright.facts import Facts
 from tilewright.ir import parse_kernel
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.layout.columns import Column, column_of, tile_of
+from tilewright.layout.columns import Column, column_of
 from tilewright.machines.tensor_map import Columns, TensorMap, check_tensor_map
 from tilewright.schedule.place import Place, walk_placed
 from tilewright.simplify import simplify_kernel

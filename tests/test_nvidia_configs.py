@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
+import tilewright as tw
 from assembly import assembled
 from tilewright.dtypes import dtype
 from tilewright.ir.stmt import Kernel
@@ -86,15 +88,18 @@ def test_no_fault_is_found(words: str) -> None:
     assert [issue for report in reports for issue in report.issues] == []
 
 
-# Large enough for Hopper's own way: assembled only.
-HOPPER = (
-    "matmul bf16:bf16:bf16 4096x4096:4096x4096",
-    "matmul s8:s8:s32 4096x4096:4096x4096",
-    "conv bf16:bf16:bf16 FWD_B mb16ic256ih14oc256kh3ph1",
-    "conv bf16:bf16:bf16 FWD_B mb1ic256ih56oc256kh1",
-    "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1",
-    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1",
-)
+# Large enough for Hopper's own way: assembled only. With whether tiles of A are columns of pixels:
+# those of taps are, but not where a tile has all channels of one, and images are reduced.
+HOPPER = {
+    "matmul bf16:bf16:bf16 4096x4096:4096x4096": False,
+    "matmul s8:s8:s32 4096x4096:4096x4096": False,
+    "conv bf16:bf16:bf16 FWD_B mb16ic256ih14oc256kh3ph1": True,
+    "conv bf16:bf16:bf16 FWD_B mb1ic256ih56oc256kh1": False,
+    "conv bf16:bf16:bf16 FWD_B mb64ic256ih56oc512kh1sh2": True,
+    "conv f16:f16:f16 FWD_B mb16ic128id16ih16iw16oc128kd3kh3kw3pd1ph1pw1": True,
+    "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1": True,
+    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1": False,
+}
 
 
 @pytest.mark.parametrize("words", HOPPER)
@@ -103,8 +108,44 @@ def test_large_problems_go_hoppers_way(words: str) -> None:
     assert isinstance(config, WorkgroupConfig) and config.instruction.startswith("wgmma_")
     ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_90a")).text, "sm_90a")
     assert "wgmma.mma_async" in ptx
-    assert ("cp.async.bulk.tensor" in ptx) == ("kh3" not in words)
+    assert "shared::cluster.global.tile.mbarrier" in ptx
+    assert ("shared::cluster.global.im2col.mbarrier" in ptx) == HOPPER[words]
     assembled(ptx, "sm_90a")
+
+
+@pytest.mark.parametrize("size", [4096, 8192, 4000])
+def test_large_products_are_persistent(size: int) -> None:
+    """As many workgroups as the device holds, whose subgroups that multiply take registers: what
+    the assembler gives to all at the start is what the schedule counted with."""
+    machine = nvidia.machine("sm_90a")
+    config, kernels = scheduled(f"matmul bf16:bf16:bf16 {size}x{size}:{size}x{size}", "sm_90a")
+    assert isinstance(config, WorkgroupConfig)
+    assert config.fill == "tensor" and config.persistent == machine.cores
+    module = lower_launches(kernels[0], machine)
+    (launch,) = module.launches
+    assert (launch.groups, launch.items) == (machine.cores, 384)
+    ptx = to_ptx(module.text, "sm_90a")
+    assert ptx.count("setmaxnreg.dec.sync.aligned.u32 24;") == 1
+    assert ptx.count("setmaxnreg.inc.sync.aligned.u32 240;") == 1
+    made = assembled(ptx, "sm_90a")
+    assert made is None or [each.registers for each in made.usage] == [168]
+
+
+EPILOGUES: dict[str, list[Any]] = {
+    "bias": [tw.bias(), tw.relu()],
+    "bias and residual": [tw.bias(), tw.sum(), tw.relu()],
+    "computed": [tw.unary("gelu_erf")],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("types", ["bf16", "f16:f16:f32"])
+def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
+    machine = nvidia.machine("sm_90a")
+    op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
+    config, made = choose.choose(op, op.kernel(), machine)
+    assert isinstance(config, WorkgroupConfig) and config.persistent
+    assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a")
 
 
 # Small forms of the problems at the edges, on each generation's instructions.

@@ -248,3 +248,24 @@ def test_random_kernels_compute_the_same(seed: int) -> None:
     verify(result)
     same_results(source, result, seed)
     assert hoist(source).body is not None
+
+
+def test_what_a_unit_leaves_out_stays_a_mask() -> None:
+    """Nothing computes the mask: by it, the copy is known to be a box."""
+    copy = """
+    grid for g in 4:
+      alloc tile: f32[8, 8] workgroup
+      alloc full: s64[1] workgroup
+      subgroup for w in 1:
+        mbarrier_init(&full[0], 1)
+        for i in 4:
+          mbarrier_expect(&full[0], 256)
+          compute fill<tma_load>(m in 8, n in 8)SIGNALS:
+            x = src[m + g // 2, n | m + g // 2 < 8 and g // 2 < 2]
+            tile[m, n] = x
+          mbarrier_wait(&full[0], i % 2)
+    """
+    moved = body_of(hoist(kernel(copy.replace("SIGNALS", ""))))
+    kept = body_of(hoist(kernel(copy.replace("SIGNALS", " signals full[0]"))))
+    assert "| m + t < 8 and t2]" in moved
+    assert "x = src[m + t, n | m + g // 2 < 8 and g // 2 < 2]" in kept

@@ -69,6 +69,16 @@ def test_results(stages: int) -> None:
     assert _right(parse_kernel(TILED)) and _right(_shared()) and _right(_specialized(stages))
 
 
+def test_registers() -> None:
+    """Each role begins with them, and computes the same."""
+    kernel = specialize(_shared(), "step", 2, registers=(40, 232))
+    verify(kernel)
+    text = to_text(kernel)
+    assert "if w == 2:\n        give_registers(40)\n        for step" in text
+    assert "else:\n        take_registers(232)\n        alloc acc" in text
+    assert text.count("_registers(") == 2 and _right(kernel)
+
+
 # What is planted, and what is found because of it.
 FAULTS: dict[str, tuple[str, str, FaultKind]] = {
     "no wait for what is read": (
@@ -149,6 +159,14 @@ def _changed(*changes: tuple[str, str]) -> str:
 Make = Callable[[], Kernel]
 REFUSED: dict[str, tuple[Make, str]] = {
     "no stage": (lambda: specialize(_shared(), "step", 0), "specialize: 0 stages"),
+    "registers that nobody gives": (
+        lambda: specialize(_shared(), "step", 2, registers=(232, 40)),
+        "specialize: 232 registers for what copies, 40 for the others",
+    ),
+    "half a portion": (
+        lambda: specialize(_shared(), "step", 2, registers=(40, 236)),
+        "specialize: 40 registers for what copies, 236 for the others",
+    ),
     "no loop": (lambda: specialize(_shared(), "k", 2), "there is no loop 'k'"),
     "no subgroups": (
         lambda: specialize(parse_kernel(_changed(("subgroup for", "for"))), "step", 2),

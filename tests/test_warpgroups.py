@@ -289,6 +289,36 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         tw.matmul("200x32:32x24", dtype="bf16"),
         {"raster": 2},
     ),
+    "by weights": (
+        tw.convolution(
+            "mb16ic128ih4iw5oc16oh4ow5kh3kw3ph1pw1",
+            dtype="bf16",
+            src="nhwc",
+            dst="nhwc",
+            direction="bwd_w",
+        ),
+        {
+            "instruction": "wgmma_m64n16k16_f32_bf16",
+            "group": {"kh_kw_ic": 128, "oc": 16},
+            "item": {"kh_kw_ic": 64, "oc": 16},
+            "lanes": "oc",
+            "order": ("kh_kw_ic", "oc"),
+            "step": {"mb": 16},
+            "reduce_order": ("oh", "ow", "mb"),
+            "k": "mb",
+            "persistent": 4,
+        },
+    ),
+    "persistent": (tw.matmul("300x72:72x40", dtype="bf16"), {"persistent": 4, "stages": 3}),
+    "persistent, one tile": (tw.matmul("100x72:72x8", dtype="bf16"), {"persistent": 4}),
+    "persistent, one workgroup": (
+        tw.matmul("200x40:40x24", dtype="bf16"),
+        {"persistent": 1, "raster": 2, "stages": 4},
+    ),
+    "persistent, slices, batch": (
+        tw.matmul("2x70x64:2x64x16", dtype="bf16:bf16:f32"),
+        {"persistent": 3, "order": ("b0", "m", "n"), "slices": (("k", 2),), "stages": 1},
+    ),
     "1x1": (tw.convolution(_PROBLEM, dtype="bf16", src="nhwc", dst="nhwc"), _CONV),
     "1x1 backward": (
         tw.convolution(
@@ -348,10 +378,15 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
         {"instruction": "mma_m16n8k16_f32_bf16"},
         "fill='tensor' with instruction='mma_m16n8k16_f32_bf16'",
     ),
-    "persistent": (
+    "shares of steps": (
         tw.matmul("100x72:72x16", dtype="bf16"),
-        {"persistent": 4},
-        "persistent=4 with instruction='wgmma_m64n8k16_f32_bf16'",
+        {"stream": 4},
+        "stream=4 with instruction='wgmma_m64n8k16_f32_bf16'",
+    ),
+    "through shared memory": (
+        tw.matmul("100x72:72x16", dtype="bf16"),
+        {"through": {"m": 16}, "persistent": 4},
+        "through={'m': 16} with instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "padding": (
         tw.matmul("100x72:72x16", dtype="bf16"),

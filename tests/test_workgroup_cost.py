@@ -21,6 +21,7 @@ from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.registers import division
 from tilewright.recipes.workgroup_candidates import Candidate, table
 from tilewright.recipes.workgroup_cost import LIMITS, Prediction
 from tilewright.recipes.workgroup_model import candidates, prediction_of
@@ -204,9 +205,78 @@ def test_products_of_several_subgroups() -> None:
     assert prediction.seconds < narrow.seconds
 
 
+def hopper(group: dict[str, int], item: dict[str, int], **changes: object) -> WorkgroupConfig:
+    """Products of warpgroups, whose tiles a subgroup of its own has copied."""
+    config = WorkgroupConfig(
+        instruction=f"wgmma_m64n{item['n']}k16_f32_bf16",
+        lanes="n",
+        group=group,
+        item=item,
+        order=("m", "n"),
+        step={"k": 64},
+        stages=3,
+        fill="tensor",
+        k="k",
+    )
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("subgroups", [2, 3, 4])
+@pytest.mark.parametrize("n", [32, 64, 128, 192])
+def test_registers_are_divided(n: int, subgroups: int) -> None:
+    """Where one workgroup is all that a core holds, and then no more than it has, nor than there
+    were at the start."""
+    machine = nvidia.machine("sm_90a")
+    config = hopper({"m": 128 * subgroups, "n": n}, {"m": 128, "n": n}, stages=2)
+    divided = division(machine, config, 4)
+    prediction = prediction_of(matmul(4096, 4096, 4096).kernel(), machine, config)
+    assert (divided is None) == (2 * (n + 40) * 128 * (subgroups + 1) <= 65536)
+    if divided is None:
+        assert prediction is not None and prediction.registers == n + 40
+        return
+    own, started = divided.copying + subgroups * divided.multiplying, (subgroups + 1)
+    assert own <= divided.launch * started
+    assert 128 * divided.launch * started <= 65536
+    counts = (divided.launch, divided.copying, divided.multiplying)
+    assert all(24 <= count <= 255 and count % 8 == 0 for count in counts)
+    # Sums, and what else there is: or else there is no room for such a workgroup.
+    assert (prediction is not None) == (n + 40 <= divided.multiplying)
+    if prediction is not None:
+        assert (prediction.registers, prediction.resident) == (divided.launch, 1)
+
+
+def test_persistent_workgroups_begin_before_they_have_ended() -> None:
+    machine, op = nvidia.machine("sm_90a"), matmul(4096, 4096, 4096)
+    config = hopper({"m": 256, "n": 128}, {"m": 128, "n": 128})
+    once = predicted(op, machine, config)
+    many = predicted(op, machine, replace(config, persistent=132))
+    assert once.waves == many.waves == 512 / 132
+    assert many.seconds < once.seconds
+    assert many.limits["compute"] == once.limits["compute"]
+    # Fewer workgroups leave cores idle.
+    assert predicted(op, machine, replace(config, persistent=66)).seconds > 1.5 * many.seconds
+    # What work-items copy themselves does not go on into the next tile.
+    config = replace(config, fill="async", vector=8)
+    once, many = (predicted(op, machine, replace(config, persistent=n)) for n in (0, 132))
+    assert many.seconds == once.seconds
+
+
+def test_workgroups_persist_where_there_are_more_tiles() -> None:
+    machine = nvidia.machine("sm_90a")
+    large = [each.config for each in found(matmul(4096, 4096, 4096), "sm_90a")]
+    assert large[0].persistent == machine.cores and large[0].fill == "tensor"
+    assert any(each.fill == "tensor" and not each.persistent for each in large)
+    assert not any(each.persistent for each in large if each.fill != "tensor")
+    small = [each.config for each in found(matmul(512, 512, 512), "sm_90a")]
+    assert small[0].fill == "tensor" and not any(each.persistent for each in small)
+    # Taps are no boxes: there are no such candidates.
+    assert not any(each.config.fill == "tensor" for each in found(convolution(8), "sm_90a"))
+
+
 SAMPLED: dict[str, tuple[Op, str]] = {
     "matrices": (matmul(1000, 520, 300), "sm_80"),
     "bytes": (matmul(96, 80, 1000, "s8:s8:s32"), "sm_75"),
+    "warpgroups": (matmul(4096, 4096, 512), "sm_90a"),
     "doubles": (matmul(300, 200, 100, "f64"), "sm_90a"),
     "work-items": (matmul(500, 300, 200, "f32"), "sm_80"),
     "held": (matmul(500, 300, 200, "f32"), "sm_70"),

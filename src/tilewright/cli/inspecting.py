@@ -19,6 +19,7 @@ from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.printer import to_text
 from tilewright.ops.op import Argument
 from tilewright.recipes import workgroup_model
+from tilewright.recipes.choose import prepacked
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.workgroup_candidates import Candidate, table
 
@@ -75,7 +76,7 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
     if machine.rates is None or not isinstance(kernel.config, WorkgroupConfig):
         return [f"# the only candidate: no model predicts times of such kernels on {machine.name}"]
     chosen = workgroup_model.prediction_of(naive, machine, kernel.config)
-    found = workgroup_model.candidates(naive, machine)
+    found = workgroup_model.candidates(naive, machine, prepacked(kernel.op))
     own = [Candidate(kernel.config, chosen)] if chosen is not None else []
     title = "predicted, not measured: the config above, then what the model chooses from"
     return [f"# {line}" for line in (title, *table([*own, *found]))]

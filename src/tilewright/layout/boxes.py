@@ -117,10 +117,11 @@ def hidden_inside(source: View, facts: Facts) -> Iterator[Expr]:
     """The conditions of its mask that may hide what is inside of the tensor."""
     outside = set()
     for index, extent in zip(source.index, source.buffer.shape, strict=True):
-        outside |= {_tight(affine(index)), _tight(affine(const(extent - 1) - index))}
+        inside = facts.expanded(affine(index))
+        outside |= {_tight(inside), _tight(affine(const(extent - 1)).plus(inside, -1))}
     for condition in conjuncts(source.mask):
         form = difference(condition)
-        if form is not None and _tight(form) in outside:
+        if form is not None and _tight(facts.expanded(form)) in outside:
             continue
         if facts.prove(condition) is not True:
             yield condition

@@ -76,7 +76,8 @@ class WorkgroupConfig:
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``tensor``: by a
       unit of the machine that copies tiles, which a subgroup of its own has run ahead
     - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
-    - ``persistent``: workgroups that take all tiles, several each (0: one for each tile)
+    - ``persistent``: workgroups that take all tiles, several each (0: one for each tile). With
+      ``fill`` ``tensor``, the next tile's first copies run while this one is stored
     - ``stream``: workgroups that share the steps of all tiles evenly, so that a share may begin and
       end inside a tile (stream-K; 0: none, each tile is one workgroup's). A tile that is cut so is
       added up afterwards, in order

@@ -12,14 +12,18 @@ from collections.abc import Iterator, Mapping
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.machines.warpgroups import COPIES
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.matrices import Matrices, multiplies, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type, strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
 _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)
-# Registers of 4 bytes that a lane has for its sums, at most.
-_SUMS = 128
+# Tiles along N for instructions that take matrices from shared memory.
+_COLUMNS = (256, 192, 160, 128, 64, 32)
+# Registers of 4 bytes that a lane has for its sums, at most; and where it takes those of a subgroup
+# that has tiles copied: no more fit with anything else.
+_SUMS, _SUMS_TAKEN = 128, 192
 # Bytes of the rows that a step shares, and that one work-item copies at a time.
 ROW, COPIED = 64, 16
 # Of a reduced dim, what is no padding: from here on, more does not matter.
@@ -66,7 +70,8 @@ def warpgroup_configs(
     lanes: str,
 ) -> list[WorkgroupConfig]:
     """The same for instructions that take matrices from shared memory, of two subgroups with one or
-    two products along M each; none where the result has no more than one."""
+    two products along M each; none where the result has no more than one. Where the machine copies
+    whole tiles, also with that: whether an op's tiles are such, nobody has looked at."""
     a, b = (operand.var.type for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
     products = {i.sizes["n"]: i for i in found if any(role.rows for role in i.operands)}
@@ -80,17 +85,22 @@ def warpgroup_configs(
     # Rows of 128 bytes along the reduction, or as many as there are.
     lengths = [n // a.bytes for n in (32, 64, 128)]
     step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
+    fills = [("copy", COPIED // a.bytes, _SUMS)]
+    if COPIES in machine.features:
+        fills.append((TENSOR, 1, _SUMS_TAKEN))
     return [
         _config(
             parts,
             Matrices(products[n], dims, machine),
             ({lanes: n, rows: 2 * count * m}, {lanes: n, rows: count * m}),
             step,
-            COPIED // a.bytes,
+            copied,
+            fill,
         )
-        for n in _lengths(sizes[lanes], _TILES[-1])
+        for fill, copied, sums in fills
+        for n in _lengths(sizes[lanes], _COLUMNS[-1], _COLUMNS)
         for count in (1, 2)
-        if n in products and count * n * m <= _SUMS * first.lanes and count * m < sizes[rows]
+        if n in products and count * n * m <= sums * first.lanes and count * m < sizes[rows]
     ]
 
 
@@ -100,9 +110,10 @@ def _config(
     tiles: tuple[Mapping[str, int], Mapping[str, int]],
     step: int,
     copied: int,
+    fill: str = "copy",
 ) -> WorkgroupConfig:
     """By ``tiles`` of workgroups and subgroups, and steps of so many elements of the dim that is
-    added up."""
+    added up; work-items copy so many at a time."""
     k = found.dims["k"]
     return WorkgroupConfig(
         instruction=found.instruction.name,
@@ -113,6 +124,7 @@ def _config(
         step={k: step},
         reduce_order=(*(d for d in parts.k if d != k), k),
         vector=copied,
+        fill=fill,
         k=k,
     )
 
@@ -138,11 +150,11 @@ def _tiles(
                     yield group, item
 
 
-def _lengths(size: int, least: int) -> list[int]:
-    """The lengths of tiles along a dim of ``size``: powers of two that it fills to more than half,
-    but no less than ``least``."""
+def _lengths(size: int, least: int, tiles: tuple[int, ...] = _TILES) -> list[int]:
+    """The lengths of ``tiles`` along a dim of ``size``: up to the power of two that it fills to
+    more than half, but no less than ``least``."""
     most = 1 << (size - 1).bit_length()
-    return [n for n in _TILES if least <= n <= most] or [max(least, most)]
+    return [n for n in tiles if least <= n <= most] or [max(least, most)]
 
 
 def _products(main: Compute, machine: Machine) -> list[Instruction]:

@@ -20,7 +20,9 @@ from tilewright.machines.tensor_map import MOST_BOX
 from tilewright.machines.warpgroups import TILE_LOAD
 from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.mapping import ordered
 from tilewright.recipes.matrices import Matrices, rows_along
+from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, extents, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.schedule.access import view_variables
@@ -47,7 +49,8 @@ def boxed(kernel: Kernel) -> Kernel:
 def specialized(
     result: ScheduledKernel, found: Matrices, config: WorkgroupConfig, steps: str
 ) -> None:
-    """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own."""
+    """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
+    the tiles that a workgroup takes."""
     kernel = result.kernel
     if not holds_loop(kernel.body, steps):
         raise ScheduleError(
@@ -78,7 +81,12 @@ def specialized(
         kernel, MAIN, list(layout), steps, by=by, layout=layout, swizzle=swizzle, boxes=boxes
     )
     result.stage("shared", kernel)
-    result.stage("specialized", specialize(kernel, steps, config.stages, TILE_LOAD))
+    result.stage("ordered", ordered(kernel, config))
+    divided = division(found.machine, config, found.instruction.out.dtype.bytes)
+    registers = (divided.copying, divided.multiplying) if divided is not None else None
+    result.stage(
+        "specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD, registers)
+    )
 
 
 def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], list[str]]:

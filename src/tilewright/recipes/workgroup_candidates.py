@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 from tilewright.recipes.workgroup_cost import Prediction, Work, predict
@@ -42,13 +42,15 @@ def ranked(
     work: Work, machine: Machine, shapes: Iterable[WorkgroupConfig], alone: bool
 ) -> list[Candidate]:
     """The legal ones of ``shapes`` and their variants, the best first; of equal ones that which
-    does less. ``alone``: whether the machine copies by itself."""
+    does less. ``alone``: whether the machine copies by itself what work-items have it copy."""
 
     def predicted(configs: Iterable[WorkgroupConfig]) -> dict[WorkgroupConfig, Candidate]:
         found: dict[WorkgroupConfig, Candidate] = {}
         for config in configs:
             prediction = predict(work, machine, config)
-            if prediction is not None:
+            # Whole tiles are those of steps.
+            stepped = config.fill != TENSOR or steps_of(work.sizes, work.parts, config) > 1
+            if prediction is not None and stepped:
                 found[config] = Candidate(config, prediction)
         return found
 
@@ -88,13 +90,24 @@ def _variants(
         for stages in _STAGES:
             changed = _ahead(work, replace(config, step=step), stages, alone, machine)
             for raster in rasters:
-                yield replace(changed, raster=raster)
+                each = replace(changed, raster=raster)
+                yield each
+                yield from _persistent(work, each, machine)
+
+
+def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
+    """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
+    across tiles and there are more of these."""
+    prediction = predict(work, machine, config) if config.fill == TENSOR else None
+    if prediction is not None and prediction.waves > 1:
+        yield replace(config, persistent=prediction.resident * machine.cores)
 
 
 def _steps(work: Work, config: WorkgroupConfig, alone: bool) -> Iterator[Mapping[str, int]]:
     """The steps of ``config``, and longer ones, which wait for one another less often; or, where
     the next tiles are held in registers, shorter ones, for which there are enough."""
     yield config.step
+    alone = alone or config.fill == TENSOR
     if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
         yield {d: 2 * size for d, size in config.step.items()}
     if not alone and not config.k and min(config.step.values(), default=0) >= _HALVED:
@@ -107,6 +120,8 @@ def _ahead(
     """``config`` with so many stages, or as many as it has steps; without copies that run by
     themselves, two, if the registers have room for the next tiles."""
     stages = min(stages, steps_of(work.sizes, work.parts, config))
+    if config.fill == TENSOR:
+        return replace(config, stages=stages)
     if stages > 1 and alone:
         return replace(config, stages=stages, fill="async")
     tile = {**config.group, **config.step}
@@ -187,8 +202,12 @@ def _short(config: WorkgroupConfig) -> str:
     ]
     if config.slices:
         words.append("slices " + _sizes(dict(config.slices)))
+    if config.fill == TENSOR:
+        words.append("whole")
     if config.raster > 1:
         words.append(f"raster {config.raster}")
+    if config.persistent:
+        words.append(f"{config.persistent} workgroups")
     return ", ".join(words)
 
 

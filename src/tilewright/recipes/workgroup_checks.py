@@ -204,7 +204,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
             "choose such an instruction, or another fill",
         )
     others: tuple[str, ...] = ("item_slices", "halo", "padding", "swizzle") if in_memory else ()
-    others += ("stream", "persistent", "through") if whole else ()
+    others += ("stream", "through") if whole else ()
     for name in others:
         if getattr(config, name):
             raise _refusal(

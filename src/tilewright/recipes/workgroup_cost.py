@@ -5,7 +5,8 @@ as its registers, its shared memory and its work-items allow. A step takes produ
 memory, bytes from L2 and from memory, and, for one workgroup, at least the time until what it needs
 is there. These overlap, so that the slowest decides, but not perfectly (`_soft_maximum`).
 Workgroups come in waves of as many as all cores hold; the last wave may be smaller. What a wave
-reads again, L2 has, if it fits there: in bands of rows that is less than row by row.
+reads again, L2 has, if it fits there: in bands of rows that is less than row by row. Where a
+subgroup has tiles copied for the others, persistent workgroups copy ahead across tiles, too.
 
 Peak figures are the machine's (`machines.rates`); what is attained of them, and what waits cost,
 are the constants below. These are estimates from what is published of matrix products, until there
@@ -22,7 +23,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
@@ -37,10 +39,6 @@ _KEPT = 0.5
 _BARRIER, _TURN = 60, 60
 # Instructions for each access of a copy to shared memory: where it is, and whether.
 _COPY = 8
-# Registers of a work-item that addresses, counters and masks take, and the most that it has.
-_ADDRESSES, MOST_REGISTERS = 40, 255
-# Registers are given out in such numbers.
-_REGISTERS = 8
 # Bytes that one work-item loads from shared memory at once.
 _WIDEST = 16
 
@@ -62,8 +60,8 @@ class Operand:
 @dataclass(frozen=True)
 class Work:
     """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
-    an element of the sum (``total``) and of the result, and the products per core and cycle at
-    best (``peak``)."""
+    an element of the sum (``total``) and of the result, the products per core and cycle at best
+    (``peak``), and how many tensors the epilogue reads (``read``)."""
 
     sizes: dict[str, int]
     parts: Roles
@@ -71,6 +69,7 @@ class Work:
     total: int
     result: int
     peak: int
+    read: int
 
     @property
     def products(self) -> int:
@@ -99,7 +98,8 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     peak = 1
     if machine.rates is not None:
         peak = machine.rates.peak(main.operands[0].var.type, total)
-    return Work(extents(main), parts, (a, b), total.bytes, out.out.buffer.dtype.bytes, peak)
+    result = out.out.buffer.dtype.bytes
+    return Work(extents(main), parts, (a, b), total.bytes, result, peak, len(out.operands) - 1)
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _Group:
-    """One workgroup: its work-items, their registers, its bytes of shared memory, its steps, the
-    bytes that it stores, and how many such there are. What it takes per step: products, bytes to
-    shared memory and from there (``moved``), bytes from global memory (``loaded``) and the accesses
-    for them (``copies``), and products of matrices one after another (``turns``)."""
+    """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
+    the registers of each, its bytes of shared memory, its steps, the bytes that it stores, and how
+    many such there are. What it takes per step: products, bytes to shared memory and from there
+    (``moved``), bytes from global memory (``loaded``) and the accesses for them (``copies``), and
+    products of matrices one after another (``turns``)."""
 
     items: int
+    beside: int
     registers: int
     shared: int
     steps: int
@@ -158,13 +160,15 @@ def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction
     if held == 0:
         return None
     concurrent = held * machine.cores
+    if config.persistent:
+        concurrent = min(concurrent, config.persistent)
     far = _memory_bytes(work, machine, config, min(group.count, concurrent))
     share = far / (group.count * group.steps)
     spent = dict.fromkeys(LIMITS, 0.0)
     cycles = 0.0
-    for waves, groups in ((group.count // concurrent, concurrent), (1, group.count % concurrent)):
+    for waves, groups, begun in _waves(group.count, concurrent, config):
         if waves and groups:
-            wave = _wave(group, machine, config, groups, share)
+            wave = _wave(group, machine, config, groups, share, begun)
             cycles += waves * wave.pop("all")
             for name, taken in wave.items():
                 spent[name] += waves * taken
@@ -177,11 +181,31 @@ def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction
     return Prediction(whole, seconds, best / whole, filled, held, group.shared, group.registers)
 
 
+def _waves(
+    count: int, concurrent: int, config: WorkgroupConfig
+) -> tuple[tuple[int, int, bool], ...]:
+    """How many waves there are of how many workgroups, and whether these are persistent ones whose
+    copies for a further tile have begun: each takes as many tiles as there would be waves."""
+    whole, rest = divmod(count, concurrent)
+    begun = bool(config.persistent) and config.fill == TENSOR
+    first = min(whole, 1)
+    return (
+        (first, concurrent, False),
+        (whole - first, concurrent, begun),
+        (1, rest, begun and whole > 0),
+    )
+
+
 def _wave(
-    group: _Group, machine: Machine, config: WorkgroupConfig, groups: int, far: float
+    group: _Group,
+    machine: Machine,
+    config: WorkgroupConfig,
+    groups: int,
+    far: float,
+    begun: bool,
 ) -> dict[str, float]:
     """Cycles that so many workgroups take that run at the same time, in ``all`` and by limit.
-    ``far`` bytes of a step come from memory."""
+    ``far`` bytes of a step come from memory; ``begun``: the copies of the first have begun."""
     rates = _rates(machine)
     held = -(-groups // machine.cores)
     busy = min(1.0, held * group.items / _subgroup(machine) / rates.parts)
@@ -202,7 +226,11 @@ def _wave(
     copies = held * group.copies * _COPY / (rates.parts * _subgroup(machine))
     step = _soft_maximum(compute, copies, shared, near, dram, chain)
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
-    ends = first + rates.latency + group.stored / rates.port
+    ends = group.stored / rates.port
+    if not begun:
+        # Further tiles of one wait for neither, but whoever stores does not multiply meanwhile: how
+        # long that takes is an estimate.
+        ends += first + rates.latency
     return {
         "all": group.steps * step + ends / held,
         "compute": group.steps * max(compute, copies),
@@ -262,19 +290,26 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
     along = instruction.sizes.get("k", 1) if instruction is not None else 1
     return _Group(
         items=items,
-        registers=_registers(work, machine, config, loaded / items),
+        beside=lanes if config.fill == TENSOR else 0,
+        registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
         shared=config.stages * _shared(work, config, tile, lanes),
         steps=max(1, steps),
         products=results * depth * math.prod(own.values()),
         moved=loaded + _read(work, machine, config) * depth * items,
         loaded=loaded,
-        copies=sum(
-            math.prod(tile[d] for d in o.dims) / (config.vector if o.runs else 1)
-            for o in work.operands
-        ),
+        copies=_copies(work, config, tile),
         turns=depth // along if lanes > 1 else 0,
         stored=results * (work.total if slices else work.result),
         count=count,
+    )
+
+
+def _copies(work: Work, config: WorkgroupConfig, tile: dict[str, int]) -> float:
+    """Accesses by which work-items copy the tiles of a step: none of whole ones."""
+    if config.fill == TENSOR:
+        return 0.0
+    return sum(
+        math.prod(tile[d] for d in o.dims) / (config.vector if o.runs else 1) for o in work.operands
     )
 
 
@@ -308,41 +343,19 @@ def _read(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
     return moved / _subgroup(machine)
 
 
-def _registers(work: Work, machine: Machine, config: WorkgroupConfig, copied: float) -> int:
-    """Registers of a work-item: what it accumulates, what it multiplies, and what it copies."""
-    instruction, lanes = _instruction(machine, config), lanes_of(machine, config)
-    words = math.prod(config.item.values()) * work.total / lanes
-    if lanes == 1:
-        words += sum(config.item.values()) * work.total
-    else:
-        assert instruction is not None
-        for role in instruction.operands:
-            # Those that an instruction reads from shared memory take none.
-            if role.fragment is not None:
-                own = next(d for d in role.fragment.dims if d != "k")
-                size = config.item.get(config.lanes, 1) if own == "n" else _rows(config)
-                words += size * instruction.sizes["k"] * role.dtype.bytes / lanes
-    if config.fill == "registers":
-        words += copied
-    return -(-(_ADDRESSES + math.ceil(words / 4)) // _REGISTERS) * _REGISTERS
-
-
-def _rows(config: WorkgroupConfig) -> int:
-    return math.prod(size for d, size in config.item.items() if d != config.lanes)
-
-
 def _resident(group: _Group, machine: Machine) -> int:
     """Workgroups that a core holds at a time; 0 where even one is too large."""
     rates, hierarchy = _rates(machine), machine.hierarchy
     assert hierarchy is not None
-    if group.items > hierarchy.workgroup or group.shared > hierarchy.shared:
+    items = group.items + group.beside
+    if items > hierarchy.workgroup or group.shared > hierarchy.shared:
         return 0
     if group.registers > MOST_REGISTERS + 1:
         return 0
     return min(
         rates.groups,
-        rates.items // group.items,
-        rates.registers // (group.registers * group.items),
+        rates.items // items,
+        rates.registers // (group.registers * items),
         rates.held // (group.shared + rates.reserved) if group.shared else rates.groups,
     )
 

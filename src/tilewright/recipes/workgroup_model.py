@@ -18,7 +18,6 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.machines.warpgroups import COPIES
 from tilewright.recipes.banks import Spread, spreads
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.joining import joined_dims
@@ -62,10 +61,9 @@ def default_config(
     """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
     two work-items would not find enough to share. ``prepack`` names the argument that may be packed
     beforehand."""
-    whole, main, shapes = _combined(kernel, machine)
+    _, main, shapes = _combined(kernel, machine)
     if machine.rates is not None:
-        found = _ranked(whole, main, machine, shapes)
-        shapes = [each.config for each in found]
+        shapes = [each.config for each in candidates(kernel, machine, prepack)]
     elif shapes:
         first = shapes[0]
         slices = slices_of(extents(main), roles(main), first.group, first.step, machine)
@@ -75,13 +73,29 @@ def default_config(
     return _finished(kernel, main, machine, shapes[0], prepack)
 
 
-def candidates(kernel: Kernel, machine: Machine) -> list[Candidate]:
+def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> list[Candidate]:
     """What the model chooses from for the naive ``kernel``, a contraction, the best first; nothing
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
-    they are stored, is decided for the chosen one alone. Raises `UnsupportedError` for a machine
-    without rates."""
+    they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_config`.
+    Raises `UnsupportedError` for a machine without rates."""
     whole, main, shapes = _combined(kernel, machine)
-    return _ranked(whole, main, machine, shapes)
+    work, alone = work_of(whole, machine), _alone(main, machine, any(each.k for each in shapes))
+    found = ranked(work, machine, shapes, alone)
+    # Whether tiles are boxes that may be copied whole, the kernel shows that has them so.
+    first = next((each.config for each in found if each.config.fill == TENSOR), None)
+    if first is None or _is_legal(kernel, machine, first, prepack):
+        return found
+    return ranked(work, machine, [each for each in shapes if each.fill != TENSOR], alone)
+
+
+def _is_legal(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+) -> bool:
+    try:
+        schedule(kernel, machine, config, prepack)
+    except ScheduleError:
+        return False
+    return True
 
 
 def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
@@ -99,13 +113,6 @@ def _combined(kernel: Kernel, machine: Machine) -> tuple[Kernel, Compute, list[W
     main = find_compute(whole, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
     return whole, main, [replace(each, joined=joined) for each in shapes]
-
-
-def _ranked(
-    whole: Kernel, main: Compute, machine: Machine, shapes: list[WorkgroupConfig]
-) -> list[Candidate]:
-    alone = _alone(main, machine, any(each.k for each in shapes))
-    return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
 def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
@@ -147,7 +154,7 @@ def _finished(
 ) -> WorkgroupConfig:
     """``config`` with what takes a look at its tiles: how they keep out of one bank, how many there
     are, and how those of the result are stored."""
-    if not machine.banked:
+    if not machine.banked or config.fill == TENSOR:
         return config
     assert machine.hierarchy is not None
     ahead, config = config.stages, replace(config, stages=1, fill="copy")
@@ -169,22 +176,8 @@ def _finished(
     stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
     config = replace(config, stages=stages, fill=fill)
     if found is not None and found.by_rows:
-        return _copied_whole(kernel, machine, config, prepack)
+        return config
     return choose_through(tiles, machine, config, stages * needed)
-
-
-def _copied_whole(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
-) -> WorkgroupConfig:
-    """``config`` with tiles that a subgroup of its own has copied whole, where they are boxes."""
-    if COPIES not in machine.features:
-        return config
-    whole = replace(config, fill=TENSOR, vector=1)
-    try:
-        schedule(kernel, machine, whole, prepack)
-    except ScheduleError:
-        return config
-    return whole
 
 
 def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:

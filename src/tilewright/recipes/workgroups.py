@@ -16,6 +16,9 @@ naive
 -> handed on (where the workgroup stores its tile together: through shared memory)
 -> tensorized, lowered
 -> ordered (in which order workgroups take the tiles, and how many there are)
+
+Where a subgroup of its own has whole tiles copied, they are shared, ordered and specialized, and
+then tensorized: that subgroup goes through the tiles by itself.
 """
 
 from __future__ import annotations
@@ -119,7 +122,8 @@ def schedule(
         instruction = machine.instruction(config.instruction)
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
     result.stage("lowered", _lowered(result.kernel, machine, config, found))
-    result.stage("ordered", ordered(result.kernel, config))
+    if config.fill != TENSOR:
+        result.stage("ordered", ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 

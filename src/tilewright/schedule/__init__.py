@@ -6,13 +6,13 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
 on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize` (copies
-of whole tiles, by a subgroup of its own), `hoist` (packing apart), `pad` and `extend` (longer
-dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
-`spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`,
-`slices` and `stream` (partial results), `join` (two nests of workgroups made one), `tensorize`,
-`fragments` (matrices that lanes hold together), `loops` (lowering to loops). `storage`, `identity`,
-`dependence` and `digits` hold what several of them need; `trace` has the `Schedule`, which records
-them.
+of whole tiles, by a subgroup of its own, through `rounds` of tiles), `hoist` (packing apart), `pad`
+and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
+masks), `kinds` and `spread` (how loops run), `raster` (in which order), `enclose` (one iteration
+around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made
+one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` (lowering to loops).
+`storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
+`Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims

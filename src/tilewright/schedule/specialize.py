@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeGuard
 
 from tilewright.dtypes import s64
 from tilewright.errors import ScheduleError
@@ -19,7 +20,6 @@ from tilewright.ir.stmt import (
     For,
     If,
     Kernel,
-    Let,
     LoopKind,
     Stmt,
     View,
@@ -38,13 +38,23 @@ from tilewright.schedule.place import (
     sequence,
     walk_placed,
 )
-from tilewright.schedule.share import work_items
+from tilewright.schedule.rounds import Rounds
+from tilewright.schedule.share import own_values, work_items
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
+# Registers of a lane that a subgroup may go on with (NVIDIA, PTX ISA, "setmaxnreg").
+_FEWEST, _MOST, _TOGETHER = 24, 256, 8
+
 
 @transform
-def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -> Kernel:
+def specialize(
+    kernel: Kernel,
+    loop: str,
+    stages: int,
+    copy: str = "tma_load",
+    registers: tuple[int, int] | None = None,
+) -> Kernel:
     """Gives the copies of an iteration to a subgroup of their own, which runs ahead.
 
         alloc a_packed: bf16[128, 64] workgroup
@@ -81,35 +91,60 @@ def specialize(kernel: Kernel, loop: str, stages: int, copy: str = "tma_load") -
                 mbarrier_arrive(&empty[(k - 1) % 2])
             wait_products(0)
 
-    The loop has the form that `share_tiles` makes, directly in loops over subgroups that act as
-    one, and no other reader of the copies. ``copy`` is the instruction that copies a box or a
-    column of pixels: each copy is one (see `layout.boxes`, `layout.columns`), of which masks hide
-    only what is outside of the tensor. What reads
-    the copies accumulates in private memory. With one of the ``stages``, nothing is copied ahead.
+    The loop has the form that `share_tiles` makes, in loops over subgroups that act as one, and no
+    other reader of the copies. ``copy`` is the instruction that copies a box or a column of pixels:
+    each copy is one (see `layout.boxes`, `layout.columns`), of which masks hide only what is
+    outside of the tensor. What reads the copies accumulates in private memory. With one of the
+    ``stages``, nothing is copied ahead. Of ``registers``, a lane of those that copy goes on with
+    the first number, others with the second.
+
+    Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
+    are counted through all of them (see `rounds`): the next round's first copies run while the
+    others are at what comes behind the loop. There they say that the last slot is empty.
     """
-    loops_named(kernel, loop, "specialize")
-    where = f"kernel {kernel.name}"
-    if stages < 1:
-        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
+    _check(kernel, loop, stages, registers)
     renamed: dict[Buffer, Buffer] = {}
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+        if not _is_around(stmt, loop):
             return None
-        if not holds_loop(stmt, loop):
-            return None
-        made = _Specialization(kernel, stmt, place, loop, stages, copy)
+        made = _Specialization(kernel, stmt, place, loop, (stages, copy, registers))
         renamed.update(made.buffers)
         return made.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
-    if not renamed:
+    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
+
+
+def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
+    """Whether ``stmt`` is a loop over subgroups around that one."""
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+        return False
+    return holds_loop(stmt, loop)
+
+
+def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
+    loops_named(kernel, loop, "specialize")
+    where = f"kernel {kernel.name}"
+    if stages < 1:
+        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
+    if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
         raise ScheduleError(
             f"specialize: no subgroups are around the loop '{loop}'",
             where=where,
             cure="run loops around it as SUBGROUP, and share tiles at it, first",
         )
-    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
+    if registers is None:
+        return
+    given, taken = registers
+    counts = range(_FEWEST, _MOST + 1, _TOGETHER)
+    if given not in counts or taken not in counts or given >= taken:
+        raise ScheduleError(
+            f"specialize: {given} registers for what copies, {taken} for the others",
+            where=where,
+            why="the ones give what the others take, in whole portions",
+            cure=f"choose two multiples of {_TOGETHER} from {_FEWEST} to {_MOST}, the less first",
+        )
 
 
 def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
@@ -119,6 +154,10 @@ def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
         return stmt
 
     return rewrite_stmts(body, change)
+
+
+# The slots, what carries out copies, and the registers of those that copy and of the others.
+_How = tuple[int, str, tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
@@ -132,10 +171,9 @@ class _Parts:
 class _Specialization:
     """One nest of subgroups, of which the loop ``name`` is divided."""
 
-    def __init__(
-        self, kernel: Kernel, nest: For, place: Place, name: str, stages: int, copy: str
-    ) -> None:
-        self.stages, self.copy = stages, copy
+    def __init__(self, kernel: Kernel, nest: For, place: Place, name: str, how: _How) -> None:
+        self.stages, self.copy, self.registers = how
+        stages = self.stages
         self.items, self.inside = work_items(nest, place, "specialize")
         self.where = self.items[-1]
         taken = fresh_names(kernel, place) | {p.name for p in kernel.params}
@@ -149,8 +187,17 @@ class _Specialization:
         for item in self.items:
             assert isinstance(item.extent, Const)
             self.count *= int(item.extent.value)
-        self.body = sequence(self.items[-1].body)
-        self.loop = self.where = self._loop(name)
+        self.rounds = self._rounds(name)
+        self.loop = self.where = self.rounds.loop
+        self.here = next(
+            within
+            for stmt, within in walk_placed(self.items[-1].body, self.inside)
+            if stmt is self.loop
+        ).inside(self.loop)
+        self.own = {item.var for item in self.items} | own_values(
+            self.here, self.items, "specialize"
+        )
+        self.rounds.check_counted(self.inside.facts)
         self.parts = self._divided()
         filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
         self.buffers = {each: staged(each, stages) for each in filled}
@@ -162,23 +209,12 @@ class _Specialization:
 
     # What is there.
 
-    def _loop(self, name: str) -> For:
+    def _rounds(self, name: str) -> Rounds:
         if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
             raise self._refusal(
                 "its work-items are not subgroups that act as one", "share tiles among subgroups"
             )
-        for stmt in self.body:
-            if isinstance(stmt, For) and stmt.var.name == name:
-                if stmt.kind is LoopKind.SERIAL:
-                    return stmt
-                raise self._refusal(
-                    f"the iterations of '{name}' do not run in order", "choose a serial loop"
-                )
-        raise self._refusal(
-            f"the loop '{name}' is not directly what a subgroup runs",
-            "specialize before other loops are put around it",
-            "the subgroup that copies counts iterations as the others do",
-        )
+        return Rounds(self.items[-1].body, name, "specialize")
 
     def _divided(self) -> _Parts:
         body = sequence(self.loop.body)
@@ -189,8 +225,7 @@ class _Specialization:
                 "its body is not copies, a barrier, what reads them, and a barrier",
                 "share tiles at this loop first",
             )
-        others = [s for s in self.body if s is not self.loop]
-        for stmt in (s for other in others for s in walk_stmts(other)):
+        for stmt in self.rounds.beside():
             if isinstance(stmt, Call) and _is_of_workgroup(stmt):
                 raise self._refusal(
                     f"the subgroups meet at `{headline(stmt)}` outside of the loop",
@@ -202,11 +237,11 @@ class _Specialization:
 
     def _by_anyone(self, stmt: Stmt) -> Stmt:
         """A copy without the condition that says which subgroup makes it."""
-        own = {item.var for item in self.items}
-        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= own:
+        items = {item.var for item in self.items}
+        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= items:
             stmt = stmt.then
         for access in accesses(stmt, Place()):
-            if any(variables(index) & own for index in access.view.index):
+            if any(variables(index) & self.own for index in access.view.index):
                 raise self._refusal(
                     f"subgroups make parts of the copy `{headline(access.stmt)}`",
                     "share whole tiles (`share_tiles`)",
@@ -232,9 +267,8 @@ class _Specialization:
                     "specialize copies that only this loop uses",
                 )
         written = buffers_written(self.items[0])
-        here = self.inside.inside(self.loop)
         for copies in self.parts.copies:
-            for stmt, place in walk_placed(copies, here):
+            for stmt, place in walk_placed(copies, self.here):
                 if not isinstance(stmt, Compute):
                     continue
                 tile = tile_of(stmt, place.facts)
@@ -291,15 +325,23 @@ class _Specialization:
         body = block(
             If(copies, start),
             Call("barrier", ()),
-            If(copies, block(*self._copying()), multiplied),
+            If(
+                copies,
+                block(*self._goes_on("give_registers", 0), *self._copying()),
+                block(*self._goes_on("take_registers", 1), *sequence(multiplied)),
+            ),
         )
         nest = For(self.worker, const(self.count + 1), body, LoopKind.SUBGROUP)
         return block(Allocate(self.full), Allocate(self.empty), nest)
 
+    def _goes_on(self, function: str, role: int) -> Iterator[Stmt]:
+        if self.registers is not None:
+            yield Call(function, (const(self.registers[role]),))
+
     def _in_slots(self, stmt: Stmt) -> Stmt:
         """``stmt`` of an iteration, on the slot that is that one's."""
         for old, new in self.buffers.items():
-            stmt = readdress(stmt, old, partial(in_slot, new, self.loop.var % self.stages))
+            stmt = readdress(stmt, old, partial(in_slot, new, self.rounds.number % self.stages))
         return stmt
 
     def _place(self, of: Buffer, iteration: Expr) -> View:
@@ -307,8 +349,8 @@ class _Specialization:
 
     def _copying(self) -> tuple[Stmt, ...]:
         """What the subgroup does that copies: as often as the others multiply."""
-        step = self.loop.var
-        full, empty = self._place(self.full, step), self._place(self.empty, step)
+        number = self.rounds.number
+        full, empty = self._place(self.full, number), self._place(self.empty, number)
 
         def start(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Compute):
@@ -317,12 +359,12 @@ class _Specialization:
 
         copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
         body = block(
-            Call("mbarrier_wait", (empty, (step // self.stages + 1) % 2)),
+            Call("mbarrier_wait", (empty, (number // self.stages + 1) % 2)),
             Call("mbarrier_expect", (full, const(self._bytes()))),
             *copies,
         )
-        before = self.body[: self.body.index(self.loop)]
-        return (*(s for s in before if isinstance(s, Let)), replace(self.loop, body=body))
+        lets = [let for let in self.rounds.lets if let.var not in self.own]
+        return self.rounds.remade([replace(self.loop, body=body)], lambda stmt: stmt in lets)
 
     def _bytes(self) -> int:
         """What the copies of an iteration write."""
@@ -338,16 +380,12 @@ class _Specialization:
                     total += count
         return total
 
-    def _multiplying(self) -> Iterator[Stmt]:
+    def _multiplying(self) -> tuple[Stmt, ...]:
         """What the other subgroups do: as before, but for the loop."""
-        for stmt in self.body:
-            if stmt is self.loop:
-                yield from self._products()
-            else:
-                yield stmt
+        return self.rounds.remade(self._products(), lambda stmt: True)
 
     def _products(self) -> Iterator[Stmt]:
-        step = self.loop.var
+        number, step = self.rounds.number, self.loop.var
         # Of more than one slot, one is still read while the next product is started.
         ahead = min(1, self.stages - 1)
 
@@ -357,11 +395,11 @@ class _Specialization:
             return replace(stmt, completion=Queue.PRODUCTS)
 
         products = [rewrite_stmts(self._in_slots(stmt), start) for stmt in self.parts.rest]
-        arrive = Call("mbarrier_arrive", (self._place(self.empty, step - ahead),))
+        arrive = Call("mbarrier_arrive", (self._place(self.empty, number - ahead),))
         yield replace(
             self.loop,
             body=block(
-                Call("mbarrier_wait", (self._place(self.full, step), step // self.stages % 2)),
+                Call("mbarrier_wait", (self._place(self.full, number), number // self.stages % 2)),
                 *products,
                 Call("commit_products", ()),
                 Call("wait_products", (const(ahead),)),
@@ -369,6 +407,10 @@ class _Specialization:
             ),
         )
         yield Call("wait_products", (const(0),))
+        if ahead and self.rounds.repeated:
+            # The slots that are still full are those that the next round fills.
+            last = self.rounds.first + self.loop.extent - ahead
+            yield Call("mbarrier_arrive", (self._place(self.empty, last),))
 
 
 def _is_of_workgroup(call: Call) -> bool:
