@@ -23,6 +23,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.residues import leaves_out_taps, taken
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
@@ -63,7 +64,8 @@ class Operand:
 class Work:
     """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
     an element of the sum (``total``) and of the result, and the products per core and cycle at
-    best (``peak``)."""
+    best (``peak``). Of the products and of a workgroup's steps, those that count are the part
+    ``taken``."""
 
     sizes: dict[str, int]
     parts: Roles
@@ -71,10 +73,11 @@ class Work:
     total: int
     result: int
     peak: int
+    taken: float = 1.0
 
     @property
-    def products(self) -> int:
-        return math.prod(self.sizes.values())
+    def products(self) -> float:
+        return math.prod(self.sizes.values()) * self.taken
 
     @property
     def results(self) -> int:
@@ -99,7 +102,8 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     peak = 1
     if machine.rates is not None:
         peak = machine.rates.peak(main.operands[0].var.type, total)
-    return Work(extents(main), parts, (a, b), total.bytes, out.out.buffer.dtype.bytes, peak)
+    result = out.out.buffer.dtype.bytes
+    return Work(extents(main), parts, (a, b), total.bytes, result, peak, taken(main))
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         items=items,
         registers=_registers(work, machine, config, loaded / items),
         shared=config.stages * _shared(work, config, tile, lanes),
-        steps=max(1, steps),
+        steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
         products=results * depth * math.prod(own.values()),
         moved=loaded + _read(work, machine, config) * depth * items,
         loaded=loaded,

@@ -53,6 +53,7 @@ from tilewright.recipes.matrices import (
     rows_last,
 )
 from tilewright.recipes.preparing import combined, packed, whole_tiles
+from tilewright.recipes.residues import by_residue, only_residues, only_taps
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -138,7 +139,8 @@ def _until_shared(
 ) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     result.stage("naive", result.kernel)
-    kernel = drop_unit_dims(result.kernel)
+    result.stage("residues", by_residue(drop_unit_dims(result.kernel)))
+    kernel = result.kernel
     check_joined(config, find_compute(kernel, MAIN))
     kernel = combined(kernel, halo=config.halo, joined=config.joined)
     result.stage("combined", boxed(kernel) if config.fill == TENSOR else kernel)
@@ -164,8 +166,10 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     sizes = {d: config.step.get(d, 1) for d in reduced}
     order = [d for d in config.reduce_order if d in sizes]
     kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
+    kernel = only_taps(kernel, config)
     loops = serial_loops(kernel, MAIN)
-    return merge_loops(kernel, loops, STEP) if loops else kernel
+    kernel = merge_loops(kernel, loops, STEP) if loops else kernel
+    return only_residues(kernel, config)
 
 
 def _shared(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -36,7 +36,7 @@ from tilewright.simplify import simplify
 
 
 @transform
-def trim(kernel: Kernel, loop: str) -> Kernel:
+def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel:
     """Restricts a reduction loop to the iterations in which its masks hold.
 
         for kh in 3:
@@ -48,14 +48,16 @@ def trim(kernel: Kernel, loop: str) -> Kernel:
 
     A condition counts when it depends on the loop's variable and outer ones alone, stands in every
     compute inside, and where it does not hold, the compute's term is neutral: a factor of it is
-    zero, or it is ``select(condition, term, neutral)``. Nothing changes where there is none.
+    zero, or it is ``select(condition, term, neutral)``. Nothing changes where there is none. With
+    ``by``, only conditions count that depend on no other variables than these besides, and where
+    the loop begins has no name, so that loops stay directly in one another.
     """
     loops_named(kernel, loop, "trim")
     taken = bound_names(kernel.body)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loop:
-            return _trimmed(stmt, place, taken)
+            return _trimmed(stmt, place, taken, by)
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
@@ -128,19 +130,23 @@ def _most(compute: Compute) -> dict[str, int]:
     return most
 
 
-def _trimmed(loop: For, place: Place, taken: frozenset[str]) -> Stmt:
+def _trimmed(
+    loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None
+) -> Stmt:
     computes = _computes(loop)
     inner = frozenset(bound_names(loop.body))
     common = _conditions(computes[0], loop.var, inner)
     for compute in computes[1:]:
         others = set(_conditions(compute, loop.var, inner))
         common = [c for c in common if c in others]
+    if by is not None:
+        common = [c for c in common if {v.name for v in variables(c)} <= {loop.var.name, *by}]
     if not common:
         return loop
     low, high = _bounds(common, loop)
     low = simplify(low, place.facts)
     lets: list[Stmt] = []
-    if not isinstance(low, Const):
+    if not isinstance(low, Const) and by is None:
         name = var(fresh(f"{loop.var.name}_lo", taken | place.names))
         lets.append(Let(name, low))
         low = name
