@@ -31,9 +31,9 @@ from tilewright.schedule.promote import promote
 
 def combined(kernel: Kernel, *, halo: bool = False, joined: Sequence[str] = ()) -> Kernel:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
-    for residues where only some taps of each count; with ``halo``, the dims of M stay, along which
-    neighbours read the same. The reduced dims ``joined`` are one, too."""
-    kernel = by_residue(kernel)
+    for residues where only some taps of each count; with ``halo``, the dims of M stay as they are,
+    along which neighbours read the same. The reduced dims ``joined`` are one, too."""
+    kernel = kernel if halo else by_residue(kernel)
     if joined:
         kernel = linearize(kernel, joined, "_".join(joined))
     for part in ("batch", "n") if halo else ("batch", "m", "n"):

@@ -15,7 +15,7 @@ are measurements of our own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
@@ -23,7 +23,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.residues import leaves_out_taps, taken
+from tilewright.recipes.residues import RESIDUE, leaves_out_taps, taken
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
@@ -88,15 +88,18 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     """The work of a contraction, whose dims were combined."""
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     parts = roles(main)
+    # All residues read the same of A.
     a, b = (
         Operand(
             o.var.name,
             o.var.type.bytes,
             o.view.buffer.bytes,
-            dims + parts.k + parts.batch,
+            tuple(d for d in dims + parts.k + parts.batch if d not in same),
             1 in strides(main, o.view).values(),
         )
-        for o, dims in zip(main.operands[:2], (parts.m, parts.n), strict=True)
+        for o, dims, same in zip(
+            main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True
+        )
     )
     total = main.out.buffer.dtype
     peak = 1
@@ -129,8 +132,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _Group:
-    """One workgroup: its work-items, their registers, its bytes of shared memory, its steps, the
-    bytes that it stores, and how many such there are. What it takes per step: products, bytes to
+    """One workgroup: its work-items, their registers, its bytes of shared memory, its steps on an
+    average and at ``most``, the bytes that it stores, and how many such there are. What it takes
+    per step: products, bytes to
     shared memory and from there (``moved``), bytes from global memory (``loaded``) and the accesses
     for them (``copies``), and products of matrices one after another (``turns``)."""
 
@@ -138,6 +142,7 @@ class _Group:
     registers: int
     shared: int
     steps: int
+    most: int
     products: int
     moved: float
     loaded: int
@@ -162,6 +167,9 @@ def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction
     if held == 0:
         return None
     concurrent = held * machine.cores
+    if group.count <= concurrent:
+        # All run at once: the one with the most to do ends last.
+        group = replace(group, steps=group.most)
     far = _memory_bytes(work, machine, config, min(group.count, concurrent))
     share = far / (group.count * group.steps)
     spent = dict.fromkeys(LIMITS, 0.0)
@@ -269,6 +277,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         registers=_registers(work, machine, config, loaded / items),
         shared=config.stages * _shared(work, config, tile, lanes),
         steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
+        most=max(1, steps),
         products=results * depth * math.prod(own.values()),
         moved=loaded + _read(work, machine, config) * depth * items,
         loaded=loaded,

@@ -139,8 +139,10 @@ def _until_shared(
 ) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     result.stage("naive", result.kernel)
-    result.stage("residues", by_residue(drop_unit_dims(result.kernel)))
-    kernel = result.kernel
+    kernel = drop_unit_dims(result.kernel)
+    if not config.halo:
+        kernel = by_residue(kernel)
+        result.stage("residues", kernel)
     check_joined(config, find_compute(kernel, MAIN))
     kernel = combined(kernel, halo=config.halo, joined=config.joined)
     result.stage("combined", boxed(kernel) if config.fill == TENSOR else kernel)

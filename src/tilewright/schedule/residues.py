@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
-from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const, var
+from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
@@ -93,9 +93,7 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
 
 
 @transform
-def split_residues(
-    kernel: Kernel, compute: str, dim: str, outer: str, inner: str, tap: str = ""
-) -> Kernel:
+def split_residues(kernel: Kernel, compute: str, dim: str, outer: str, inner: str) -> Kernel:
     """Splits ``dim``, whose residues say which taps ``compute`` takes, and leaves out the others.
 
         compute init(i in 7): acc[i] = 0.0
@@ -112,24 +110,23 @@ def split_residues(
 
     With ``(dim - step * k + offset) % modulus == 0`` in a mask, ``dim = outer * modulus + inner``
     in all computes that have it (see `split_dim`). The taps of a residue begin at ``k = (inner +
-    offset) / step``, modulo ``modulus``, and go on in steps of that. Where step and modulus have a
-    common divisor, those of some residues have no taps: ``(inner + offset) % divisor == 0`` stays,
-    as does the end of the taps. What is left of them goes by the name ``tap`` (its own: ""); it is
-    gone where each residue has one at most.
+    offset) / step``, modulo ``modulus``, and go on in steps of that; the dim is gone where each
+    residue has one at most. Where step and modulus have a common divisor, some residues have no
+    taps: ``(inner + offset) % divisor == 0`` stays, as does the end of the taps. ``inner`` is no
+    longer than ``dim``.
     """
     main = computes_named(kernel, compute, "split_residues")[0][0]
-    found = _found(main, dim)
-    extent = next(d.extent for d in main.dims if d.var.name == dim)
+    modulus = _found(main, dim).modulus
+    (extent,) = (d.extent for d in main.dims if d.var.name == dim)
     assert isinstance(extent, Const)
-    factor = min(found.modulus, int(extent.value))
-    kernel = split_dim(kernel, dim, factor, outer, inner)
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
-            return _on_taps(stmt, _found(stmt, inner), tap or found.tap)
+            return _on_taps(stmt, _found(stmt, dim))
         return None
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    kernel = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return split_dim(kernel, dim, min(modulus, int(extent.value)), outer, inner)
 
 
 def _found(compute: Compute, dim: str) -> Congruence:
@@ -149,8 +146,8 @@ def _found(compute: Compute, dim: str) -> Congruence:
     )
 
 
-def _on_taps(compute: Compute, found: Congruence, name: str) -> Compute:
-    """``compute`` on those taps that each residue takes, by the dim ``found.dim``."""
+def _on_taps(compute: Compute, found: Congruence) -> Compute:
+    """``compute`` on those taps that each of the points along ``found.dim`` takes."""
     residue = next(d.var for d in compute.dims if d.var.name == found.dim)
     solvable = found.solvable(residue)
 
@@ -169,10 +166,9 @@ def _on_taps(compute: Compute, found: Congruence, name: str) -> Compute:
     taps = next(d for d in compute.dims if d.var.name == found.tap)
     assert isinstance(taps.extent, Const)
     count = -(-int(taps.extent.value) // found.period)
-    own = var(name)
     value = found.first(residue)
     if count > 1:
-        value = own * found.period + value
+        value = taps.var * found.period + value
     inside = value < taps.extent
     using = {o.var for o in compute.operands if taps.var in view_variables(o.view)}
     moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {taps.var: value}))
@@ -180,7 +176,7 @@ def _on_taps(compute: Compute, found: Congruence, name: str) -> Compute:
     operands = tuple(
         Operand(o.var, masked(o.view, inside)) if o.var in using else o for o in moved.operands
     )
-    rest = [Dim(own, const(count))] if count > 1 else []
+    rest = [Dim(taps.var, const(count))] if count > 1 else []
     dims: list[Dim] = []
     for d in compute.dims:
         dims += rest if d is taps else (d,)
