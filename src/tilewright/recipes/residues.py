@@ -35,7 +35,7 @@ def by_residue(kernel: Kernel) -> Kernel:
     """``kernel`` with the points of each residue apart, and the taps that they take; as it is where
     no mask asks for residues, or they cannot be told apart."""
     main = find_compute(kernel, MAIN)
-    dims = list(dict.fromkeys(each.dim for each in congruences(main) if each.dim))
+    dims = list(dict.fromkeys(each.dim for each in congruences(main)))
     if not dims or RESIDUE in extents(main):
         return kernel
     names = {dim: f"{dim}_r" if len(dims) > 1 else RESIDUE for dim in dims}
@@ -64,7 +64,7 @@ def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
 
 
 def only_residues(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """No step where the workgroup's residue has no taps."""
+    """No steps where the residue of the workgroup has no taps."""
     return guard(kernel, MAIN, by=(RESIDUE,)) if _has_residues(kernel, config) else kernel
 
 

@@ -170,8 +170,10 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
     kernel = only_taps(kernel, config)
     loops = serial_loops(kernel, MAIN)
-    kernel = merge_loops(kernel, loops, STEP) if loops else kernel
-    return only_residues(kernel, config)
+    if not loops:
+        # Copies stand around a single step, and masks say what they may touch.
+        return kernel
+    return only_residues(merge_loops(kernel, loops, STEP), config)
 
 
 def _shared(

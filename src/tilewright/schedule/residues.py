@@ -21,8 +21,8 @@ from tilewright.schedule.transform import transform
 @dataclass(frozen=True)
 class Congruence:
     """A condition ``(dim - step * tap + offset) % modulus == 0`` of a mask: of the points of a
-    result along ``dim`` ("": there is one), those of one residue take every so manieth ``tap``, a
-    reduced dim ("": all are one)."""
+    result along ``dim``, those of one residue take every so manieth ``tap``, a reduced dim ("":
+    there is one)."""
 
     condition: Expr
     dim: str
@@ -69,7 +69,9 @@ def congruences(compute: Compute) -> list[Congruence]:
 
 def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
     match condition:
-        case Binary(op="eq", a=Binary(op="mod", a=number, b=Const(value=modulus)), b=Const(value=0)):
+        case Binary(
+            op="eq", a=Binary(op="mod", a=number, b=Const(value=modulus)), b=Const(value=0)
+        ):
             form = affine(number)
         case _:
             return None
@@ -78,18 +80,18 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
     if not all(isinstance(a, Var) and isinstance(extents.get(a), Const) for a in form.terms):
         return None
     kept = {v for index in compute.out.index for v in variables(index)}
-    dims = [atom for atom in form.terms if atom in kept]
-    taps = [atom for atom in form.terms if atom not in kept]
-    if len(dims) > 1 or len(taps) > 1:
+    atoms = [atom for atom in form.terms if isinstance(atom, Var)]
+    dims, taps = [a for a in atoms if a in kept], [a for a in atoms if a not in kept]
+    if len(dims) != 1 or len(taps) > 1:
         return None
     # Either sign says the same.
-    if dims and form.terms[dims[0]] % modulus == modulus - 1:
+    if form.terms[dims[0]] % modulus == modulus - 1:
         form = -form
-    if dims and form.terms[dims[0]] % modulus != 1:
+    if form.terms[dims[0]] % modulus != 1:
         return None
-    names = [atoms[0].name if atoms and isinstance(atoms[0], Var) else "" for atoms in (dims, taps)]
+    tap = taps[0].name if taps else ""
     step = -form.terms[taps[0]] % modulus if taps else 0
-    return Congruence(condition, names[0], names[1], step, form.constant % modulus, modulus)
+    return Congruence(condition, dims[0].name, tap, step, form.constant % modulus, modulus)
 
 
 @transform
@@ -140,8 +142,8 @@ def _found(compute: Compute, dim: str) -> Congruence:
         where=headline(compute),
         why="none of its conditions is (dim - step * tap + offset) % modulus == 0 with a dim of the "
         "result, at most one that is reduced, and constants, or a term without it counts",
-        cure="choose one of " + ", ".join(each.dim for each in found if each.dim)
-        if any(each.dim for each in found)
+        cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
+        if found
         else "split the dim with split_dim",
     )
 

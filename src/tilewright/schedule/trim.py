@@ -130,9 +130,7 @@ def _most(compute: Compute) -> dict[str, int]:
     return most
 
 
-def _trimmed(
-    loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None
-) -> Stmt:
+def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None) -> Stmt:
     computes = _computes(loop)
     inner = frozenset(bound_names(loop.body))
     common = _conditions(computes[0], loop.var, inner)
