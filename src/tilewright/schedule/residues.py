@@ -140,8 +140,8 @@ def _found(compute: Compute, dim: str) -> Congruence:
     raise ScheduleError(
         f"split_residues: no mask asks for residues of '{dim}'",
         where=headline(compute),
-        why="none of its conditions is (dim - step * tap + offset) % modulus == 0 with a dim of the "
-        "result, at most one that is reduced, and constants, or a term without it counts",
+        why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
+        "result, one that is reduced or none, and constants, or a term without it counts",
         cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
         if found
         else "split the dim with split_dim",
