@@ -19,7 +19,6 @@ from tilewright.ir.visit import variables
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, extents, find_compute, roles
 from tilewright.schedule.distribute import serial_loops
-from tilewright.schedule.guard import guard
 from tilewright.schedule.identity import needed
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.place import holds_loop
@@ -57,24 +56,18 @@ def leaves_out_taps(config: WorkgroupConfig) -> bool:
 
 
 def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Loops over taps that end with those of the workgroup's residue."""
-    for loop in serial_loops(kernel, MAIN) if _has_residues(kernel, config) else ():
+    """Loops of the reduction that end with the taps of the workgroup's residue, which may have
+    none."""
+    if not leaves_out_taps(config) or not holds_loop(kernel.body, RESIDUE):
+        return kernel
+    for loop in serial_loops(kernel, MAIN):
         kernel = trim(kernel, loop, by=(RESIDUE,))
     return kernel
 
 
-def only_residues(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """No steps where the residue of the workgroup has no taps."""
-    return guard(kernel, MAIN, by=(RESIDUE,)) if _has_residues(kernel, config) else kernel
-
-
-def _has_residues(kernel: Kernel, config: WorkgroupConfig) -> bool:
-    return leaves_out_taps(config) and holds_loop(kernel.body, RESIDUE)
-
-
 def taken(main: Compute) -> float:
     """Which part of the taps there are, on an average over residues: those of ``main``, whose dims
-    were combined, that `only_taps` and `only_residues` leave."""
+    were combined, that `only_taps` leaves."""
     sizes = extents(main)
     if RESIDUE not in sizes:
         return 1.0

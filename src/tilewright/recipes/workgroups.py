@@ -53,7 +53,7 @@ from tilewright.recipes.matrices import (
     rows_last,
 )
 from tilewright.recipes.preparing import combined, packed, whole_tiles
-from tilewright.recipes.residues import by_residue, only_residues, only_taps
+from tilewright.recipes.residues import by_residue, only_taps
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -170,10 +170,7 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
     kernel = only_taps(kernel, config)
     loops = serial_loops(kernel, MAIN)
-    if not loops:
-        # Copies stand around a single step, and masks say what they may touch.
-        return kernel
-    return only_residues(merge_loops(kernel, loops, STEP), config)
+    return merge_loops(kernel, loops, STEP) if loops else kernel
 
 
 def _shared(

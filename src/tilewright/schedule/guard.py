@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.expr import Expr, Var, all_of
@@ -22,7 +22,7 @@ _Conditions = tuple[Expr, ...] | None
 
 
 @transform
-def guard(kernel: Kernel, compute: str, by: Collection[str] | None = None) -> Kernel:
+def guard(kernel: Kernel, compute: str) -> Kernel:
     """Tests once, outside of loops, what masks of a reduction would test at every point.
 
         for ih in 7:
@@ -42,11 +42,10 @@ def guard(kernel: Kernel, compute: str, by: Collection[str] | None = None) -> Ke
     does not hold, the compute's term is neutral (see `trim`). It goes outwards as long as it is
     about everything there, up to the loop or the let that it depends on; pieces of the compute that
     follow one another get one test. Conditions on lanes stay masks. In an unrolled loop the test
-    becomes known, or is one of each copy. Nothing changes where there is none. With ``by``, only
-    conditions move that depend on no other variables than these.
+    becomes known, or is one of each copy. Nothing changes where there is none.
     """
     computes_named(kernel, compute, "guard")
-    guarding = _Guarding(compute, by)
+    guarding = _Guarding(compute)
     body, conditions = guarding.visit(kernel.body, frozenset())
     body = _tested(conditions, body)
     return kernel if body is kernel.body else replace(kernel, body=body)
@@ -57,12 +56,11 @@ class _Guarding:
     """Each visit gives a statement and the conditions that are still to be tested around it."""
 
     compute: str
-    by: Collection[str] | None
 
     def visit(self, stmt: Stmt, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
         match stmt:
             case Compute() if stmt.name == self.compute:
-                conditions = _conditions(stmt, lanes, self.by)
+                conditions = _conditions(stmt, lanes)
                 return without(stmt, frozenset(conditions)), conditions
             case For():
                 return self._loop(stmt, lanes)
@@ -114,9 +112,7 @@ class _Guarding:
         return stmt if same else block(*rest), conditions
 
 
-def _conditions(
-    compute: Compute, lanes: frozenset[Var], by: Collection[str] | None
-) -> tuple[Expr, ...]:
+def _conditions(compute: Compute, lanes: frozenset[Var]) -> tuple[Expr, ...]:
     """The conditions without which the compute's term is neutral, and that hold for all of it."""
     inner = lanes.union(dim.var for dim in compute.dims)
     # One that never holds stays a mask, so that what follows still finds the compute.
@@ -124,7 +120,6 @@ def _conditions(
         c
         for c in dict.fromkeys(needed(compute))
         if variables(c) and not variables(c) & inner and not reads_memory(c)
-        if by is None or {v.name for v in variables(c)} <= {*by}
     )
 
 
