@@ -1,6 +1,7 @@
 """Convolution and matmul in workgroups: the schedule, step by step.
 
 naive
+-> residues (of strides that a mask divides by: a dim of its own, and only the taps that each takes)
 -> combined (M, N and the batch are one dim each, whatever they were; and reduced dims that the
    config names)
 -> whole (dims grow to whole tiles, what is beyond is masked)
@@ -8,7 +9,7 @@ naive
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
 -> joined (where work-items reduce parts: the workgroup adds them up, and does what comes after)
--> stepped (the reduction in steps)
+-> stepped (the reduction in steps, of a residue's taps as many as there are)
 -> streamed (the steps of all tiles in even shares of workgroups)
 -> shared (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)

@@ -12,6 +12,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Var,
+    all_of,
     conjuncts,
     const,
     maximum,
@@ -225,10 +226,11 @@ def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
     """
     low: Expr = const(0)
     high = loop.extent
+    any_at_all: list[Expr] = []
     for condition in conditions:
         form = difference(condition)
         if form is None or loop.var not in form.terms:
-            high = select(condition, high, 0)
+            any_at_all.append(condition)
             continue
         step = form.terms[loop.var]
         terms = {a: c for a, c in form.terms.items() if a is not loop.var}
@@ -237,4 +239,5 @@ def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
             low = maximum(low, affine(-(rest // step)).to_expr())
         else:
             high = minimum(high, rest // -step + 1)
-    return low, high
+    there = all_of(any_at_all)
+    return low, high if there is None else select(there, high, 0)
