@@ -32,6 +32,13 @@ TAGS = ("axb", "abx", "aBx16b")
 COMBINATIONS = tuple(itertools.product(DIRECTIONS, TYPES, TAGS))
 # Of the small networks' problems, one in so many.
 EVERY = {"spirv": 4, "spirv:gpu": 6}
+# Taps, pixels or both that some residues lack; one that is dilated by a part of its stride.
+STRIDED = (
+    "mb2ic32ih14oc32kh3ph1sh2",
+    "mb1ic64ih14oc32kh1sh2",
+    "mb1ic32ih13iw10oc24kh5kw4ph2pw1sh3sw2",
+    "mb1g2ic32ih11oc32kh3ph2dh1sh4",
+)
 OTHERS = ("integers", "matmul", "pool", "reduce", "eltwise", "binary", "reorder")
 
 
@@ -67,6 +74,19 @@ def test_convolutions(
 ) -> None:
     batch = tmp_path / "cases.txt"
     batch.write_text("\n".join(["# driver: conv", *_lines(target, direction), ""]))
+    _verify(tilewright, "conv", target, batch)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_strided_convolutions_by_data(
+    tilewright: Command, own_cache: Path, tmp_path: Path, target: str
+) -> None:
+    lines = [
+        f"--dt={type_} --stag=axb --dtag=axb {descriptor}"
+        for type_, descriptor in itertools.product((*TYPES, "bf16"), STRIDED)
+    ]
+    batch = tmp_path / "cases.txt"
+    batch.write_text("\n".join(["# driver: conv", "--dir=BWD_D", *lines, ""]))
     _verify(tilewright, "conv", target, batch)
 
 

@@ -53,7 +53,9 @@ class WorkgroupConfig:
     """How a contraction runs in workgroups that share memory.
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
-    ``halo``), of N, of a batch.
+    ``halo``), of N, of a batch. Where strides decide which taps count, a dim ``d`` of M is ``d_q``,
+    and what is left of all of them is the dim ``residue``: workgroups with one each leave the other
+    taps out.
 
     - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product
       of matrices that a subgroup computes

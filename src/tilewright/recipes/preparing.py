@@ -10,6 +10,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.matrices import matrices, packed_order
+from tilewright.recipes.residues import RESIDUE, by_residue
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -29,14 +30,15 @@ from tilewright.schedule.promote import promote
 
 
 def combined(kernel: Kernel, *, halo: bool = False, joined: Sequence[str] = ()) -> Kernel:
-    """``kernel`` with one dim per role of the result, ordered as the result lies in memory; with
-    ``halo``, the dims of M stay, along which neighbours read the same. The reduced dims ``joined``
-    are one, too."""
+    """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
+    for residues where only some taps of each count; with ``halo``, the dims of M stay as they are,
+    along which neighbours read the same. The reduced dims ``joined`` are one, too."""
+    kernel = kernel if halo else by_residue(kernel)
     if joined:
         kernel = linearize(kernel, joined, "_".join(joined))
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(kernel, MAIN)
-        dims: Sequence[str] = getattr(roles(main), part)
+        dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != RESIDUE]
         if len(dims) < 2:
             continue
         out = find_compute(kernel, RESULT)

@@ -97,8 +97,9 @@ def _variants(
 
 def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
-    across tiles and there are more of these."""
-    prediction = predict(work, machine, config) if config.fill == TENSOR else None
+    across tiles (which have as many steps each) and there are more of these."""
+    ahead = config.fill == TENSOR and work.taken == 1
+    prediction = predict(work, machine, config) if ahead else None
     if prediction is not None and prediction.waves > 1:
         yield replace(config, persistent=prediction.resident * machine.cores)
 

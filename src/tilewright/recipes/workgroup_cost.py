@@ -16,7 +16,7 @@ are measurements of our own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
@@ -25,6 +25,7 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
+from tilewright.recipes.residues import RESIDUE, leaves_out_taps, taken
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
@@ -61,7 +62,8 @@ class Operand:
 class Work:
     """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
     an element of the sum (``total``) and of the result, the products per core and cycle at best
-    (``peak``), and how many tensors the epilogue reads (``read``)."""
+    (``peak``), and how many tensors the epilogue reads (``read``). Of the products and of a
+    workgroup's steps, those that count are the part ``taken``."""
 
     sizes: dict[str, int]
     parts: Roles
@@ -70,10 +72,11 @@ class Work:
     result: int
     peak: int
     read: int
+    taken: float = 1.0
 
     @property
-    def products(self) -> int:
-        return math.prod(self.sizes.values())
+    def products(self) -> float:
+        return math.prod(self.sizes.values()) * self.taken
 
     @property
     def results(self) -> int:
@@ -84,22 +87,26 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     """The work of a contraction, whose dims were combined."""
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     parts = roles(main)
+    # All residues read the same of A.
     a, b = (
         Operand(
             o.var.name,
             o.var.type.bytes,
             o.view.buffer.bytes,
-            dims + parts.k + parts.batch,
+            tuple(d for d in dims + parts.k + parts.batch if d not in same),
             1 in strides(main, o.view).values(),
         )
-        for o, dims in zip(main.operands[:2], (parts.m, parts.n), strict=True)
+        for o, dims, same in zip(
+            main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True
+        )
     )
     total = main.out.buffer.dtype
     peak = 1
     if machine.rates is not None:
         peak = machine.rates.peak(main.operands[0].var.type, total)
     result = out.out.buffer.dtype.bytes
-    return Work(extents(main), parts, (a, b), total.bytes, result, peak, len(out.operands) - 1)
+    read = len(out.operands) - 1
+    return Work(extents(main), parts, (a, b), total.bytes, result, peak, read, taken(main))
 
 
 @dataclass(frozen=True)
@@ -126,16 +133,17 @@ class Prediction:
 @dataclass(frozen=True)
 class _Group:
     """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
-    the registers of each, its bytes of shared memory, its steps, the bytes that it stores, and how
-    many such there are. What it takes per step: products, bytes to shared memory and from there
-    (``moved``), bytes from global memory (``loaded``) and the accesses for them (``copies``), and
-    products of matrices one after another (``turns``)."""
+    the registers of each, its bytes of shared memory, its steps on an average and at ``most``, the
+    bytes that it stores, and how many such there are. What it takes per step: products, bytes to
+    shared memory and from there (``moved``), bytes from global memory (``loaded``) and the accesses
+    for them (``copies``), and products of matrices one after another (``turns``)."""
 
     items: int
     beside: int
     registers: int
     shared: int
     steps: int
+    most: int
     products: int
     moved: float
     loaded: int
@@ -162,6 +170,9 @@ def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction
     concurrent = held * machine.cores
     if config.persistent:
         concurrent = min(concurrent, config.persistent)
+    if group.count <= concurrent:
+        # All run at once: the one with the most to do ends last.
+        group = replace(group, steps=group.most)
     far = _memory_bytes(work, machine, config, min(group.count, concurrent))
     share = far / (group.count * group.steps)
     spent = dict.fromkeys(LIMITS, 0.0)
@@ -293,7 +304,8 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         beside=lanes if config.fill == TENSOR else 0,
         registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
         shared=config.stages * _shared(work, config, tile, lanes),
-        steps=max(1, steps),
+        steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
+        most=max(1, steps),
         products=results * depth * math.prod(own.values()),
         moved=loaded + _read(work, machine, config) * depth * items,
         loaded=loaded,

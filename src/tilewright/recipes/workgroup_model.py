@@ -25,6 +25,7 @@ from tilewright.recipes.matrices import matrices
 from tilewright.recipes.matrix_model import matrix_configs, warpgroup_configs
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
+from tilewright.recipes.residues import RESIDUE, by_residue
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -107,7 +108,7 @@ def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> 
 
 def _combined(kernel: Kernel, machine: Machine) -> tuple[Kernel, Compute, list[WorkgroupConfig]]:
     """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles."""
-    plain = drop_unit_dims(kernel)
+    plain = by_residue(drop_unit_dims(kernel))
     joined = joined_dims(find_compute(plain, MAIN), machine)
     whole = combined(plain, joined=joined)
     main = find_compute(whole, MAIN)
@@ -123,7 +124,7 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
     if not parts.kept:
         return []
     lanes = _lanes(parts, sizes, near)
-    rows = next((d for d in (*parts.m, *parts.n) if d != lanes), "")
+    rows = next((d for d in (*parts.m, *parts.n) if d not in (lanes, RESIDUE)), "")
     found = matrix_configs(main, machine, sizes, parts, rows, lanes)
     found += warpgroup_configs(main, machine, sizes, parts, rows, lanes)
     if found:

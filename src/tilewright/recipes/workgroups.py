@@ -1,6 +1,7 @@
 """Convolution and matmul in workgroups: the schedule, step by step.
 
 naive
+-> residues (of strides that a mask divides by: a dim of its own, and only the taps that each takes)
 -> combined (M, N and the batch are one dim each, whatever they were; and reduced dims that the
    config names)
 -> whole (dims grow to whole tiles, what is beyond is masked)
@@ -8,7 +9,7 @@ naive
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
 -> joined (where work-items reduce parts: the workgroup adds them up, and does what comes after)
--> stepped (the reduction in steps)
+-> stepped (the reduction in steps, of a residue's taps as many as there are)
 -> streamed (the steps of all tiles in even shares of workgroups)
 -> shared (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
@@ -56,6 +57,7 @@ from tilewright.recipes.matrices import (
     rows_last,
 )
 from tilewright.recipes.preparing import combined, packed, whole_tiles
+from tilewright.recipes.residues import by_residue, only_taps
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -143,6 +145,9 @@ def _until_shared(
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     result.stage("naive", result.kernel)
     kernel = drop_unit_dims(result.kernel)
+    if not config.halo:
+        kernel = by_residue(kernel)
+        result.stage("residues", kernel)
     check_joined(config, find_compute(kernel, MAIN))
     kernel = combined(kernel, halo=config.halo, joined=config.joined)
     result.stage("combined", boxed(kernel) if config.fill == TENSOR else kernel)
@@ -168,6 +173,7 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     sizes = {d: config.step.get(d, 1) for d in reduced}
     order = [d for d in config.reduce_order if d in sizes]
     kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
+    kernel = only_taps(kernel, config)
     loops = serial_loops(kernel, MAIN)
     return merge_loops(kernel, loops, STEP) if loops else kernel
 

@@ -3,16 +3,16 @@
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
 `transform` (what makes a function a transform); then the transforms, one family a file: `tile`,
 `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy), `collapse` and
-`linearize` (dims made one), `split` (the inverse), `unit` (dims of extent 1), `promote` and
-`result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
-on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize` (copies
-of whole tiles, by a subgroup of its own, through `rounds` of tiles), `hoist` (packing apart), `pad`
-and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
-masks), `kinds` and `spread` (how loops run), `raster` (in which order), `enclose` (one iteration
-around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made
-one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` (lowering to loops).
-`storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
-`Schedule`, which records them.
+`linearize` (dims made one), `split` (the inverse), `residues` (of strides: points that take the
+same taps), `unit` (dims of extent 1), `promote` and `result` (copies in better places), `share` and
+`share_result` (copies for a workgroup, and results on their way through its memory), `pipeline`
+(copying ahead), `share_tiles` and `specialize` (copies of whole tiles, by a subgroup of its own,
+through `rounds` of tiles), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`,
+`trim` and `guard` (loop bounds and tests instead of masks), `kinds` and `spread` (how loops run),
+`raster` (in which order), `enclose` (one iteration around), `widen`, `slices` and `stream` (partial
+results), `join` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes
+hold together), `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold
+what several of them need; `trace` has the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
@@ -34,6 +34,7 @@ from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
+from tilewright.schedule.residues import split_residues
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
@@ -87,6 +88,7 @@ __all__ = [
     "slice_reduction",
     "specialize",
     "split_dim",
+    "split_residues",
     "spread",
     "stream_reduction",
     "tensorize",

@@ -56,7 +56,22 @@ def _apart(loop: For, place: Place, found: list[Access]) -> bool:
     # Digits tell the number only if all accesses have the same ones in the same dims.
     index = found[0].view.index
     same = [index[d] for d in dims if all(a.view.index[d] is index[d] for a in found)]
-    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(same))
+    facts = [_facts(access) for access in found]
+    parts = [part for each in same for part in (each, *_parts(affine(each), facts))]
+    return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(parts))
+
+
+def _parts(form: Affine, facts: list[Facts]) -> Iterator[Expr]:
+    """What ``form`` tells besides itself: both ``a`` and ``b`` of ``w * a + b``, where all of
+    ``facts`` say that ``b`` is less than ``w``."""
+    for weight in sorted({abs(c) for c in form.terms.values()} - {1}):
+        upper = {a: c // weight for a, c in form.terms.items() if c % weight == 0}
+        rest = {a: c for a, c in form.terms.items() if c % weight}
+        lower = Affine(rest, form.constant % weight)
+        values = _values([lower] * len(facts), facts)
+        if rest and values is not None and values.start >= 0 and values.stop <= weight:
+            yield Affine(upper, form.constant // weight).to_expr()
+            yield lower.to_expr()
 
 
 def accumulates_only(loop: For, place: Place) -> bool:

@@ -13,13 +13,13 @@ from tilewright.facts.affine import Affine, affine
 from tilewright.ir.expr import Binary, Const, Expr
 
 
-def digits_of(number: Expr, sizes: Sequence[int]) -> list[Expr]:
+def digits_of(number: Expr, sizes: Sequence[int | Expr]) -> list[Expr]:
     """The digits of ``number``, the most significant first, which may be any: the others are below
     their sizes."""
     digits: list[Expr] = []
     for position, size in enumerate(sizes):
-        step = prod(sizes[position + 1 :])
-        digit = number // step if step > 1 else number
+        step: int | Expr = prod(sizes[position + 1 :])
+        digit = number if isinstance(step, int) and step == 1 else number // step
         digits.append(digit % size if position else digit)
     return digits
 

@@ -10,7 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
-from tilewright.ir.visit import substitute_stmt
+from tilewright.ir.visit import substitute_stmt, variables
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.place import Place, bound_names, loops_named, rewrite_placed
 from tilewright.schedule.transform import transform
@@ -25,7 +25,7 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
     ->  merge_loops(["kh", "ic_o"], "k")
         for k in 12: ... src[k // 4, k % 4]
 
-    The order of the iterations stays. Only the outermost extent may vary.
+    The order of the iterations stays. Extents do not depend on the loops around them.
     """
     if not loops:
         raise ScheduleError(
@@ -60,16 +60,17 @@ def merged_loop(outermost: For, loops: Sequence[str], name: str) -> For:
                 where=headline(nest[-1]),
                 cure="reorder the loops first",
             )
-        if inner.kind is not outermost.kind or not isinstance(inner.extent, Const):
+        if inner.kind is not outermost.kind or variables(inner.extent) & {n.var for n in nest}:
             raise ScheduleError(
-                f"merge_loops: '{each}' is of another kind, or its extent is not constant",
+                f"merge_loops: '{each}' is of another kind, or its extent depends on a loop around",
                 where=headline(inner),
                 cure="merge loops that run alike, before their extents vary",
             )
         nest.append(inner)
     whole = var(name)
     # How often the outermost runs does not matter to the digits.
-    sizes = [1, *(int(e.value) for e in (loop.extent for loop in nest[1:]) if isinstance(e, Const))]
+    inside = [loop.extent for loop in nest[1:]]
+    sizes = [1, *(int(e.value) if isinstance(e, Const) else e for e in inside)]
     values = dict(zip((loop.var for loop in nest), digits_of(whole, sizes), strict=True))
     body = substitute_stmt(nest[-1].body, values)
     return replace(outermost, var=whole, extent=outermost.extent * prod(sizes), body=body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -12,10 +12,12 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Var,
+    all_of,
     conjuncts,
     const,
     maximum,
     minimum,
+    select,
     var,
 )
 from tilewright.ir.printer import headline
@@ -36,7 +38,7 @@ from tilewright.simplify import simplify
 
 
 @transform
-def trim(kernel: Kernel, loop: str) -> Kernel:
+def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel:
     """Restricts a reduction loop to the iterations in which its masks hold.
 
         for kh in 3:
@@ -48,14 +50,17 @@ def trim(kernel: Kernel, loop: str) -> Kernel:
 
     A condition counts when it depends on the loop's variable and outer ones alone, stands in every
     compute inside, and where it does not hold, the compute's term is neutral: a factor of it is
-    zero, or it is ``select(condition, term, neutral)``. Nothing changes where there is none.
+    zero, or it is ``select(condition, term, neutral)``. Nothing changes where there is none. With
+    ``by``, only conditions count that depend on no other variables than these besides, also on none
+    but these (the loop has no iterations where they do not hold). Where it begins has no name then,
+    so that loops stay directly in one another.
     """
     loops_named(kernel, loop, "trim")
     taken = bound_names(kernel.body)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loop:
-            return _trimmed(stmt, place, taken)
+            return _trimmed(stmt, place, taken, by)
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
@@ -128,19 +133,19 @@ def _most(compute: Compute) -> dict[str, int]:
     return most
 
 
-def _trimmed(loop: For, place: Place, taken: frozenset[str]) -> Stmt:
+def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None) -> Stmt:
     computes = _computes(loop)
     inner = frozenset(bound_names(loop.body))
-    common = _conditions(computes[0], loop.var, inner)
+    common = _conditions(computes[0], loop.var, inner, by)
     for compute in computes[1:]:
-        others = set(_conditions(compute, loop.var, inner))
+        others = set(_conditions(compute, loop.var, inner, by))
         common = [c for c in common if c in others]
     if not common:
         return loop
     low, high = _bounds(common, loop)
     low = simplify(low, place.facts)
     lets: list[Stmt] = []
-    if not isinstance(low, Const):
+    if not isinstance(low, Const) and by is None:
         name = var(fresh(f"{loop.var.name}_lo", taken | place.names))
         lets.append(Let(name, low))
         low = name
@@ -177,15 +182,37 @@ def _computes(loop: For) -> list[Compute]:
     return found
 
 
-def _conditions(compute: Compute, variable: Var, inner: frozenset[str]) -> list[Expr]:
-    """The conditions without which the compute's term is neutral, and that the loop decides."""
-    return [c for c in dict.fromkeys(needed(compute)) if _decides(c, variable, inner)]
+def _conditions(
+    compute: Compute, variable: Var, inner: frozenset[str], by: Collection[str] | None
+) -> list[Expr]:
+    """The conditions without which the compute's term is neutral, and that the loop decides, or
+    those variables ``by`` do for all of it."""
+    found = list(dict.fromkeys(needed(compute)))
+    if by is None:
+        return [c for c in found if _decides(c, variable, inner)]
+    outer = {*by} - inner
+    return [c for c in found if _is_about(c, outer) or _decides(c, variable, inner, outer)]
 
 
-def _decides(condition: Expr, variable: Var, inner: frozenset[str]) -> bool:
+def _is_about(condition: Expr, names: Collection[str]) -> bool:
+    """Whether ``condition`` depends on some of ``names``, and on nothing else."""
+    used = {v.name for v in variables(condition)}
+    return bool(used) and used <= {*names}
+
+
+def _decides(
+    condition: Expr,
+    variable: Var,
+    inner: frozenset[str],
+    outer: Collection[str] | None = None,
+) -> bool:
+    """Whether ``condition`` bounds ``variable`` by what is known around the loop; with ``outer``,
+    by these alone."""
     names = {v.name for v in variables(condition)}
     form = difference(condition)
     if form is None or names & inner or variable not in form.terms:
+        return False
+    if outer is not None and not names <= {variable.name, *outer}:
         return False
     return not any(variable in variables(a) for a in form.terms if a is not variable)
 
@@ -194,13 +221,17 @@ def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
     """Where the iterations that count begin and end.
 
     ``step * k + rest >= 0`` is ``k >= ceil(-rest / step)``, which is ``-(rest // step)``, for a
-    positive step, and ``k < rest // -step + 1`` for a negative one.
+    positive step, and ``k < rest // -step + 1`` for a negative one. Where a condition without ``k``
+    does not hold, there are none.
     """
     low: Expr = const(0)
     high = loop.extent
+    any_at_all: list[Expr] = []
     for condition in conditions:
         form = difference(condition)
-        assert form is not None
+        if form is None or loop.var not in form.terms:
+            any_at_all.append(condition)
+            continue
         step = form.terms[loop.var]
         terms = {a: c for a, c in form.terms.items() if a is not loop.var}
         rest = Affine(terms, form.constant).to_expr()
@@ -208,4 +239,5 @@ def _bounds(conditions: Iterable[Expr], loop: For) -> tuple[Expr, Expr]:
             low = maximum(low, affine(-(rest // step)).to_expr())
         else:
             high = minimum(high, rest // -step + 1)
-    return low, high
+    there = all_of(any_at_all)
+    return low, high if there is None else select(there, high, 0)

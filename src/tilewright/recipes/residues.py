@@ -1,0 +1,96 @@
+"""Contractions whose terms count where a division has no remainder, by that remainder.
+
+By data, a convolution of stride 2 takes one tap of four at a pixel: which ones, the residues of its
+position say. Pixels of one residue take the same taps, so that they are a convolution of stride 1
+with fewer taps. The residues of all positions together are one dim, `RESIDUE`, of which a workgroup
+has one.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import difference
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Expr, var
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import variables
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.roles import MAIN, extents, find_compute, roles
+from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.identity import needed
+from tilewright.schedule.linearize import linearize
+from tilewright.schedule.place import holds_loop
+from tilewright.schedule.residues import congruences, split_residues
+from tilewright.schedule.trim import trim
+from tilewright.schedule.unit import drop_unit_dims
+
+# The dim that counts the residues of all positions.
+RESIDUE = "residue"
+
+
+def by_residue(kernel: Kernel) -> Kernel:
+    """``kernel`` with the points of each residue apart, and the taps that they take; as it is where
+    no mask asks for residues, or they cannot be told apart."""
+    main = find_compute(kernel, MAIN)
+    dims = list(dict.fromkeys(each.dim for each in congruences(main)))
+    if not dims or RESIDUE in extents(main):
+        return kernel
+    names = {dim: f"{dim}_r" if len(dims) > 1 else RESIDUE for dim in dims}
+    try:
+        apart = kernel
+        for dim, name in names.items():
+            apart = split_residues(apart, MAIN, dim, f"{dim}_q", name)
+        if len(dims) > 1:
+            apart = linearize(apart, list(names.values()), RESIDUE)
+    except ScheduleError:
+        return kernel
+    # Along a dim no longer than the modulus, each residue has one point.
+    return drop_unit_dims(apart)
+
+
+def leaves_out_taps(config: WorkgroupConfig) -> bool:
+    """Whether each workgroup has one residue, and steps of its own number."""
+    return config.group.get(RESIDUE, 1) == 1 and not config.stream
+
+
+def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """Loops of the reduction that end with the taps of the workgroup's residue, which may have
+    none."""
+    if not leaves_out_taps(config) or not holds_loop(kernel.body, RESIDUE):
+        return kernel
+    for loop in serial_loops(kernel, MAIN):
+        kernel = trim(kernel, loop, by=(RESIDUE,))
+    return kernel
+
+
+def taken(main: Compute) -> float:
+    """Which part of the taps there are, on an average over residues: those of ``main``, whose dims
+    were combined, that `only_taps` leaves."""
+    sizes = extents(main)
+    if RESIDUE not in sizes:
+        return 1.0
+    asked = {condition: _counted(main, condition) for condition in dict.fromkeys(needed(main))}
+    conditions = {condition: dims for condition, dims in asked.items() if dims is not None}
+    dims = list(dict.fromkeys(dim for dims in conditions.values() for dim in dims))
+    points = [dict(zip(dims, at, strict=True)) for at in product(*(range(sizes[d]) for d in dims))]
+    there = [all(_holds(condition, point) for condition in conditions) for point in points]
+    return sum(there) / len(there)
+
+
+def _counted(main: Compute, condition: Expr) -> list[str] | None:
+    """The dims that ``condition`` is about, if these are the residues and a loop over taps."""
+    names = [v.name for v in variables(condition)]
+    form = difference(condition)
+    taps = [name for name in names if name != RESIDUE]
+    if RESIDUE not in names or len(taps) > 1 or (taps and taps[0] not in roles(main).k):
+        return None
+    # Taps that were joined with other reduced dims are digits: no loop ends where they do.
+    if taps and (form is None or var(taps[0]) not in form.terms):
+        return None
+    return [RESIDUE, *taps]
+
+
+def _holds(condition: Expr, point: dict[str, int]) -> bool:
+    return bool(evaluate(condition, {v: point[v.name] for v in variables(condition)}))

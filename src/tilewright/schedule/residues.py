@@ -1,0 +1,218 @@
+"""Residues: points of a result that take the same taps, and only the taps that they take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, affine, difference
+from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
+from tilewright.schedule.access import masked, view_variables
+from tilewright.schedule.identity import needed
+from tilewright.schedule.place import Place, computes_named, rewrite_placed
+from tilewright.schedule.split import split_dim
+from tilewright.schedule.transform import transform
+
+
+@dataclass(frozen=True)
+class Congruence:
+    """A condition ``(dim - step * tap + offset) % modulus == 0`` of a mask: of the points of a
+    result along ``dim``, those of one residue take every so manieth ``tap``, a reduced dim ("":
+    there is one)."""
+
+    condition: Expr
+    dim: str
+    tap: str
+    step: int
+    offset: int
+    modulus: int
+
+    @property
+    def common(self) -> int:
+        """What divides both the steps of the taps and the modulus: residues to which it is no
+        divisor take no tap."""
+        return math.gcd(self.step, self.modulus)
+
+    @property
+    def period(self) -> int:
+        """How far apart the taps of one residue are."""
+        return self.modulus // self.common
+
+    def first(self, residue: Expr) -> Expr:
+        """The first tap that ``residue`` takes, if it takes any."""
+        if self.period == 1:
+            return const(0)
+        inverse = pow(self.step // self.common, -1, self.period)
+        return ((residue + self.offset) // self.common * inverse) % self.period
+
+    def solvable(self, residue: Expr) -> Expr | None:
+        """Where ``residue`` takes taps; None where all do."""
+        if self.common == 1:
+            return None
+        return binary("eq", (residue + self.offset) % self.common, const(0))
+
+
+def congruences(compute: Compute) -> list[Congruence]:
+    """The conditions that say of a point of the result which taps it takes, by their residues, and
+    without which a term is neutral."""
+    found: list[Congruence] = []
+    for condition in dict.fromkeys(needed(compute)):
+        each = _congruence(compute, condition)
+        if each is not None:
+            found.append(each)
+    return found
+
+
+def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
+    match condition:
+        case Binary(
+            op="eq", a=Binary(op="mod", a=number, b=Const(value=modulus)), b=Const(value=0)
+        ):
+            form = affine(number)
+        case _:
+            return None
+    assert isinstance(modulus, int)
+    extents = {d.var: d.extent for d in compute.dims}
+    if not all(isinstance(a, Var) and isinstance(extents.get(a), Const) for a in form.terms):
+        return None
+    kept = {v for index in compute.out.index for v in variables(index)}
+    atoms = [atom for atom in form.terms if isinstance(atom, Var)]
+    dims, taps = [a for a in atoms if a in kept], [a for a in atoms if a not in kept]
+    if len(dims) != 1 or len(taps) > 1:
+        return None
+    # Either sign says the same.
+    if form.terms[dims[0]] % modulus == modulus - 1:
+        form = -form
+    if form.terms[dims[0]] % modulus != 1:
+        return None
+    tap = taps[0].name if taps else ""
+    step = -form.terms[taps[0]] % modulus if taps else 0
+    return Congruence(condition, dims[0].name, tap, step, form.constant % modulus, modulus)
+
+
+@transform
+def split_residues(kernel: Kernel, compute: str, dim: str, outer: str, inner: str) -> Kernel:
+    """Splits ``dim``, whose residues say which taps ``compute`` takes, and leaves out the others.
+
+        compute init(i in 7): acc[i] = 0.0
+        compute main(i in 7, k in 3):
+          acc[i] add= d * w    (d = dst[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0], w = weights[k])
+        compute store(i in 7): src[i] = acc[i]
+    ->  split_residues("main", "i", "q", "r")
+        compute init(q in 4, r in 2): acc[q, r] = 0.0
+        compute main(q in 4, r in 2, k in 2):
+          acc[q, r] add= d * w
+              (d = dst[q - k + (r - (r + 1) % 2 + 1) // 2 | k*2 + (r + 1) % 2 < 3],
+               w = weights[k*2 + (r + 1) % 2 | k*2 + (r + 1) % 2 < 3])
+        compute store(q in 4, r in 2): src[q*2 + r | q*2 + r < 7] = acc[q, r]
+
+    With ``(dim - step * k + offset) % modulus == 0`` in a mask, ``dim = outer * modulus + inner``
+    in all computes that have it (see `split_dim`). The taps of a residue begin at ``k = (inner +
+    offset) / step``, modulo ``modulus``, and go on in steps of that; the dim is gone where each
+    residue has one at most. Where step and modulus have a common divisor, some residues have no
+    taps: ``(inner + offset) % divisor == 0`` stays, as does the end of the taps. ``inner`` is no
+    longer than ``dim``.
+    """
+    main = computes_named(kernel, compute, "split_residues")[0][0]
+    modulus = _found(main, dim).modulus
+    (extent,) = (d.extent for d in main.dims if d.var.name == dim)
+    assert isinstance(extent, Const)
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, Compute) and stmt.name == compute:
+            return _on_taps(stmt, _found(stmt, dim))
+        return None
+
+    kernel = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return split_dim(kernel, dim, min(modulus, int(extent.value)), outer, inner)
+
+
+def _found(compute: Compute, dim: str) -> Congruence:
+    """The first congruence about ``dim``."""
+    found = congruences(compute)
+    for each in found:
+        if each.dim == dim:
+            return each
+    raise ScheduleError(
+        f"split_residues: no mask asks for residues of '{dim}'",
+        where=headline(compute),
+        why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
+        "result, one that is reduced or none, and constants, or a term without it counts",
+        cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
+        if found
+        else "split the dim with split_dim",
+    )
+
+
+def _on_taps(compute: Compute, found: Congruence) -> Compute:
+    """``compute`` on those taps that each of the points along ``found.dim`` takes."""
+    residue = next(d.var for d in compute.dims if d.var.name == found.dim)
+    solvable = found.solvable(residue)
+
+    def view(old: View) -> View:
+        if not any(c is found.condition for c in conjuncts(old.mask)):
+            return old
+        kept = [
+            solvable if c is found.condition else _divided(c, old, found)
+            for c in conjuncts(old.mask)
+        ]
+        return replace(old, mask=all_of(c for c in kept if c is not None))
+
+    compute = map_compute(compute, view)
+    if not found.tap:
+        return compute
+    taps = next(d for d in compute.dims if d.var.name == found.tap)
+    assert isinstance(taps.extent, Const)
+    count = -(-int(taps.extent.value) // found.period)
+    value = found.first(residue)
+    if count > 1:
+        value = taps.var * found.period + value
+    inside = value < taps.extent
+    using = {o.var for o in compute.operands if taps.var in view_variables(o.view)}
+    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {taps.var: value}))
+    assert isinstance(moved, Compute)
+    operands = tuple(
+        Operand(o.var, masked(o.view, inside)) if o.var in using else o for o in moved.operands
+    )
+    rest = [Dim(taps.var, const(count))] if count > 1 else []
+    dims: list[Dim] = []
+    for d in compute.dims:
+        dims += rest if d is taps else (d,)
+    return replace(moved, dims=tuple(dims), operands=operands)
+
+
+def _divided(condition: Expr, view: View, found: Congruence) -> Expr:
+    """``condition`` on a quotient in the index of ``view``, where it is one on its dividend: this
+    is a multiple of the modulus there."""
+    form = difference(condition)
+    if form is None:
+        return condition
+    assert isinstance(found.condition, Binary) and isinstance(found.condition.a, Binary)
+    whole = affine(found.condition.a.a)
+    for quotient in _quotients(view, found.modulus):
+        dividend = affine(quotient.a)
+        for sign in (1, -1):
+            rest = form.plus(dividend, -sign)
+            exact = any(_multiple(dividend.plus(whole, s), found.modulus) for s in (1, -1))
+            if exact and all(c % found.modulus == 0 for c in rest.terms.values()):
+                divided = rest.divided(found.modulus) + Affine({quotient: sign})
+                return const(0) <= divided.to_expr()
+    return condition
+
+
+def _multiple(form: Affine, modulus: int) -> bool:
+    return all(c % modulus == 0 for c in (*form.terms.values(), form.constant))
+
+
+def _quotients(view: View, divisor: int) -> list[Binary]:
+    """The quotients by ``divisor`` that the index of ``view`` adds up."""
+    atoms = [atom for index in view.index for atom in affine(index).terms]
+    return [
+        atom
+        for atom in atoms
+        if isinstance(atom, Binary) and atom.op == "floordiv" and atom.b is const(divisor)
+    ]

@@ -1,0 +1,342 @@
+"""split_residues, and what comes with it: golden texts, results, refusals, and how many products
+are left of a strided convolution by data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from schedule_cases import becomes, equal
+from tilewright.dtypes import dtype
+from tilewright.errors import ProblemError, ScheduleError
+from tilewright.ir import Compute, For, If, Kernel, LoopKind, Stmt, Var, parse_kernel
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.visit import nested, variables, walk_stmts
+from tilewright.machines import nvidia, spirv
+from tilewright.machines.machine import Machine
+from tilewright.ops.convolution import convolution_op
+from tilewright.ops.op import Op
+from tilewright.problems import Direction, conv_from_sizes, parse
+from tilewright.recipes import choose
+from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.residues import RESIDUE, by_residue, taken
+from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.schedule import drop_unit_dims, merge_loops, set_kind, split_residues, trim
+from tilewright.schedule.residues import congruences
+from tilewright.testing.case import Case
+from tilewright.testing.interpreted import InterpretedKernel
+from tilewright.testing.verify import Status, verify
+
+ROW = """
+    kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
+      alloc acc: f32[7]
+      compute init(i in 7):
+        acc[i] = 0.0
+      compute main(i in 7, k in 3):
+        a = d[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0 and 0 <= i + 1 - k]
+        b = w[k]
+        acc[i] add= a * b
+      compute store(i in 7):
+        v = acc[i]
+        s[i] = v
+"""
+
+
+def test_taps_of_a_residue_are_all_there_are() -> None:
+    becomes(
+        ROW,
+        lambda k: split_residues(k, "main", "i", "q", "r"),
+        """
+        kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
+          alloc acc: f32[4, 2]
+          compute init(q in 4, r in 2):
+            acc[q, r] = 0.0
+          compute main(q in 4, r in 2, k in 2):
+            a = d[q + (r + 1) // 2 - k | MASK]
+            b = w[k * 2 + (r + 1) % 2 | k * 2 + (r + 1) % 2 < 3]
+            acc[q, r] add= a * b
+          compute store(q in 4, r in 2):
+            v = acc[q, r]
+            s[q * 2 + r | q * 2 + r < 7] = v
+        """.replace("MASK", "k <= q + (r + 1) // 2 and k * 2 + (r + 1) % 2 < 3 and q * 2 + r < 7"),
+    )
+
+
+def test_steps_with_a_common_divisor_leave_residues_without_taps() -> None:
+    """Of stride 4 and dilated by 2, odd residues have none, and the others every other tap."""
+    becomes(
+        """
+        kernel row(in d: f32[4], in w: f32[5], out s: f32[16]):
+          alloc acc: f32[16]
+          compute init(i in 16):
+            acc[i] = 0.0
+          compute main(i in 16, k in 5):
+            a = d[(i - k * 2) // 4 | (i - k * 2) % 4 == 0 and 0 <= i - k * 2]
+            b = w[k]
+            acc[i] add= a * b
+          compute store(i in 16):
+            v = acc[i]
+            s[i] = v
+        """,
+        lambda k: split_residues(k, "main", "i", "q", "r"),
+        """
+        kernel row(in d: f32[4], in w: f32[5], out s: f32[16]):
+          alloc acc: f32[4, 4]
+          compute init(q in 4, r in 4):
+            acc[q, r] = 0.0
+          compute main(q in 4, r in 4, k in 3):
+            a = d[q - k | MASK]
+            b = w[k * 2 + r // 2 | k * 2 + r // 2 < 5]
+            acc[q, r] add= a * b
+          compute store(q in 4, r in 4):
+            v = acc[q, r]
+            s[q * 4 + r] = v
+        """.replace("MASK", "r % 2 == 0 and k <= q and k * 2 + r // 2 < 5"),
+    )
+
+
+def test_one_tap_is_no_dim() -> None:
+    """A kernel no longer than its stride, and a row no longer than that."""
+    becomes(
+        """
+        kernel row(in d: f32[1], in w: f32[2], out s: f32[2]):
+          alloc acc: f32[2]
+          compute init(i in 2):
+            acc[i] = 0.0
+          compute main(i in 2, k in 2, c in 3):
+            a = d[0 | (i - k) % 3 == 0]
+            b = w[k]
+            acc[i] add= a * b
+          compute store(i in 2):
+            v = acc[i]
+            s[i] = v
+        """,
+        lambda k: drop_unit_dims(split_residues(k, "main", "i", "q", "r")),
+        """
+        kernel row(in d: f32[1], in w: f32[2], out s: f32[2]):
+          alloc acc: f32[2]
+          compute init(r in 2):
+            acc[r] = 0.0
+          compute main(r in 2, c in 3):
+            a = d[0]
+            b = w[r]
+            acc[r] add= a * b
+          compute store(r in 2):
+            v = acc[r]
+            s[r] = v
+        """,
+    )
+
+
+def _refused(text: str, transform: Callable[[Kernel], Kernel]) -> str:
+    with pytest.raises(ScheduleError) as error:
+        transform(parse_kernel(textwrap.dedent(text)))
+    return str(error.value)
+
+
+def test_refusals() -> None:
+    split = lambda k: split_residues(k, "main", "i", "q", "r")  # noqa: E731 - a transform
+    dense = _refused(ROW.replace("(i + 1 - k) % 2 == 0 and ", ""), split)
+    assert "no mask asks for residues of 'i'" in dense and "split_dim" in dense
+    two = ROW.replace("k in 3", "k in 3, j in 2").replace("(i + 1 - k) % 2", "(i + 1 - k - j) % 2")
+    assert "no condition is (dim - step * tap + offset) % modulus == 0" in _refused(two, split)
+    counts = ROW.replace("a * b", "a + 1.0")
+    assert "no mask asks for residues of 'i'" in _refused(counts, split)
+    other = _refused(ROW, lambda k: split_residues(k, "store", "i", "q", "r"))
+    assert "no mask asks for residues of 'i'" in other and "compute store" in other
+    taken_name = _refused(ROW, lambda k: split_residues(k, "main", "i", "k", "r"))
+    assert "the name 'k' is taken" in taken_name
+    assert "no compute 'sum'" in _refused(ROW, lambda k: split_residues(k, "sum", "i", "q", "r"))
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> dict[str, int]:
+    """A strided convolution of one or two spatial dims."""
+    found = {"mb": draw(st.integers(1, 2)), "ic": 2, "oc": draw(st.integers(1, 2))}
+    for axis in draw(st.sampled_from(["w", "hw"])):
+        found |= {
+            f"i{axis}": draw(st.integers(1, 9)),
+            f"k{axis}": draw(st.integers(1, 5)),
+            f"s{axis}": draw(st.integers(1, 5)),
+            f"d{axis}": draw(st.integers(0, 3)),
+            f"p{axis}": draw(st.integers(0, 3)),
+        }
+    return found
+
+
+@given(sizes())
+def test_the_same_sums(found: dict[str, int]) -> None:
+    try:
+        problem = conv_from_sizes("", **found)
+    except ProblemError:
+        assume(False)
+    naive = convolution_op(problem, Direction.BWD_D).kernel()
+    plain = drop_unit_dims(naive)
+    apart = by_residue(plain)
+    equal(naive, apart)
+    if congruences(find_compute(plain, MAIN)):
+        sizes = extents(find_compute(apart, MAIN))
+        assert sizes[RESIDUE] <= found.get("sh", 1) * found["sw"]
+        assert congruences(find_compute(apart, MAIN)) == [] or apart is by_residue(apart)
+
+
+def test_loops_end_with_the_taps_of_what_is_named() -> None:
+    becomes(
+        """
+        kernel f(in d: f32[4, 4], in w: f32[3], in v: f32[3], inout acc: f32[4, 4]):
+          for r in 4:
+            for i in 4:
+              for k in 2:
+                for j in 2:
+                  compute main(c in 1):
+                    a = d[i, k | i < 3 and r != 1]
+                    b = w[k * 2 + r % 2 | k * 2 + r % 2 < 3]
+                    e = v[j * 2 + r // 2 | j * 2 + r // 2 < 3]
+                    acc[r, i] add= a * b * e
+        """,
+        lambda k: merge_loops(trim(trim(k, "k", by=["r"]), "j", by=["r"]), ["k", "j"], "step"),
+        """
+        kernel f(in d: f32[4, 4], in w: f32[3], in v: f32[3], inout acc: f32[4, 4]):
+          for r in 4:
+            for i in 4:
+              for step in (-(r // 2) // 2 + 2) * select(r != 1, -(r % 2) // 2 + 2, 0):
+                compute main():
+                  a = d[i, step // (-(r // 2) // 2 + 2) | i < 3]
+                  b = w[r % 2 + step // (-(r // 2) // 2 + 2) * 2]
+                  e = v[r // 2 + step % (-(r // 2) // 2 + 2) * 2]
+                  acc[r, i] add= a * b * e
+        """,
+    )
+
+
+def test_points_of_two_residues_are_two() -> None:
+    """What makes loops over residues parallel: the digits of both are in the index."""
+    kernel = parse_kernel(
+        textwrap.dedent(
+            """
+            kernel f(out s: f32[3, 8, 7]):
+              for r in 6:
+                compute store(m in 36):
+                  s[m // 12, m // 3 % 4 * 2 + r // 3, m % 3 * 2 + r % 3] = 1.0
+            """
+        )
+    )
+    with pytest.raises(ScheduleError, match="'r' may write the same element"):
+        set_kind(kernel, "r", LoopKind.GRID)  # 2 * x + 3 residues overlap
+    kernel = parse_kernel(
+        textwrap.dedent(
+            """
+            kernel f(out s: f32[3, 8, 9]):
+              for r in 6:
+                compute store(m in 36):
+                  s[m // 12, m // 3 % 4 * 2 + r // 3, m % 3 * 3 + r % 3] = 1.0
+            """
+        )
+    )
+    becomes_grid = set_kind(kernel, "r", LoopKind.GRID)
+    equal(kernel, becomes_grid)
+
+
+def _products(stmt: Stmt, values: dict[Var, int]) -> int:
+    """The products that `MAIN` makes in ``stmt``, counted by the extents of loops and dims."""
+    match stmt:
+        case For():
+            asked = {v for s in walk_stmts(stmt.body) for v in _asked(s)}
+            extent = int(evaluate(stmt.extent, values))
+            if stmt.var not in asked:
+                return extent * _products(stmt.body, {**values, stmt.var: 0})
+            return sum(_products(stmt.body, {**values, stmt.var: i}) for i in range(extent))
+        case If():
+            return _products(stmt.then, values) if evaluate(stmt.condition, values) else 0
+        case Compute():
+            points = 1
+            for d in stmt.dims:
+                points *= int(evaluate(d.extent, values))
+            return points if stmt.name == MAIN else 0
+        case _:
+            return sum(_products(part, values) for part in nested(stmt))
+
+
+def _asked(stmt: Stmt) -> frozenset[Var]:
+    match stmt:
+        case For():
+            return variables(stmt.extent)
+        case If():
+            return variables(stmt.condition)
+        case _:
+            return frozenset()
+
+
+def _op(descriptor: str, words: str = "f32") -> Op:
+    types = (dtype(words),) * 3
+    return Case(parse("conv", descriptor), types, direction=Direction.BWD_D).op()
+
+
+def _scheduled(op: Op, machine: Machine) -> tuple[WorkgroupConfig, dict[str, Kernel]]:
+    op = op.resolved()
+    config, made = choose.choose(op, op.kernel(), machine)
+    assert isinstance(config, WorkgroupConfig)
+    return config, made.stages
+
+
+@pytest.mark.parametrize("machine", [nvidia.machine("sm_80"), spirv.machine("gpu")])
+@pytest.mark.parametrize(
+    ("descriptor", "taps"),
+    [
+        ("mb2ic32ih16oc32kh3ph1sh2", 9),  # 1, 2, 2 and 4 taps of the four residues
+        ("mb2ic64ih16oc64kh1sh2", 1),  # three have none
+        ("mb2ic32ih16oc32kh2sh2", 4),
+        ("mb2ic32ih16oc32kh5ph2sh2", 25),
+    ],
+)
+def test_only_products_that_count_are_made(descriptor: str, taps: int, machine: Machine) -> None:
+    op = _op(descriptor)
+    _, stages = _scheduled(op, machine)
+    main = find_compute(stages["residues"], MAIN)
+    naive = extents(find_compute(stages["naive"], MAIN))
+    once = naive["mb"] * naive["ic"] * naive["oc"] * naive["ih"] * naive["iw"] // 4
+    kernel = stages["stepped"]
+    assert _products(stages["naive"].body, {}) == once * 4 * naive["kh"] * naive["kw"]
+    if any(isinstance(s, For) and s.var.name == "step" for s in walk_stmts(kernel.body)):
+        assert _products(kernel.body, {}) == once * taps
+    counted = 1
+    for size in extents(main).values():
+        counted *= size
+    assert counted * taken(main) == once * taps
+
+
+# Strided, dilated, with taps or pixels that some residues lack, grouped, in one and three dims.
+STRIDED = (
+    "mb2ic16ih9oc24kh3ph1sh2",
+    "mb1ic32ih14oc32kh1sh2",
+    "mb2g2ic16ih7iw10oc32kh2kw3sh3sw2pw1",
+    "mb1ic16ih11oc16kh3ph2dh1sh2",
+    "mb1ic16ih10oc16kh4ph3dh1sh4",
+    "mb3ic16iw21oc16kw5pw2sw3",
+    "mb1ic8id5oc16kd3pd1sd2",
+    "mb2ic16ih2oc16kh3ph2sh3",
+    "mb1g16ic16ih9oc16kh3ph1sh2",
+)
+
+
+@pytest.mark.parametrize("words", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("descriptor", STRIDED)
+def test_strided_convolutions_by_data_are_right(descriptor: str, words: str) -> None:
+    op = _op(descriptor, words)
+    for machine in (nvidia.machine("sm_80"), nvidia.machine("sm_70"), spirv.machine("gpu")):
+        assert "residues" in _scheduled(op, machine)[1]
+        verdict = verify(op, lambda op, machine=machine: InterpretedKernel(op, machine))
+        assert verdict.status is Status.PASSED, (machine.name, verdict)
+
+
+def test_boxes_of_a_residue_without_taps_are_not_copied() -> None:
+    """A 1x1 convolution goes Hopper's way: three of four workgroups store zeros at once."""
+    op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
+    config, _ = _scheduled(op, machine)
+    assert config.fill == TENSOR and config.group.get(RESIDUE, 1) == 1
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    assert verdict.status is Status.PASSED, verdict
