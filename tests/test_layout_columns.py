@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tilewright.ir import parse_kernel
+from tilewright.ir import parse_kernel, to_text
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.layout.columns import Column, column_of
+from tilewright.ir.visit import variables
+from tilewright.layout.columns import Column, column_of, tile_of
 from tilewright.machines.tensor_map import Columns, TensorMap, check_tensor_map
 from tilewright.schedule.place import Place, walk_placed
 from tilewright.simplify import simplify_kernel
@@ -181,3 +184,118 @@ def walks(draw: st.DrawFn) -> Walk:
 @given(walks())
 def test_random_walks(walk: Walk) -> None:
     _same(walk.text())
+
+
+# Two images of 6 by 5 pixels, 16 channels; 3 by 3 taps in steps of 2 and 1.
+TEXT = """
+kernel columns(in src: bf16[2, R, 5, 16]):
+  grid for g in 8:
+    alloc tile: bf16[4, 8] workgroup
+    for tap in 9:
+      compute a_pack(m in 4, c in 8):
+        a = src[N, H, W, c + 8 | M]
+        tile[m, c] = a
+"""
+INDEX = {
+    "N": "(m + g * 4) // 15",
+    "H": "(m + g * 4) // 5 % 3 * 2 + tap // 3 - 1",
+    "W": "(m + g * 4) % 5 + tap % 3 - 1",
+    "R": "6",
+    "M": "(m + g * 4) < 30 and 0 <= H and H < R and 0 <= W and W < 5",
+}
+
+
+def _text(**changed: str) -> str:
+    text = TEXT
+    for name in "MNHWR":
+        text = re.sub(rf"\b{name}\b", {**INDEX, **changed}[name], text)
+    return text
+
+
+def test_a_column() -> None:
+    found = _found(_text())
+    assert (found.order, found.channels, found.pixels) == ((3, 2, 1, 0), 8, 4)
+    assert (found.steps, found.lower, found.upper) == ((1, 2), (-1, -1), (-1, -2))
+    assert [to_text(e) for e in found.taps] == ["tap % 3", "tap // 3"]
+    assert [to_text(e) for e in found.corner] == [
+        "8",
+        "g * 4 % 5 - 1",
+        "g * 4 // 5 % 3 * 2 - 1",
+        "g * 4 // 15",
+    ]
+    _same(_text())
+
+
+# What is changed, and why it is no column then.
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "another order": (
+        {"H": "(m + g * 4) % 3 * 2 + tap // 3 - 1", "W": "(m + g * 4) // 3 % 5 + tap % 3 - 1"},
+        "is not the next digit, by 1 pixels",
+    ),
+    "a digit of another number": (
+        {"W": "(m + g * 4 + 1) % 5 + tap % 3 - 1"},
+        "is no digit of",
+    ),
+    "images of another size": ({"N": "(m + g * 4) // 18"}, "images are counted by 18 pixels"),
+    "two numbers": (
+        {"W": "(m + g * 4) % 5 + (m + g * 4) // 2 % 2 + tap % 3 - 1"},
+        "is no digit of a number that counts 'm'",
+    ),
+    "backwards": ({"W": "5 - (m + g * 4) % 5 + tap % 3 - 1"}, "is no digit of a number"),
+    "a pixel that is hidden": (
+        {"M": INDEX["M"] + " and 1 <= m"},
+        "its mask hides more than what is outside of the tensor: 1 <= m",
+    ),
+    "an end before the last pixel": (
+        {"M": INDEX["M"].replace("< 30", "< 28")},
+        "its mask hides pixels from 28 on",
+    ),
+    "a tap far away": (
+        {"H": "(m + g * 4) // 5 % 3 * 2 + tap // 3 * 200 - 1", "R": "600"},
+        "taps are up to 400 elements away, more than 255",
+    ),
+    "an image that goes on far behind": ({"R": "600"}, "its box goes from -1 to -596"),
+    "a large step": ({"H": "(m + g * 4) // 5 % 3 * 9 + tap // 3 - 1"}, "9 elements apart"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    changed, message = REFUSED[name]
+    _, compute, place = _copy(_text(**changed))
+    found = tile_of(compute, place.facts)
+    assert isinstance(found, str) and message in found, found
+
+
+def test_other_dims_are_none() -> None:
+    text = _text().replace("src[", "src[m, ").replace("bf16[2,", "bf16[4, 2,")
+    _, compute, place = _copy(text)
+    found = tile_of(compute, place.facts)
+    assert isinstance(found, str) and "% 5 is no digit of m" in found, found
+
+
+@pytest.mark.parametrize("change", ["corner", "taps", "lower", "order of taps"])
+def test_the_unit_of_these_tests_finds_faults(change: str) -> None:
+    """A wrong corner, tap or box gives other pixels, or none."""
+    kernel, _, _ = _copy(_text())
+    found = _found(_text())
+    tensor = tensor_map(0, kernel.params[0].buffer, found)
+    data = np.random.default_rng(1).integers(1, 1000, kernel.params[0].buffer.shape)
+    values = {v: 3 for e in (*found.corner, *found.taps) for v in variables(e)}
+    corner = [int(evaluate(e, values)) for e in found.corner]
+    taps = [int(evaluate(e, values)) for e in found.taps]
+    right = list(_unit(tensor, data, corner, taps))
+    if change == "corner":
+        corner[1] += 1
+    elif change == "taps":
+        taps[0] += 1
+    elif change == "order of taps":
+        taps.reverse()
+    else:
+        box = tensor.box
+        assert isinstance(box, Columns)
+        tensor = replace(tensor, box=replace(box, lower=(0, 0)))
+    try:
+        assert list(_unit(tensor, data, corner, taps)) != right
+    except AssertionError as error:
+        assert "not in the box" in str(error)

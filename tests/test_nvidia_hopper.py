@@ -170,11 +170,11 @@ REFUSED = {
         "its rows have 64 elements, those of the swizzle 32",
     ),
     "a mask that hides what is there": (
-        ("x = a[m + m_o * 128, k + step * 64]", "x = a[m + m_o * 128, k + step * 64 | m < 100]"),
-        "its mask hides more than what is outside of the tensor: m < 100",
+        ("x = a[m + m_o * 128, k + step * 64]", "x = a[m + m_o * 128, k + step * 64 | 3 <= m]"),
+        "its mask hides more than what is outside of the tensor: 3 <= m",
     ),
     "a stride": (
-        ("x = a[m + m_o * 128, k + step * 64]", "x = a[m * 2, k + step * 64]"),
+        ("x = a[m + m_o * 128, k + step * 64]", "x = a[m * 9, k + step * 64]"),
         "it does not go along dim 0 step by step",
     ),
     "a tile with gaps": (

@@ -251,7 +251,7 @@ def test_random_kernels_compute_the_same(seed: int) -> None:
 
 
 def test_what_a_unit_leaves_out_stays_a_mask() -> None:
-    """Nothing computes the mask: by it, the copy is known to be a box."""
+    """Nothing computes its mask and indices: by them, the copy is known to be one of the unit."""
     copy = """
     grid for g in 4:
       alloc tile: f32[8, 8] workgroup
@@ -268,4 +268,4 @@ def test_what_a_unit_leaves_out_stays_a_mask() -> None:
     moved = body_of(hoist(kernel(copy.replace("SIGNALS", ""))))
     kept = body_of(hoist(kernel(copy.replace("SIGNALS", " signals full[0]"))))
     assert "| m + t < 8 and t2]" in moved
-    assert "x = src[m + t, n | m + g // 2 < 8 and g // 2 < 2]" in kept
+    assert "x = src[m + g // 2, n | m + g // 2 < 8 and g // 2 < 2]" in kept

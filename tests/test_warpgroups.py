@@ -240,8 +240,21 @@ CONFIG = WorkgroupConfig(
     fill="tensor",
     k="k",
 )
-_CONV = {"group": {"mb_oh_ow": 128, "oc": 8}, "item": {"mb_oh_ow": 64, "oc": 8}, "lanes": "oc"}
-_CONV |= {"order": ("mb_oh_ow", "oc"), "step": {"ic": 16}, "k": "ic"}
+
+
+def _conv(rows: str, lanes: str = "oc", k: str = "ic") -> dict[str, Any]:
+    """What a convolution changes of `CONFIG`, with ``rows`` of pixels."""
+    return {
+        "group": {rows: 128, lanes: 8},
+        "item": {rows: 64, lanes: 8},
+        "lanes": lanes,
+        "order": (rows, lanes),
+        "step": {k: 16},
+        "k": k,
+    }
+
+
+_CONV, _BACKWARD = _conv("mb_oh_ow"), _conv("mb_ih_iw", "ic", "oc")
 _PROBLEM = "mb2ic40ih7iw8oc16oh7ow8kh1kw1"
 F16, S8 = "wgmma_m64n8k16_f32_f16", "wgmma_m64n8k32_s32_s8"
 
@@ -320,6 +333,51 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         {"persistent": 3, "order": ("b0", "m", "n"), "slices": (("k", 2),), "stages": 1},
     ),
     "1x1": (tw.convolution(_PROBLEM, dtype="bf16", src="nhwc", dst="nhwc"), _CONV),
+    **{
+        f"columns of {name}": (tw.convolution(problem, dtype="bf16", src="axb", dst="axb"), changed)
+        for name, problem, changed in (
+            ("3x3", "mb2ic32ih8oc8oh8kh3ph1", _CONV),
+            ("3x3 with tails", "mb3ic40ih7iw5oc8oh7ow5kh3kw3ph1pw1", _CONV),
+            ("strides", "mb3ic32ih11iw9oc8oh6ow5kh3kw3sh2sw2ph1pw1", _CONV),
+            ("dilation", "mb2ic32ih9oc8oh9kh3dh1ph2", _CONV),
+            ("1x1 and strides", "mb4ic32ih16oc8oh8kh1sh2", _CONV),
+            ("one image", "mb1ic32ih12oc8oh12kh3ph1", _conv("oh_ow")),
+            ("1d", "mb4ic32ih1iw40oc8oh1ow40kh1kw5ph0pw2", _conv("mb_ow")),
+            ("3d", "mb2ic32id4ih5iw6oc8od4oh5ow6kd3kh3kw3pd1ph1pw1", _conv("mb_od_oh_ow")),
+        )
+    },
+    "columns backward": (
+        tw.convolution(
+            "mb2ic16ih8oc32oh8kh3ph1", direction="bwd_d", dtype="bf16", src="nhwc", dst="nhwc"
+        ),
+        _BACKWARD,
+    ),
+    "columns of residues": (
+        tw.convolution(
+            "mb4ic16ih16oc32oh8kh3sh2ph1", direction="bwd_d", dtype="bf16", src="nhwc", dst="nhwc"
+        ),
+        {
+            **_BACKWARD,
+            "group": {"mb_ih_q_iw_q": 128, "ic": 8},
+            "item": {"mb_ih_q_iw_q": 64, "ic": 8},
+            "order": ("residue", "mb_ih_q_iw_q", "ic"),
+        },
+    ),
+    "columns of all pixels": (
+        tw.convolution(
+            "mb3ic64ih7oc16oh7kh3ph1", direction="bwd_w", dtype="bf16", src="nhwc", dst="nhwc"
+        ),
+        {
+            "group": {"kh_kw_ic": 128, "oc": 16},
+            "item": {"kh_kw_ic": 64, "oc": 16},
+            "lanes": "oc",
+            "order": ("kh_kw_ic", "oc"),
+            "instruction": "wgmma_m64n16k16_f32_bf16",
+            "step": {"mb_oh_ow": 16},
+            "joined": ("mb", "oh", "ow"),
+            "k": "mb_oh_ow",
+        },
+    ),
     "1x1 backward": (
         tw.convolution(
             _PROBLEM.replace("ic40", "ic16").replace("oc16", "oc40"),
@@ -328,14 +386,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
             src="nhwc",
             dst="nhwc",
         ),
-        {
-            "group": {"mb_ih_iw": 128, "ic": 8},
-            "item": {"mb_ih_iw": 64, "ic": 8},
-            "lanes": "ic",
-            "order": ("mb_ih_iw", "ic"),
-            "step": {"oc": 16},
-            "k": "oc",
-        },
+        _BACKWARD,
     ),
 }
 
@@ -426,12 +477,7 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
     "nchw": (
         tw.convolution(_PROBLEM, dtype="bf16", src="nchw", dst="nchw"),
         _CONV,
-        "what is read of dim 0 of 'src' is no box",
-    ),
-    "taps": (
-        tw.convolution("mb2ic32ih8oc8oh8kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
-        _CONV,
-        "'main' masks what it reads of copies",
+        "it goes along other dims than pixels and channels",
     ),
 }
 

@@ -40,6 +40,7 @@ CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
 _FARTHEST = {3: 65535, 4: 255, 5: 31}
 _LONGEST_STEP = 8
 _ZERO = const(0)
+_NO_IMAGES = "no dim is one of images"
 
 
 @dataclass(frozen=True)
@@ -208,14 +209,17 @@ class _Walk:
                 return digit
             digits.append(digit)
         found = self._with_images(digits)
-        return self._one_image(digits) if isinstance(found, str) else found
+        if not isinstance(found, str):
+            return found
+        single = self._one_image(digits)
+        return found if isinstance(single, str) and found != _NO_IMAGES else single
 
     def _with_images(self, digits: Sequence[_Digit | None]) -> list[_Axis] | str:
         """The walk where the outermost dim is that of the images."""
         index = self.view.index[self.order[-1]] if self.order else const(-1)
         least, end = self.facts.bounds(index)[0], digits[-1] if digits else None
         if len(digits) < 2 or least is None or least < 0 or (end is not None and end.step != 1):
-            return "no dim is one of images"
+            return _NO_IMAGES
         position = None if end is None else end.position.plus(end.rest, end.weight)
         inside = self._spatial(digits[:-1], position)
         if isinstance(inside, str):
@@ -354,9 +358,9 @@ def _too_far(axes: Sequence[_Axis], facts: Facts) -> str | None:
     for axis in axes[:-1]:
         if axis.step > _LONGEST_STEP:
             return f"pixels are {axis.step} elements apart, more than {_LONGEST_STEP}"
-        if not (least <= axis.lower <= most and least <= axis.upper <= most):
-            return f"its box goes from {axis.lower} to {axis.upper}, beyond {least} to {most}"
         far = facts.bounds(axis.tap)[1]
         if far is None or far > _FARTHEST[rank]:
             return f"taps are up to {far} elements away, more than {_FARTHEST[rank]}"
+        if not (least <= axis.lower <= most and least <= axis.upper <= most):
+            return f"its box goes from {axis.lower} to {axis.upper}, beyond {least} to {most}"
     return None

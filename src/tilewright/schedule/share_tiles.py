@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -49,7 +49,7 @@ def share_tiles(
 
     ``by``, ``layout`` and ``swizzle`` are those of `promote` by operand (``by``: "tensor", if none
     is given); where ``boxes`` has sizes along an operand's dims, its tile is copied in boxes of so
-    much, and of one along its other dims.
+    much. With "dims", each subgroup's part is a tile of its own.
     """
     loops_named(kernel, at, "share_tiles")
     computes_named(kernel, compute, "share_tiles")
@@ -60,16 +60,24 @@ def share_tiles(
         made[name] = Promotion(
             kernel, compute, name, kind, Space.WORKGROUP, blocks, {}, swizzled, None, None
         )
-    copy = partial(_by_the_first, boxes or {})
+    parts = {name for name, promotion in made.items() if promotion.by == "dims"}
+    copy = partial(_by_the_first, boxes or {}, parts)
     return Sharing("share_tiles", tuple(made.values()), compute, at, copy).on_kernel(kernel)
 
 
 def _by_the_first(
-    boxes: Mapping[str, Mapping[str, int]], pack: Compute, items: list[For], here: Place
+    boxes: Mapping[str, Mapping[str, int]],
+    parts: Set[str],
+    pack: Compute,
+    items: list[For],
+    here: Place,
 ) -> Stmt:
-    """``pack`` in boxes, by the first of the work-items."""
-    given = boxes.get(pack.operands[0].var.name, {})
-    sizes = {d.var.name: given.get(d.var.name, 1) for d in pack.dims} if given else {}
+    """``pack`` in boxes, by the first of the work-items; those of which all have ``parts``, part by
+    part."""
+    operand = pack.operands[0].var.name
+    sizes = dict(boxes.get(operand, {}))
+    if operand in parts:
+        sizes = {dim.var.name: sizes.get(dim.var.name, 1) for dim in pack.dims}
     copies = rewrite_stmts(tile_compute(pack, here, sizes), _unrolled)
     return If(item_number(items)[0] == const(0), copies)
 
