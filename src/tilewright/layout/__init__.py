@@ -3,5 +3,6 @@
 In reading order: `tags` (oneDNN's format tags to a layout and back), `strides` (layouts from
 explicit strides; overlap, density), `queries` (contiguity, alignment, padding), `roles` (which dims
 of an op are batch, M, N and K), `fragments` (matrices in the registers of a subgroup), `rows`
-(matrices in workgroup memory, for units that multiply them).
+(matrices in workgroup memory, for units that multiply them), `boxes` and `columns` (what a unit
+copies by itself: boxes of tensors, and pixels as a tap meets them).
 """
