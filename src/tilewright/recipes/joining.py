@@ -29,16 +29,21 @@ def joined_dims(main: Compute, machine: Machine) -> tuple[str, ...]:
     a, b = (operand.var.type for operand in main.operands[:2])
     products = machine.products(main.out.buffer.dtype, a, b)
     whole = next((i.sizes["k"] for i in products if i.lanes > 1), 0)
-    steps = strides(main, main.operands[0].view)
-    order = sorted(roles(main).k, key=lambda dim: -(steps[dim] or 0))
+    order = outermost_first(main)
     if not whole or len(order) < 2:
         return ()
     work = _Work(main, whole)
     alone = min(work.of((dim,)) for dim in order)
     # All of them, which parts of the reduction cut most evenly, or those that lie innermost in A.
-    joined = (tuple(order[first:]) for first in range(len(order) - 1))
+    joined = (order[first:] for first in range(len(order) - 1))
     cost, _, best = min((work.of(dims), -len(dims), dims) for dims in joined)
     return best if cost <= _LESS * alone else ()
+
+
+def outermost_first(main: Compute) -> tuple[str, ...]:
+    """The reduced dims of ``main`` as A has them in memory."""
+    steps = strides(main, main.operands[0].view)
+    return tuple(sorted(roles(main).k, key=lambda dim: -(steps[dim] or 0)))
 
 
 @dataclass(frozen=True)

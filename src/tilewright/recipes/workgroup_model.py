@@ -10,6 +10,7 @@ are known, predicted times choose among such tiles (`workgroup_cost`, `workgroup
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 
 from tilewright.errors import ScheduleError
@@ -18,9 +19,10 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.warpgroups import COPIES
 from tilewright.recipes.banks import Spread, spreads
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
-from tilewright.recipes.joining import joined_dims
+from tilewright.recipes.joining import joined_dims, outermost_first
 from tilewright.recipes.matrices import matrices
 from tilewright.recipes.matrix_model import matrix_configs, warpgroup_configs
 from tilewright.recipes.preparing import combined
@@ -79,14 +81,38 @@ def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> 
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_config`.
     Raises `UnsupportedError` for a machine without rates."""
-    whole, main, shapes = _combined(kernel, machine)
-    work, alone = work_of(whole, machine), _alone(main, machine, any(each.k for each in shapes))
-    found = ranked(work, machine, shapes, alone)
+    combined_so = _combined(kernel, machine)
+    shapes = combined_so[2]
+    found = _ranked(combined_so, machine, shapes)
     # Whether tiles are boxes that may be copied whole, the kernel shows that has them so.
     first = next((each.config for each in found if each.config.fill == TENSOR), None)
-    if first is None or _is_legal(kernel, machine, first, prepack):
+    if first is not None and not _is_legal(kernel, machine, first, prepack):
+        found = _ranked(combined_so, machine, [each for each in shapes if each.fill != TENSOR])
+    more = _all_joined(kernel, machine, found[0].prediction.seconds) if found else []
+    if not more or not _is_legal(kernel, machine, more[0].config, prepack):
         return found
-    return ranked(work, machine, [each for each in shapes if each.fill != TENSOR], alone)
+    return sorted([*more, *found], key=lambda each: each.prediction.seconds)
+
+
+def _ranked(
+    combined_so: _Combined, machine: Machine, shapes: Sequence[WorkgroupConfig]
+) -> list[Candidate]:
+    """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
+    whole, main, _ = combined_so
+    alone = _alone(main, machine, any(each.k for each in shapes))
+    return ranked(work_of(whole, machine), machine, shapes, alone)
+
+
+def _all_joined(kernel: Kernel, machine: Machine, seconds: float) -> list[Candidate]:
+    """Candidates with all reduced dims as one, of which a unit copies tiles, if the best takes less
+    than so many ``seconds``: a unit finds the pixels of all images by itself, where work-items
+    would divide for each."""
+    if COPIES not in machine.features:
+        return []
+    joined = _combined(kernel, machine, outermost_first)
+    shapes = [each for each in joined[2] if each.fill == TENSOR and each.joined]
+    found = _ranked(joined, machine, shapes)
+    return found if found and found[0].prediction.seconds < seconds else []
 
 
 def _is_legal(
@@ -106,10 +132,18 @@ def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> 
     return predict(work_of(whole, machine), machine, config)
 
 
-def _combined(kernel: Kernel, machine: Machine) -> tuple[Kernel, Compute, list[WorkgroupConfig]]:
-    """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles."""
+_Combined = tuple[Kernel, Compute, list[WorkgroupConfig]]
+
+
+def _combined(
+    kernel: Kernel, machine: Machine, join: Callable[[Compute], tuple[str, ...]] | None = None
+) -> _Combined:
+    """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles;
+    with the reduced dims as one that it is best to ``join``."""
     plain = by_residue(drop_unit_dims(kernel))
-    joined = joined_dims(find_compute(plain, MAIN), machine)
+    main = find_compute(plain, MAIN)
+    joined = joined_dims(main, machine) if join is None else join(main)
+    joined = joined if len(joined) > 1 else ()
     whole = combined(plain, joined=joined)
     main = find_compute(whole, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
