@@ -30,6 +30,7 @@ from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, StreamingConfig, WorkgroupConfig
+from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.mapping import (
     PRODUCERS,
     adders,
@@ -117,7 +118,8 @@ def schedule(
         result.stage("tensorized", in_fragments(result.kernel, found))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
-        result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
+        dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
+        result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, dims))
     result.stage("lowered", _lowered(result.kernel, machine, config, found))
     result.stage("ordered", ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
@@ -176,6 +178,7 @@ def _shared(
     """
     main = find_compute(kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
+    group = group_of(machine, config)
     kept = {v for index in main.out.index for v in variables(index)}
     # Each once, though several nests may have them.
     items = list(
@@ -220,10 +223,12 @@ def _shared(
         # A dim that each work-item has once is a loop around: it has no vectors.
         if config.lanes in {v.name for v in inner if v in used}:
             order.append((config.lanes, vector))
+        if group > 1:
+            order.append((config.k, group))
         layout[name] = () if boxed else order
         if rows and config.padding.get(name):
             padding[name] = {rows[-1]: config.padding[name]}
-        if operand.var.type is not main.out.buffer.dtype:
+        if group == 1 and operand.var.type is not main.out.buffer.dtype:
             cast[name] = main.out.buffer.dtype
     return share(
         kernel,

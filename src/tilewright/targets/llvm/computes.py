@@ -19,7 +19,6 @@ from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-
 EmitDot = Callable[[Writer, Instruction, Value, Value, Value], str]
 
 
