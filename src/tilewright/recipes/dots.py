@@ -26,27 +26,15 @@ def neighbours(instruction: Instruction) -> int:
     return instruction.sizes.get("k", 1) if instruction.lanes == 1 else 1
 
 
-def dots(main: Compute, machine: Machine) -> tuple[Instruction, ...]:
-    """The instructions of work-items that add up neighbours of ``main``'s types, either operand
-    the first."""
-    if len(main.operands) != 2 or main.combiner != "add":
-        return ()
-    a, b = (operand.var.type for operand in main.operands)
-    if any(factor_type(main, o) is not o.var.type for o in main.operands):
-        return ()
-    total = main.out.buffer.dtype
-    found = (*machine.products(total, a, b), *machine.products(total, b, a))
-    return tuple(each for each in dict.fromkeys(found) if neighbours(each) > 1)
-
-
 def dot_of(main: Compute, machine: Machine, lanes: str, vector: int) -> Instruction | None:
-    """The one for ``main`` with ``lanes`` across vectors; None where the machine has none.
-
-    Its operands have the order of its roles: one is the same for all lanes, the other is not.
-    """
-    for each in dots(main, machine):
-        across = {role.dtype for role in each.operands if role.steps_of("n")}
-        by_lane = [o for o in main.operands if strides(main, o.view).get(lanes) != 0]
-        if each.sizes["n"] == vector and len(by_lane) == 1 and by_lane[0].var.type in across:
-            return each
-    return None
+    """The instruction that adds up neighbours of ``main``'s types, with ``lanes`` across vectors;
+    None where the machine has none. One operand is the same for all lanes, the other is not."""
+    operands = main.operands[:2]
+    # What is the same for all lanes first, as in the table of instructions.
+    same, other = sorted(operands, key=lambda o: strides(main, o.view).get(lanes) != 0)
+    if strides(main, same.view).get(lanes) != 0 or len(main.operands) != 2:
+        return None
+    if any(factor_type(main, o) is not o.var.type for o in operands):
+        return None
+    found = machine.products(main.out.buffer.dtype, same.var.type, other.var.type)
+    return next((i for i in found if neighbours(i) > 1 and i.sizes["n"] == vector), None)

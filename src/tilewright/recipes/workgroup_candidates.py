@@ -103,7 +103,8 @@ def _steps(
     if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
         yield {d: 2 * size for d, size in config.step.items()}
     # Copies are of whole vectors along what a dot product adds up.
-    if not alone and not matrices and least >= max(_HALVED, 2 * config.vector * bool(config.k)):
+    whole = config.step.get(config.k, 0) % (2 * config.vector) == 0
+    if not alone and not matrices and least >= _HALVED and whole:
         yield {d: size // 2 for d, size in config.step.items()}
 
 

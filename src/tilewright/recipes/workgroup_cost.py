@@ -23,7 +23,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.dots import dots, group_of, neighbours
+from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
@@ -100,8 +100,6 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     peak = 1
     if machine.rates is not None:
         peak = machine.rates.peak(main.operands[0].var.type, total)
-        alone = machine.rates.multiply_adds(total, 1)
-        peak = max([peak, *(alone * neighbours(each) for each in dots(main, machine))])
     return Work(extents(main), parts, (a, b), total.bytes, out.out.buffer.dtype.bytes, peak)
 
 
@@ -242,9 +240,9 @@ def _rate(machine: Machine, config: WorkgroupConfig) -> int:
     if instruction is None:
         return 1
     lanes = instruction.lanes
-    dtype = instruction.out.dtype if lanes == 1 else instruction.operands[0].dtype
-    # A work-item's instruction takes as long whether or not it adds up neighbours.
-    return _rates(machine).multiply_adds(dtype, lanes) * neighbours(instruction)
+    alone = lanes == 1 and neighbours(instruction) == 1
+    dtype = instruction.out.dtype if alone else instruction.operands[0].dtype
+    return _rates(machine).multiply_adds(dtype, lanes)
 
 
 def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
