@@ -293,3 +293,12 @@ def test_tiles_fit_in_registers() -> None:
         assert "dp4a." in ptx
         if assembled(ptx, "sm_70") is None:
             pytest.skip("no ptxas here knows sm_70")
+
+
+def test_bytes_are_not_taken_apart_where_they_are_masked() -> None:
+    op = tw.matmul("256x256:256x256", dtype="s8:s8:s32").resolved()
+    config, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    # The next tiles are loaded where there is a next step, and wait in registers.
+    assert isinstance(config, WorkgroupConfig) and config.fill == "registers"
+    ptx = _ptx(scheduled.kernel)
+    assert "selp.b32" in ptx and not re.search(r"prmt|selp\.b16", ptx)
