@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.dtypes import f32, f64, s32
+from tilewright.dtypes import f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.matrices import matrix_instructions
 from tilewright.machines.nvidia_rates import RATES
-from tilewright.machines.vectors import multiply_adds
+from tilewright.machines.vectors import dot, multiply_adds
 from tilewright.machines.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -27,6 +27,21 @@ _VECTORS = (
     *multiply_adds(f32, 4, "vectors"),
     *multiply_adds(f64, 2, "vectors"),
     *multiply_adds(s32, 4, "vectors"),
+)
+
+# Dot products of four bytes of each operand, which a work-item adds up in one instruction, dp4a: by
+# vectors as well. Its operands are signed or unsigned, each by itself.
+_DOTS = tuple(
+    dot(
+        f"dp4a_s32x4_{a}" + ("" if a is b else f"_{b}"),
+        (s32, a, b),
+        4,
+        4,
+        "dp4a",
+        f"llvm.nvvm.idp4a.{a.name[0]}.{b.name[0]}",
+    )
+    for a in (s8, u8)
+    for b in (s8, u8)
 )
 
 _BYTES = ("s8", "u8", "s8_u8", "u8_s8")
@@ -75,13 +90,14 @@ def machine(level: str) -> Machine:
     cores, shared, near, far, features = _LEVELS[level]
     return Machine(
         f"nvidia-{level}",
-        frozenset({"vectors", level, *features}),
+        frozenset({"vectors", "dp4a", level, *features}),
         _VECTOR_BYTES,
         _VECTOR_REGISTERS,
         caches=(near, far),
         cores=cores,
         instructions=(
             *_VECTORS,
+            *_DOTS,
             *matrix_instructions(features),
             *warpgroup_instructions(features),
         ),

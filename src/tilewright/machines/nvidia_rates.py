@@ -8,7 +8,8 @@ memory per cycle, the L2 of Turing (Jia et al., "Dissecting the NVIDIA Turing T4
 Microbenchmarking", 2019), and that products of a subgroup (mma) reach 0.62 of the peak on Hopper,
 which only those of four subgroups (wgmma) do (Luo et al., "Benchmarking and Dissecting the Nvidia
 Hopper GPU Architecture via Microbenchmarking", 2024). Assumed: L2 of Ada, Hopper (as Ampere's) and
-Blackwell (two of those), and that Blackwell's subgroups multiply as fast as Hopper's.
+Blackwell (two of those), that Blackwell's subgroups multiply as fast as Hopper's, and that dp4a
+takes no longer than a multiply-add of integers.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ _LATENCY, _LAUNCH = 600, 3e-6
 # Bytes that a core takes from L2 per cycle.
 _PORT = 64
 
+# Integer multiply-adds of work-items per cycle; dp4a makes four at a time of bytes.
+_WHOLE = 64
+
 _Products = tuple[tuple[DType, int, int], ...]
 _Types = tuple[DType, ...]
 _HALVES = (f16, bf16)
 _INTEGERS = (s8, u8)
+_DOTS: _Products = tuple((dtype, 1, 4 * _WHOLE) for dtype in _INTEGERS)
 _BYTES = (*_INTEGERS, f8_e4m3, f8_e5m2)
 
 
 def _scalar(single: int, double: int) -> _Products:
-    return ((f32, 1, single), (f64, 1, double), (s32, 1, 64))
+    return ((f32, 1, single), (f64, 1, double), (s32, 1, _WHOLE), *_DOTS)
 
 
 def _matrices(

@@ -13,7 +13,8 @@ class Rates:
 
     - ``clock``: cycles per second
     - ``products``: products that one core adds up per cycle, as (type, lanes, products): of
-      work-items for themselves (1 lane) by the type of the sum, of matrices by that of A
+      work-items for themselves (1 lane) by the type of the sum, of matrices and of dot products by
+      that of A
     - ``shared``: bytes per cycle that a core's shared memory moves
     - ``near``, ``port``: bytes per cycle from the L2 to all cores, and to one
     - ``memory``: bytes per second of global memory

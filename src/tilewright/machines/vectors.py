@@ -44,6 +44,27 @@ def multiply_adds(dtype: DType, lanes: int, feature: str) -> tuple[Instruction, 
     return _multiply_add(dtype, lanes, feature), _multiply_add_lanes(dtype, lanes, feature)
 
 
+def dot(
+    name: str, types: tuple[DType, DType, DType], lanes: int, group: int, feature: str, emit: str
+) -> Instruction:
+    """``out[n] += a[k] * b[n, k]`` where the ``group`` elements of a lane are neighbours.
+
+    The lane of a is the same for all n: one broadcast of ``group`` elements.
+    """
+    out, a, b = types
+    return Instruction(
+        name,
+        (("n", lanes), ("k", group)),
+        Role("c", out, (Step("n", lanes, 1),)),
+        (
+            Role("a", a, (Step("k", group, 1),)),
+            Role("b", b, (Step("n", lanes, group), Step("k", group, 1))),
+        ),
+        feature,
+        emit,
+    )
+
+
 def transposes(sizes: dict[int, tuple[int, ...]], feature: str) -> tuple[Instruction, ...]:
     """``out[m, n] = a[m, n]`` on squares, of ``sizes`` by the bytes of an element: in memory, rows
     of the result are contiguous along n, and those of the operand along m."""

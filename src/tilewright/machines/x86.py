@@ -10,28 +10,7 @@ from tilewright.dtypes import DType, bf16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.machines.machine import Machine
-from tilewright.machines.vectors import across, multiply_adds, transposes
-
-
-def _dot(
-    name: str, types: tuple[DType, DType, DType], lanes: int, group: int, feature: str, emit: str
-) -> Instruction:
-    """``out[n] += a[k] * b[n, k]`` where the ``group`` elements of a lane are neighbours.
-
-    The lane of a is the same for all n: one broadcast of ``group`` elements.
-    """
-    out, a, b = types
-    return Instruction(
-        name,
-        (("n", lanes), ("k", group)),
-        Role("c", out, (Step("n", lanes, 1),)),
-        (
-            Role("a", a, (Step("k", group, 1),)),
-            Role("b", b, (Step("n", lanes, group), Step("k", group, 1))),
-        ),
-        feature,
-        emit,
-    )
+from tilewright.machines.vectors import across, dot, multiply_adds, transposes
 
 
 def _tile_dot(
@@ -82,12 +61,12 @@ AVX512 = (
     *across(64, "avx512f"),
 )
 AVX512_VNNI = (
-    _dot("vpdpbusd_512", _U8S8, 16, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.512"),
-    _dot("vpdpbusd_256", _U8S8, 8, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.256"),
+    dot("vpdpbusd_512", _U8S8, 16, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.512"),
+    dot("vpdpbusd_256", _U8S8, 8, 4, "avx512vnni", "llvm.x86.avx512.vpdpbusd.256"),
 )
 AVX512_BF16 = (
-    _dot("vdpbf16ps_512", _BF16, 16, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512"),
-    _dot("vdpbf16ps_256", _BF16, 8, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.256"),
+    dot("vdpbf16ps_512", _BF16, 16, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512"),
+    dot("vdpbf16ps_256", _BF16, 8, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.256"),
 )
 AMX = (
     _tile_dot("tdpbf16ps", _BF16, 2, "amx-bf16", "llvm.x86.tdpbf16ps.internal"),

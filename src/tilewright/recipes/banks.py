@@ -67,6 +67,7 @@ def spreads(
     vector: int,
     copied: int,
     found: Matrices | None = None,
+    together: tuple[str, int] = ("", 1),
 ) -> dict[str, Spread]:
     """Per operand of the main compute in ``kernel``, whose tiles are shared: what makes the fewest
     conflicts, and of those what takes the least memory. A padding of less than a sixteenth of the
@@ -74,7 +75,7 @@ def spreads(
 
     ``lanes`` is the dim along which work-items read ``vector`` elements at once: there, rows stay
     aligned to these. They copy ``copied`` elements at a time. What is ``found`` on matrices loads
-    eight rows at a time instead.
+    eight rows at a time instead; dot products read so many elements along a dim ``together``.
     """
     main = find_compute(kernel, MAIN)
     numbers = _numbers(item_loops(kernel, MAIN), hierarchy.subgroup)
@@ -103,7 +104,11 @@ def spreads(
         else:
             used = {v.name for index in view.index for v in variables(index)}
             width, dim = vector if lanes in used else 1, view.buffer.layout.blocks[0].dim
-            loaded = _Access(view, main, lanes, width, numbers)
+            loaded = _Access(view, main, lanes, width, numbers, together)
+            width *= together[1]
+            if together[1] > 1 and view.buffer.layout.blocks[0].size == 1:
+                # One row: its only step is what is read together.
+                continue
         best = _best(view.buffer, dim, width, (stored, loaded), hierarchy)
         if best.padding or best.swizzle:
             spread[operand.var.name] = best
@@ -207,15 +212,21 @@ class _Access:
         dim: str,
         width: int,
         numbers: Mapping[Var, Any],
+        together: tuple[str, int] = ("", 1),
     ) -> None:
-        """``width`` elements along ``dim`` are accessed at once."""
-        sizes = extents(compute)
-        elements = min(width, sizes.get(dim, 1))
+        """``width`` elements along ``dim`` are accessed at once, and of each so many along another
+        dim ``together``."""
+        sizes, (inner, run) = extents(compute), together
+        elements = min(width, sizes.get(dim, 1)) * run
         used = {v for index in view.index for v in variables(index)}
         self.times = prod(sizes[d.var.name] for d in compute.dims if d.var in used) // elements
         self.size = view.buffer.dtype.bytes
         points = np.arange(_POINTS).reshape(-1, 1, 1)
-        known: dict[Var, Any] = {d.var: _steps(d, points, dim, elements) for d in compute.dims}
+        once = {dim: (elements // run, run), inner: (run, 1)}
+        known: dict[Var, Any] = {
+            d.var: _steps(d, points, elements, *once.get(d.var.name, (1, elements)))
+            for d in compute.dims
+        }
         known |= numbers
         shape = (_POINTS, max((a.shape[1] for a in known.values()), default=1), elements)
         self.index = [np.broadcast_to(_values(index, known), shape) for index in view.index]
@@ -255,12 +266,11 @@ class _Rows(_Access):
         return turns(words, active, WORD, hierarchy)
 
 
-def _steps(dim: Dim, points: Any, vector: str, elements: int) -> Any:
-    """The first steps along all dims at once, by whole vectors along ``vector``."""
+def _steps(dim: Dim, points: Any, elements: int, count: int, run: int) -> Any:
+    """The first steps along all dims at once, by ``count`` along this one: of the ``elements`` that
+    are accessed at once, each ``run`` is at one of them."""
     size = int(dim.extent.value) if isinstance(dim.extent, Const) else 1
-    if dim.var.name != vector:
-        return points % size
-    return points * elements % size + np.arange(elements)
+    return points * count % size + np.arange(elements) // run % count
 
 
 def _numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:

@@ -57,8 +57,8 @@ class WorkgroupConfig:
     and what is left of all of them is the dim ``residue``: workgroups with one each leave the other
     taps out.
 
-    - ``instruction``: the multiply-add that does the work ("": scalar arithmetic), or the product
-      of matrices that a subgroup computes
+    - ``instruction``: the multiply-add or dot product that does the work ("": scalar arithmetic),
+      or the product of matrices that a subgroup computes
     - ``lanes``: the dim across a work-item's vector; of matrices, N
     - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it (of a subgroup,
       where it multiplies matrices), per dim of the result; dims left out are 1
@@ -97,7 +97,7 @@ class WorkgroupConfig:
     - ``joined``: reduced dims that are made one, outermost first, called like them, joined by ``_``
       (as it is called in ``step``, ``slices``, ...): one long dim fills whole steps with less
       padding than a short one
-    - ``k``: the reduced dim that a product of matrices adds up ("" without)
+    - ``k``: the reduced dim that a product of matrices, or a dot product, adds up ("" without)
     """
 
     instruction: str

@@ -43,7 +43,7 @@ def matrix_configs(
     products = _products(main, machine)
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
-    k = _reduced(main, parts, sizes, products[0])
+    k = reduced_dim(main, parts, sizes, products[0])
     dims = {"m": rows, "n": lanes, "k": k}
     instruction = _best(main, machine, products, dims)
     if not multiplies(main, Matrices(instruction, dims, machine)):
@@ -78,7 +78,7 @@ def warpgroup_configs(
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
     first = next(iter(products.values()))
-    m, k = first.sizes["m"], _reduced(main, parts, sizes, first)
+    m, k = first.sizes["m"], reduced_dim(main, parts, sizes, first)
     dims = {"m": rows, "n": lanes, "k": k}
     if sizes[rows] <= m or not multiplies(main, Matrices(first, dims, machine)):
         return []
@@ -174,7 +174,7 @@ def _best(
     return max(largest, key=lambda each: rows_in_place(main, Matrices(each, dims, machine)))
 
 
-def _reduced(
+def reduced_dim(
     main: Compute, parts: Roles, sizes: Mapping[str, int], instruction: Instruction
 ) -> str:
     """The reduced dim to add up: one that pads little, along which operands are contiguous."""

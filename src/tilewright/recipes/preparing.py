@@ -9,6 +9,7 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.dots import group_of
 from tilewright.recipes.matrices import matrices, packed_order
 from tilewright.recipes.residues import RESIDUE, by_residue
 from tilewright.recipes.roles import (
@@ -80,6 +81,9 @@ def packed(
     if found is not None:
         layout = packed_order(main, found, layout)
         rounded = factor_type(main, main.operands[1])
+    elif group_of(machine, config) > 1:
+        # Copies take what lies together along the dim that an instruction adds up.
+        layout = [*(d for d in layout if d != config.k), config.k]
     name = f"{prepack}_packed"
     kernel = promote(
         result.kernel,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 from tilewright.recipes.workgroup_cost import Prediction, Work, predict
@@ -86,7 +87,8 @@ def _variants(
     tiles = math.prod(-(-work.sizes[d] // config.group.get(d, 1)) for d in work.parts.kept)
     # The order matters where not all run at once.
     rasters = _RASTERS if tiles > machine.cores else _RASTERS[:1]
-    for step in _steps(work, config, alone):
+    matrices = lanes_of(machine, config) > 1
+    for step in _steps(work, config, alone, matrices):
         for stages in _STAGES:
             changed = _ahead(work, replace(config, step=step), stages, alone, machine)
             for raster in rasters:
@@ -104,14 +106,19 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
         yield replace(config, persistent=prediction.resident * machine.cores)
 
 
-def _steps(work: Work, config: WorkgroupConfig, alone: bool) -> Iterator[Mapping[str, int]]:
+def _steps(
+    work: Work, config: WorkgroupConfig, alone: bool, matrices: bool
+) -> Iterator[Mapping[str, int]]:
     """The steps of ``config``, and longer ones, which wait for one another less often; or, where
     the next tiles are held in registers, shorter ones, for which there are enough."""
     yield config.step
     alone = alone or config.fill == TENSOR
+    least = min(config.step.values(), default=0)
     if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
         yield {d: 2 * size for d, size in config.step.items()}
-    if not alone and not config.k and min(config.step.values(), default=0) >= _HALVED:
+    # Copies are of whole vectors along what a dot product adds up.
+    whole = config.step.get(config.k, 0) % (2 * config.vector) == 0
+    if not alone and not matrices and least >= _HALVED and whole:
         yield {d: size // 2 for d, size in config.step.items()}
 
 
@@ -128,7 +135,9 @@ def _ahead(
     tile = {**config.group, **config.step}
     copied = sum(math.prod(tile.get(d, 1) for d in o.dims) for o in work.operands)
     own = copied / (work_items(config) * lanes_of(machine, config))
-    if stages > 1 and own + 2 * own / config.vector <= HELD:
+    # Neighbours that a dot product takes are in one register.
+    held = own / group_of(machine, config)
+    if stages > 1 and held + 2 * own / config.vector <= HELD:
         return replace(config, stages=2, fill="registers")
     return replace(config, stages=1, fill="copy")
 

@@ -13,6 +13,7 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import extents, roles, taps_of
 from tilewright.recipes.storing import TILE
 from tilewright.schedule.pipeline import Fill
@@ -54,6 +55,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
             "choose one of " + ", ".join(fills),
         )
     _check_slices(config)
+    _check_dots(config, machine)
     if config.stream:
         inside = taps_of(main) if config.halo else []
         stepped = [d for d in parts.k if d not in inside]
@@ -90,6 +92,18 @@ def check_joined(config: WorkgroupConfig, main: Compute) -> None:
             f"joined={config.joined!r}",
             f"{wrong[0]!r} is no reduced dim" if wrong else "one dim is one already",
             "name two or more of " + ", ".join(reduced),
+        )
+
+
+def _check_dots(config: WorkgroupConfig, machine: Machine) -> None:
+    group = group_of(machine, config)
+    step = config.step.get(config.k, 1)
+    if step % group:
+        raise _refusal(
+            config,
+            f"{config.instruction} adds up {group} neighbours at a time",
+            f"k is {config.k!r} here, of which a step has {step}" if config.k else "k names no dim",
+            f"choose a reduced dim for `k`, and a `step` of it that is a multiple of {group}",
         )
 
 

@@ -24,6 +24,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.residues import RESIDUE, leaves_out_taps, taken
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
@@ -278,7 +279,8 @@ def _rate(machine: Machine, config: WorkgroupConfig) -> int:
     if instruction is None:
         return 1
     lanes = instruction.lanes
-    dtype = instruction.out.dtype if lanes == 1 else instruction.operands[0].dtype
+    alone = lanes == 1 and neighbours(instruction) == 1
+    dtype = instruction.out.dtype if alone else instruction.operands[0].dtype
     return _rates(machine).multiply_adds(dtype, lanes)
 
 
@@ -303,7 +305,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         items=items,
         beside=lanes if config.fill == TENSOR else 0,
         registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
-        shared=config.stages * _shared(work, config, tile, lanes),
+        shared=config.stages * _shared(work, machine, config, tile),
         steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
         most=max(1, steps),
         products=results * depth * math.prod(own.values()),
@@ -325,15 +327,21 @@ def _copies(work: Work, config: WorkgroupConfig, tile: dict[str, int]) -> float:
     )
 
 
-def _shared(work: Work, config: WorkgroupConfig, tile: dict[str, int], lanes: int) -> int:
-    """Bytes of shared tiles of A and B, at most: their rows may lie along either dim. Matrices are
-    as they come, others converted."""
+def _width(work: Work, machine: Machine, config: WorkgroupConfig, operand: Operand) -> int:
+    """Bytes of an element of A or B where it is shared: what matrices and dot products take is as
+    it comes, all else converted."""
+    kept = lanes_of(machine, config) > 1 or group_of(machine, config) > 1
+    return operand.bytes if kept else work.total
+
+
+def _shared(work: Work, machine: Machine, config: WorkgroupConfig, tile: dict[str, int]) -> int:
+    """Bytes of shared tiles of A and B, at most: their rows may lie along either dim."""
     found = 0
     for operand in work.operands:
         depth = math.prod(tile[d] for d in work.parts.k)
         kept = math.prod(tile[d] for d in operand.dims) // depth
         elements = kept * depth + config.padding.get(operand.name, 0) * max(kept, depth)
-        found += elements * (operand.bytes if lanes > 1 else work.total)
+        found += elements * _width(work, machine, config, operand)
     return found
 
 
@@ -345,14 +353,16 @@ def _read(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
     if lanes > 1:
         width = {d: o.bytes for o in work.operands for d in o.dims}
         return sum(size * width[d] for d, size in rows.items()) / lanes
+    group = group_of(machine, config)
+    widths = {d: _width(work, machine, config, o) for o in work.operands for d in o.dims}
     rates, left, moved = _rates(machine), _subgroup(machine), 0.0
     across = [config.lanes, *(d for d in rows if d != config.lanes)]
     for dim in across:
         beside = min(left, config.group.get(dim, 1) // rows[dim])
         left //= max(1, beside)
-        own = rows[dim] * work.total
+        own = rows[dim] * widths.get(dim, work.total) * group
         moved += max(beside * own, rates.shared * -(-own // _WIDEST))
-    return moved / _subgroup(machine)
+    return moved / _subgroup(machine) / group
 
 
 def _resident(group: _Group, machine: Machine) -> int:

@@ -18,13 +18,15 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.warpgroups import COPIES
 from tilewright.recipes.banks import Spread, spreads
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.dots import dot_of, group_of, neighbours
 from tilewright.recipes.joining import joined_dims, outermost_first
 from tilewright.recipes.matrices import matrices
-from tilewright.recipes.matrix_model import matrix_configs, warpgroup_configs
+from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgroup_configs
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.residues import RESIDUE, by_residue
@@ -167,6 +169,7 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
     item = _item(sizes, lanes, rows, vector, machine)
     if _items(sizes, item) < 2:
         return []
+    dot = dot_of(main, machine, lanes, vector) if parts.k else None
     for most in _ITEMS:
         group = _group(sizes, item, machine.hierarchy, most)
         config = WorkgroupConfig(
@@ -179,9 +182,29 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
             reduce_order=_reduce_order(main, parts),
             vector=_copied(main, machine),
         )
-        if config not in found:
-            found.append(config)
-    return found
+        if dot is not None:
+            found.append(_of_dots(main, machine, config, dot))
+        found.append(config)
+    return list(dict.fromkeys(found))
+
+
+def _of_dots(
+    main: Compute, machine: Machine, config: WorkgroupConfig, dot: Instruction
+) -> WorkgroupConfig:
+    """``config`` with products of neighbours added up by ``dot``: steps of as many bytes, which are
+    not converted, along the dim that pads least."""
+    sizes, parts, whole = extents(main), roles(main), neighbours(dot)
+    k = reduced_dim(main, parts, sizes, dot)
+    most = min(config.step.values(), default=1)
+    step = whole * min(most, -(-sizes[k] // whole))
+    return replace(
+        config,
+        instruction=dot.name,
+        step={k: step},
+        reduce_order=(*(d for d in parts.k if d != k), k),
+        vector=math.gcd(config.vector, step),
+        k=k,
+    )
 
 
 def _finished(
@@ -197,7 +220,10 @@ def _finished(
     found, vector = matrices(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
     if found is None or not found.by_rows:
-        apart = spreads(tiles, machine.hierarchy, config.lanes, vector, config.vector, found)
+        together = (config.k, group_of(machine, config))
+        apart = spreads(
+            tiles, machine.hierarchy, config.lanes, vector, config.vector, found, together
+        )
     config = replace(
         config,
         padding={name: each.padding for name, each in apart.items() if each.padding},
@@ -243,7 +269,8 @@ def _ahead(
     copies, (steps, needed, ahead) = _copies(tiles), size
     room = machine.hierarchy.shared // max(1, needed)
     stages = min(ahead if alone else 2, steps, room)
-    if stages < 2 or not (alone or sum(map(_registers, copies)) <= HELD):
+    group = group_of(machine, config)
+    if stages < 2 or not (alone or sum(_registers(each, group) for each in copies) <= HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"
 
@@ -257,12 +284,13 @@ def _copies(tiles: Kernel) -> list[Compute]:
     ]
 
 
-def _registers(copy: Compute) -> int:
+def _registers(copy: Compute, group: int) -> int:
     """What a work-item's part of a copy takes of its registers from load to store: the elements,
-    and for each access two that say where and whether."""
+    of which a dot product's ``group`` is in one, and for each access two that say where and
+    whether."""
     sizes = [int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const)]
     wide = sizes[-1] if sizes and is_vector(copy) else 1
-    return math.prod(sizes) + 2 * math.prod(sizes) // wide
+    return math.prod(sizes) // (group if wide > 1 else 1) + 2 * math.prod(sizes) // wide
 
 
 def _contiguous(kernel: Kernel) -> str:

@@ -34,6 +34,7 @@ from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, StreamingConfig, WorkgroupConfig
+from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.mapping import (
     PRODUCERS,
     adders,
@@ -122,7 +123,8 @@ def schedule(
         result.stage("tensorized", in_fragments(result.kernel, found))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
-        result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, {"n": config.lanes}))
+        dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
+        result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, dims))
     result.stage("lowered", _lowered(result.kernel, machine, config, found))
     if config.fill != TENSOR:
         result.stage("ordered", ordered(result.kernel, config))
@@ -186,6 +188,7 @@ def _shared(
     """
     main = find_compute(kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
+    group = group_of(machine, config)
     kept = {v for index in main.out.index for v in variables(index)}
     # Each once, though several nests may have them.
     items = list(
@@ -209,9 +212,8 @@ def _shared(
         boxed = bool(taps) and operand is main.operands[0]
         if boxed:
             # Rows are what lies behind one another in the tensor: those of a dim of its own.
-            own = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
-            rows = [name for name in rows if name not in taps and {name} in own]
-        order: list[tuple[str, int | None]] = []
+            alone = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
+            rows = [name for name in rows if name not in taps and {name} in alone]
         if found is not None and found.by_rows:
             around = [v.name for v in items if v in used]
             layout[name], swizzles[name] = shared_rows(main, found, config, position, around)
@@ -226,14 +228,14 @@ def _shared(
             if factor_type(main, operand) is not operand.var.type:
                 cast[name] = factor_type(main, operand)
             continue
-        order += [(v.name, None) for v in (*reduced, *inner, *items) if v in used]
-        # A dim that each work-item has once is a loop around: it has no vectors.
-        if config.lanes in {v.name for v in inner if v in used}:
-            order.append((config.lanes, vector))
+        own = [v.name for v in inner if v in used]
+        around = [v.name for v in items if v in used]
+        whole = [v.name for v in reduced if v in used]
+        order = _read_last([*whole, *own, *around], own, config, (vector, group))
         layout[name] = () if boxed else order
         if rows and config.padding.get(name):
             padding[name] = {rows[-1]: config.padding[name]}
-        if operand.var.type is not main.out.buffer.dtype:
+        if group == 1 and operand.var.type is not main.out.buffer.dtype:
             cast[name] = main.out.buffer.dtype
     return share(
         kernel,
@@ -248,6 +250,21 @@ def _shared(
         vector=config.vector,
         lanes=found.lanes if found is not None else 0,
     )
+
+
+def _read_last(
+    names: list[str], own: list[str], config: WorkgroupConfig, read: tuple[int, int]
+) -> list[tuple[str, int | None]]:
+    """Dims of a shared tile in the order of ``names``, what a work-item reads at once innermost:
+    so many elements along its lanes, and of each so many that a dot product adds up."""
+    vector, group = read
+    order: list[tuple[str, int | None]] = [(name, None) for name in names]
+    # A dim that each work-item has once is a loop around: it has no vectors.
+    if config.lanes in own:
+        order.append((config.lanes, vector))
+    if group > 1:
+        order.append((config.k, group))
+    return order
 
 
 def is_vector(copy: Compute) -> bool:

@@ -19,14 +19,19 @@ from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
+EmitDot = Callable[[Writer, Instruction, Value, Value, Value], str]
+
 
 @dataclass(frozen=True)
 class Units:
     """What a device has beside its work-items: ``collective`` emits what lanes carry out together,
-    ``transfers``, by the names of their instructions, copies of tiles that run by themselves."""
+    ``transfers``, by the names of their instructions, copies of tiles that run by themselves;
+    and how it adds the products of neighbours up (``dot``: the result, of a sum and two factors)
+    where none of its instructions does so on vectors."""
 
     collective: Callable[[Memory, ComputePlan, Instruction], None] | None = None
     transfers: Mapping[str, Callable[[Memory, ComputePlan], None]] = field(default_factory=dict)
+    dot: EmitDot | None = None
 
 
 def emit_compute(
@@ -66,7 +71,7 @@ def emit_compute(
         case _ if "m" in instruction.sizes:
             emit_tiles(memory, plan, instruction)
         case _:
-            emit_dot(memory, plan, instruction)
+            emit_dot(memory, plan, instruction, units.dot or _vector_dot)
 
 
 def _check_lanes(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
@@ -79,8 +84,8 @@ def _check_lanes(memory: Memory, plan: ComputePlan, instruction: Instruction) ->
         )
 
 
-def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
-    """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and dot products of ``k`` neighbours."""
+def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction, dot: EmitDot) -> None:
+    """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and by ``dot`` products of ``k`` neighbours."""
     stmt = plan.stmt
     lanes_dim, k_dim = _dims_by_role(plan, instruction)
     extent = memory.exprs.evaluate(lanes_dim.extent, {})
@@ -105,7 +110,8 @@ def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction) -> Non
         a, b = b, a
     register = plan.out.buffer in memory.registers
     out = memory.slot(plan.out) if register else _load_out(memory, plan.out)
-    result = Value(_call(memory, instruction, out, a, b), instruction.out.dtype, count)
+    emit = _multiply_add if instruction.emit == "fma" else dot
+    result = Value(emit(memory.w, instruction, out, a, b), instruction.out.dtype, count)
     memory.store(plan.out, result, {}, free_tail=True)
     memory.lanes = outer
 
@@ -195,13 +201,16 @@ def _broadcast(
     return Value(memory.w.assign(f"bitcast {spread.typed} to {type_}"), dtype, width)
 
 
-def _call(memory: Memory, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
-    w = memory.w
-    if instruction.emit != "fma":
-        factors = [_as_bfloats(w, value) for value in (a, b)]
-        arguments = ", ".join((out.typed, *(f"{type_} {text}" for type_, text in factors)))
-        types = ", ".join((out.type, *(type_ for type_, _ in factors)))
-        return w.call(out.type, instruction.emit, arguments, types)
+def _vector_dot(w: Writer, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
+    """Dot products on whole vectors, by an intrinsic."""
+    factors = [_as_bfloats(w, value) for value in (a, b)]
+    arguments = ", ".join((out.typed, *(f"{type_} {text}" for type_, text in factors)))
+    types = ", ".join((out.type, *(type_ for type_, _ in factors)))
+    return w.call(out.type, instruction.emit, arguments, types)
+
+
+def _multiply_add(w: Writer, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
+    del instruction
     if not out.dtype.is_float:
         product = w.assign(f"mul {a.typed}, {b.text}")
         return w.assign(f"add {out.typed}, {product}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from tilewright.dtypes import DType, boolean, f16, s16, u8
+from tilewright.dtypes import DType, boolean, f16, s8, s16, s32, u8
 from tilewright.ir.buffer import Buffer
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
@@ -21,6 +21,9 @@ from tilewright.targets.llvm.writer import Writer
 
 # Where masked-off loads read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
 ZEROS = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
+
+# Bytes of what processors without vectors compute with.
+_WORD = 4
 
 
 class Masked(Protocol):
@@ -175,10 +178,21 @@ class SingleLanes:
             found = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
         else:
             found = self._each_lane(pointer, buffer.dtype, active, count, mask)
+        if mask.lanes == 1 and buffer.dtype in (s8, u8) and count % _WORD == 0:
+            return self._words_where(found, mask)
         zero = self._exprs.value(0, buffer.dtype, count)
         flags = self._exprs.value(mask, boolean, count)
         text = self._w.assign(f"select {flags.typed}, {found.typed}, {zero.typed}")
         return Value(text, buffer.dtype, count)
+
+    def _words_where(self, found: Value, mask: Value) -> Value:
+        """Bytes, or zeros, by words: LLVM would take them apart, as GPUs choose between words."""
+        words = llvm_type(s32, found.lanes // _WORD)
+        flags = self._exprs.value(mask, boolean, found.lanes // _WORD)
+        zero = self._exprs.value(0, s32, found.lanes // _WORD)
+        kept = self._w.assign(f"bitcast {found.typed} to {words}")
+        chosen = self._w.assign(f"select {flags.typed}, {words} {kept}, {zero.typed}")
+        return found._replace(text=self._w.assign(f"bitcast {words} {chosen} to {found.type}"))
 
     def _safe(self, pointer: Pointer, flag: str) -> Pointer:
         start = f"{pointer.type} {pointer.base}"

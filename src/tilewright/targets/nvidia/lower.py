@@ -24,6 +24,7 @@ from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
+from tilewright.targets.nvidia.dots import emit_dots
 from tilewright.targets.nvidia.matrices import emit_matrices
 from tilewright.targets.nvidia.mbarriers import MBARRIERS
 from tilewright.targets.nvidia.tensors import emit_load, emit_store
@@ -108,7 +109,7 @@ _CALLS: dict[str, EmitCall] = {
 }
 
 
-_UNITS = Units(emit_matrices, {TILE_LOAD: emit_load, TILE_STORE: emit_store})
+_UNITS = Units(emit_matrices, {TILE_LOAD: emit_load, TILE_STORE: emit_store}, emit_dots)
 
 
 def lower_launches(kernel: Kernel, machine: Machine) -> Module:
