@@ -194,6 +194,32 @@ REFUSED: dict[str, tuple[Make, str]] = {
         ),
         "its mask hides more than what is outside of the tensor: 3 <= k",
     ),
+    "a large box": (
+        lambda: specialize(
+            _shared(
+                TILED.replace("a: f32[52, 40]", "a: f32[2400, 40]")
+                .replace("c: f32[52,", "c: f32[2400,")
+                .replace("m in 16", "m in 600")
+                .replace("s * 16 + m_o * 32", "s * 600 + m_o * 1200")
+                .replace(" | m + s * 600 + m_o * 1200 < 52", ""),
+            ),
+            "step",
+            2,
+        ),
+        "a box of 1200 elements along a dim, more than 256",
+    ),
+    "many dims": (
+        lambda: specialize(
+            _shared(
+                TILED.replace("a: f32[52, 40]", "a: f32[2, 2, 2, 2, 52, 40]").replace(
+                    "a[m", "a[0, 1, 0, 1, m"
+                )
+            ),
+            "step",
+            2,
+        ),
+        "the tensor has 6 dims, more than 5",
+    ),
     "steps of nine": (
         lambda: specialize(
             parse_kernel(to_text(_shared()).replace("b[k + step", "b[k * 9 + step")), "step", 2

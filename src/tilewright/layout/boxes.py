@@ -22,6 +22,8 @@ from tilewright.simplify import simplify
 
 # Bytes of which steps of the tensor, and the box along its innermost dim, are multiples.
 _UNIT = 16
+# Dims of a tensor, and elements of a box along one, at most.
+MOST_DIMS, MOST_BOX = 5, 256
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,9 @@ def box_of(compute: Compute, facts: Facts) -> Box | str:
     along = _along(source, sizes)
     if isinstance(along, str):
         return along
+    reason = _too_large(along, sizes)
+    if reason is not None:
+        return reason
     hidden = next(hidden_inside(source, facts), None)
     if hidden is not None:
         return f"its mask hides more than what is outside of the tensor: {to_text(hidden)}"
@@ -111,6 +116,15 @@ def _along(source: View, sizes: dict[Var | None, int]) -> _Along | str:
         if count != 1:
             return f"{count} dims of the tensor are '{variable.name}'"
     return found
+
+
+def _too_large(along: _Along, sizes: Mapping[Var | None, int]) -> str | None:
+    if len(along) > MOST_DIMS:
+        return f"the tensor has {len(along)} dims, more than {MOST_DIMS}"
+    longest = max(sizes.values(), default=1)
+    if longest > MOST_BOX:
+        return f"a box of {longest} elements along a dim, more than {MOST_BOX}"
+    return None
 
 
 def hidden_inside(source: View, facts: Facts) -> Iterator[Expr]:

@@ -25,6 +25,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.layout.boxes import (
+    MOST_BOX,
     Box,
     box_of,
     first_of,
@@ -38,7 +39,8 @@ from tilewright.simplify import simplify
 # By the dims of the tensor: what the corners of the box may be, and how far away taps at most.
 CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
 _FARTHEST = {3: 65535, 4: 255, 5: 31}
-_LONGEST_STEP = 8
+# Steps between pixels, and pixels of a copy, at most.
+_LONGEST_STEP, MOST_PIXELS = 8, 1024
 _ZERO = const(0)
 _NO_IMAGES = "no dim is one of images"
 
@@ -103,6 +105,9 @@ def column_of(compute: Compute, facts: Facts) -> Column | str:
     channel, pixel = _dims(source.index[order[0]], [v for v in sizes if v is not None])
     if channel is None or pixel is None:
         return f"it goes along other dims than pixels and channels ({to_text(source)})"
+    if sizes[channel] > MOST_BOX or sizes[pixel] > MOST_PIXELS:
+        most = f"more than {MOST_PIXELS} or {MOST_BOX}"
+        return f"it copies {sizes[pixel]} pixels with {sizes[channel]} channels each, {most}"
     axes = _Walk(source, order[1:], (pixel, sizes[pixel]), facts).axes()
     if isinstance(axes, str):
         return axes

@@ -34,7 +34,8 @@ from tilewright.dtypes import (
     u8,
 )
 from tilewright.errors import UnsupportedError
-from tilewright.layout.columns import CORNERS
+from tilewright.layout.boxes import MOST_BOX, MOST_DIMS
+from tilewright.layout.columns import CORNERS, MOST_PIXELS
 
 # Bytes of a map as a kernel's parameter, and what its address is a multiple of.
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
@@ -42,9 +43,7 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64
 UNIT = 16
 
 ELEMENTS = (u8, s8, boolean, f8_e4m3, f8_e5m2, s16, s32, s64, f16, bf16, f32, tf32, f64)
-# Elements of a box along a dim, at most.
-MOST_BOX = 256
-_MOST_RANK, _MOST_STEP, _MOST_PIXELS = 5, 8, 1024
+_MOST_STEP = 8
 _MOST_EXTENT, _STRIDE_END = 1 << 32, 1 << 40
 _SWIZZLES, _INTERLEAVES, _PROMOTIONS = (0, 32, 64, 128), (0, 16, 32), (0, 64, 128, 256)
 
@@ -183,8 +182,8 @@ def _tensor_faults(tensor: TensorMap) -> _Faults:
         if value not in known:
             yield f"{name} of {value} bytes", "choose one of " + ", ".join(map(str, known))
     least = 3 if tensor.interleave or isinstance(tensor.box, Columns) else 1
-    if not least <= rank <= _MOST_RANK:
-        yield f"{rank} dims", f"choose {least} to {_MOST_RANK}: collapse some, or add dims of 1"
+    if not least <= rank <= MOST_DIMS:
+        yield f"{rank} dims", f"choose {least} to {MOST_DIMS}: collapse some, or add dims of 1"
     if len(tensor.strides) != rank - 1 or len(tensor.steps) != rank:
         yield (
             f"{len(tensor.strides)} strides and {len(tensor.steps)} steps for {rank} dims",
@@ -237,7 +236,7 @@ def _columns_faults(tensor: TensorMap, box: Columns) -> _Faults:
             yield f"no pixel between its corners in dim {dim}", "the kernel is too large"
     if not 1 <= box.channels <= MOST_BOX:
         yield f"{box.channels} channels per pixel", "choose 1 to 256"
-    if not 1 <= box.pixels <= _MOST_PIXELS:
+    if not 1 <= box.pixels <= MOST_PIXELS:
         yield f"{box.pixels} pixels per column", "choose 1 to 1024"
 
 

@@ -15,8 +15,8 @@ from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import conjuncts
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import variables
+from tilewright.layout.boxes import MOST_BOX
 from tilewright.layout.rows import Rows
-from tilewright.machines.tensor_map import MOST_BOX
 from tilewright.machines.warpgroups import TILE_LOAD
 from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
