@@ -358,7 +358,7 @@ NEEDS_DEVICE = pytest.mark.skipif(
 
 def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
     """The model's config with smaller groups, and ``given``, in which ``K`` is the stepped dim."""
-    config = workgroup_model.default_config(op.kernel(), machine)
+    config = next(workgroup_model.default_configs(op.kernel(), machine), None)
     assert config is not None
     group = {d: max(size // 4, config.item[d]) for d, size in config.group.items()}
     k = max(config.step, key=lambda d: config.step[d])

@@ -34,7 +34,7 @@ GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
 def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> ScheduledKernel:
     """The schedule, each stage of which parses back from its text and computes the same."""
     kernel = op.kernel()
-    config = config or workgroup_model.default_config(kernel, machine)
+    config = config or next(workgroup_model.default_configs(kernel, machine), None)
     assert config is not None
     again = parse_config(repr(config))
     assert again == config
@@ -142,7 +142,7 @@ def test_random_workgroups(seed: int) -> None:
     r = Random(seed)
     op = r.choice([_convolution, _convolution, _matmul])(r).resolved()
     machine = r.choice([GPU, CPU])
-    default = workgroup_model.default_config(op.kernel(), machine)
+    default = next(workgroup_model.default_configs(op.kernel(), machine), None)
     if default is not None:
         _check(op, machine, default)
     try:
@@ -172,7 +172,7 @@ def test_defaults_are_legal_and_right(op: Any, machine: Machine) -> None:
     ("stages", "fill"), [(1, "copy"), (2, "copy"), (2, "registers"), (2, "async"), (4, "async")]
 )
 def test_ways_to_fill(stages: int, fill: str) -> None:
-    default = workgroup_model.default_config(_small().kernel(), GPU)
+    default = next(workgroup_model.default_configs(_small().kernel(), GPU), None)
     assert default is not None
     for spread in (
         {"padding": {"a": 4, "b": 4}, "swizzle": {}},
@@ -192,7 +192,7 @@ def test_one_step_needs_no_pipeline() -> None:
 def test_no_default_where_there_is_nobody_to_share_with() -> None:
     for shape in ("1x8:8x1", "2x8:8x2"):
         op = tw.matmul(shape).resolved()
-        config = workgroup_model.default_config(op.kernel(), CPU)
+        config = next(workgroup_model.default_configs(op.kernel(), CPU), None)
         assert config is None or workgroup_checks.work_items(config) >= 2
 
 
@@ -202,7 +202,7 @@ def test_defaults_fit_into_shared_memory(groups: int) -> None:
     for kind in ("gpu", "cpu"):
         for shared in (4 << 10, 32 << 10):
             machine = spirv.reported(kind, cores=8, workgroup=256, shared=shared)
-            config = workgroup_model.default_config(op.kernel(), machine)
+            config = next(workgroup_model.default_configs(op.kernel(), machine), None)
             if config is not None:
                 workgroups.schedule(op.kernel(), machine, config, None)
 
@@ -326,7 +326,7 @@ def test_a_config_prints_as_what_makes_it() -> None:
 )
 def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: str) -> None:
     op = tw.convolution("mb1ic16ih14oc32kh3ph1", src="nhwc", dst=layout).resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU)
+    config = next(workgroup_model.default_configs(op.kernel(), GPU), None)
     assert config is not None
     assert config.lanes == lanes
 
@@ -339,7 +339,7 @@ def _waits(op: Any, config: WorkgroupConfig) -> float:
 
 def test_paddings_are_those_with_fewer_conflicts() -> None:
     op = tw.convolution("mb2ic16ih14oc16kh3ph1", src="nhwc", dst="nhwc").resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
+    config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
     assert config.padding and not config.swizzle
     assert _waits(op, config) < 0.1 * _waits(op, replace(config, padding={}))
@@ -349,7 +349,7 @@ def test_tiles_are_swizzled_where_that_is_better_than_padding() -> None:
     """Vectors of B are stored one by one, across its rows: whole vectors of padding in between do
     not bring these into different banks."""
     op = tw.matmul("64x32:32x64", weights="ba").resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU)
+    config = next(workgroup_model.default_configs(op.kernel(), GPU), None)
     assert config is not None
     assert config.padding.keys() == {"a"} and config.swizzle.keys() == {"b"}
     chosen = _waits(op, config)
@@ -380,7 +380,7 @@ def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -
         dtype=dtype,
         epilogue=[tw.sum(), tw.relu()],
     ).resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
+    config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None and config.through
     (direct,), (together,) = _stores(op, replace(config, through={})), _stores(op, config)
     assert direct <= 0.55 and together > max(0.9 if dtype == "f32" else 0, 1.7 * direct)
@@ -389,7 +389,7 @@ def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -
 def test_stores_that_coalesce_go_the_direct_way() -> None:
     """A work-item's tile is one vector, and neighbours have neighbouring ones."""
     op = tw.matmul("64x64:64x16").resolved()
-    config = workgroup_model.default_config(op.kernel(), GPU, "weights")
+    config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
     wide = replace(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, through={})
     tiles = workgroups.tiles_of(op.kernel(), GPU, wide, "weights")

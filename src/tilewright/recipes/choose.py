@@ -50,9 +50,9 @@ def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
     # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
     starts = (kernel,) if kernel is exact else (kernel, exact)
     for each in starts if machine.banked else ():
-        shared = workgroup_model.default_config(each, machine, prepacked(op))
-        if shared is not None and (each is exact or _multiplies_matrices(shared, machine)):
-            yield shared
+        for shared in workgroup_model.default_configs(each, machine, prepacked(op)):
+            if each is exact or _multiplies_matrices(shared, machine):
+                yield shared
     yield from choices.candidates(exact, machine, prepacked(op))
 
 

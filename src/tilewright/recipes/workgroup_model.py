@@ -10,7 +10,7 @@ are known, predicted times choose among such tiles (`workgroup_cost`, `workgroup
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 
 from tilewright.errors import ScheduleError
@@ -60,40 +60,58 @@ _ITEMS = (16, 8)
 _STEP = 16
 
 
-def default_config(
+def default_configs(
     kernel: Kernel, machine: Machine, prepack: str | None = None
-) -> WorkgroupConfig | None:
-    """The config for the naive ``kernel``, a contraction, on a machine with workgroups; None where
-    two work-items would not find enough to share. ``prepack`` names the argument that may be packed
-    beforehand."""
-    _, main, shapes = _combined(kernel, machine)
+) -> Iterator[WorkgroupConfig]:
+    """Configs for the naive ``kernel``, a contraction, on a machine with workgroups: the best, and
+    then, each for the case that the one before is refused, others; none where two work-items would
+    not find enough to share. ``prepack`` names the argument that may be packed beforehand."""
+    combined_so = _combined(kernel, machine)
+    _, main, shapes = combined_so
     if machine.rates is not None:
-        shapes = [each.config for each in candidates(kernel, machine, prepack)]
+        for found in _rankings(kernel, machine, combined_so):
+            if not found:
+                return
+            yield _finished(kernel, main, machine, found[0].config, prepack)
+            if found[0].config.fill != TENSOR:
+                return
     elif shapes:
         first = shapes[0]
         slices = slices_of(extents(main), roles(main), first.group, first.step, machine)
-        shapes = [replace(first, slices=slices)]
-    if not shapes:
-        return None
-    return _finished(kernel, main, machine, shapes[0], prepack)
+        yield _finished(kernel, main, machine, replace(first, slices=slices), prepack)
 
 
 def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> list[Candidate]:
     """What the model chooses from for the naive ``kernel``, a contraction, the best first; nothing
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
-    they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_config`.
+    they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
     Raises `UnsupportedError` for a machine without rates."""
-    combined_so = _combined(kernel, machine)
+    for found in _rankings(kernel, machine, _combined(kernel, machine)):
+        first = next((each.config for each in found if each.config.fill == TENSOR), None)
+        if first is None or _is_legal(kernel, machine, first, prepack):
+            return found
+    return []
+
+
+def _rankings(
+    kernel: Kernel, machine: Machine, combined_so: _Combined
+) -> Iterator[list[Candidate]]:
+    """Candidates, the best first; and again, each time without those that copy whole tiles as the
+    first such does. Whether tiles are whole ones, nobody has looked at: the kernel shows, where it
+    is refused."""
     shapes = combined_so[2]
-    found = _ranked(combined_so, machine, shapes)
-    # Whether tiles are boxes that may be copied whole, the kernel shows that has them so.
-    first = next((each.config for each in found if each.config.fill == TENSOR), None)
-    if first is not None and not _is_legal(kernel, machine, first, prepack):
-        found = _ranked(combined_so, machine, [each for each in shapes if each.fill != TENSOR])
-    more = _all_joined(kernel, machine, found[0].prediction.seconds) if found else []
-    if not more or not _is_legal(kernel, machine, more[0].config, prepack):
-        return found
-    return sorted([*more, *found], key=lambda each: each.prediction.seconds)
+    own, joined = _ranked(combined_so, machine, shapes), _all_joined(kernel, machine)
+    while True:
+        found = sorted([*joined, *own], key=lambda each: each.prediction.seconds)
+        yield found
+        first = next((each for each in found if each.config.fill == TENSOR), None)
+        if first is None:
+            return
+        if first in joined:
+            joined = []
+        else:
+            shapes = [each for each in shapes if each.fill != TENSOR]
+            own = _ranked(combined_so, machine, shapes)
 
 
 def _ranked(
@@ -105,16 +123,14 @@ def _ranked(
     return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
-def _all_joined(kernel: Kernel, machine: Machine, seconds: float) -> list[Candidate]:
-    """Candidates with all reduced dims as one, of which a unit copies tiles, if the best takes less
-    than so many ``seconds``: a unit finds the pixels of all images by itself, where work-items
-    would divide for each."""
+def _all_joined(kernel: Kernel, machine: Machine) -> list[Candidate]:
+    """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
+    pixels of all images by itself, where work-items would divide for each."""
     if COPIES not in machine.features:
         return []
     joined = _combined(kernel, machine, outermost_first)
     shapes = [each for each in joined[2] if each.fill == TENSOR and each.joined]
-    found = _ranked(joined, machine, shapes)
-    return found if found and found[0].prediction.seconds < seconds else []
+    return _ranked(joined, machine, shapes)
 
 
 def _is_legal(
