@@ -56,7 +56,7 @@ class Computes:
         """``out = combine(out, body)`` at every point of the domain, for every lane."""
         lanes = len(frame.shape)
         if stmt.completion is not None:
-            frame = specialized(self._launches, stmt).started(frame)
+            frame = specialized(self._launches, stmt).started(frame, stmt.completion)
         domain = self._domain(stmt, frame)
         if domain is None:
             return
