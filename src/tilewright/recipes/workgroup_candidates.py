@@ -14,7 +14,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
-from tilewright.recipes.workgroup_cost import Prediction, Work, predict
+from tilewright.recipes.workgroup_cost import Prediction, Work, predict, stored_bytes
 
 # Tiles that are shared at a time, where copies run by themselves: one is computed with.
 _STAGES = (3, 2, 4)
@@ -97,11 +97,22 @@ def _variants(
 
 def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
-    across tiles (which have as many steps each) and there are more of these."""
-    ahead = config.fill == TENSOR and work.taken == 1
-    prediction = predict(work, machine, config) if ahead else None
-    if prediction is not None and prediction.waves > 1:
-        yield replace(config, persistent=prediction.resident * machine.cores)
+    across tiles (which have as many steps each) and there are more of these; stored by
+    work-items, or by the unit."""
+    if config.fill != TENSOR or work.taken != 1:
+        return
+    for each in (config, *_stored(work, config)):
+        prediction = predict(work, machine, each)
+        if prediction is not None and prediction.waves > 1:
+            yield replace(each, persistent=prediction.resident * machine.cores)
+
+
+def _stored(work: Work, config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
+    """``config`` with whole tiles of the result that the unit stores, too. Rows of bytes are short
+    ones."""
+    rows = [dim for dim in config.item if dim != config.lanes]
+    if rows and stored_bytes(work, config) > 1:
+        yield replace(config, through={rows[0]: config.item[rows[0]]})
 
 
 def _steps(work: Work, config: WorkgroupConfig, alone: bool) -> Iterator[Mapping[str, int]]:
@@ -207,6 +218,8 @@ def _short(config: WorkgroupConfig) -> str:
         words.append("whole")
     if config.raster > 1:
         words.append(f"raster {config.raster}")
+    if config.through:
+        words.append("stored whole")
     if config.persistent:
         words.append(f"{config.persistent} workgroups")
     return ", ".join(words)

@@ -82,7 +82,11 @@ def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> 
     whole, main, shapes = _combined(kernel, machine)
     work, alone = work_of(whole, machine), _alone(main, machine, any(each.k for each in shapes))
     found = ranked(work, machine, shapes, alone)
-    # Whether tiles are boxes that may be copied whole, the kernel shows that has them so.
+    # Whether tiles are boxes to be copied and stored whole, the kernel shows that has them so.
+    stored = next((each.config for each in found if each.config.through), None)
+    if stored is not None and _is_legal(kernel, machine, stored, prepack):
+        return found
+    found = [each for each in found if not each.config.through]
     first = next((each.config for each in found if each.config.fill == TENSOR), None)
     if first is None or _is_legal(kernel, machine, first, prepack):
         return found
