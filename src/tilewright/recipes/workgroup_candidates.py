@@ -108,11 +108,13 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
 
 
 def _stored(work: Work, config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
-    """``config`` with whole tiles of the result that the unit stores, too. Rows of bytes are short
-    ones."""
-    rows = [dim for dim in config.item if dim != config.lanes]
-    if rows and stored_bytes(work, config) > 1:
-        yield replace(config, through={rows[0]: config.item[rows[0]]})
+    """``config`` with whole tiles of the result that the unit stores, too. Not where there are but
+    two slots, of which one is still read when the next product starts: what memory there is, is
+    better used for a third."""
+    rows = next((dim for dim in config.item if dim != config.lanes), "")
+    # Rows of single bytes are short ones.
+    if rows and config.stages > 2 and stored_bytes(work, config) > 1:
+        yield replace(config, through={rows: config.item[rows]})
 
 
 def _steps(work: Work, config: WorkgroupConfig, alone: bool) -> Iterator[Mapping[str, int]]:
@@ -219,7 +221,8 @@ def _short(config: WorkgroupConfig) -> str:
     if config.raster > 1:
         words.append(f"raster {config.raster}")
     if config.through:
-        words.append("stored whole")
+        piece = {**config.item, **config.through}
+        words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
     if config.persistent:
         words.append(f"{config.persistent} workgroups")
     return ", ".join(words)

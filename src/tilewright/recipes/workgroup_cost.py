@@ -240,8 +240,9 @@ def _wave(
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
     ends = group.stored / rates.port
     if begun and config.through:
-        # The unit stores while the next tile is multiplied: it only has to get its own.
-        ends = group.stored / (rates.shared * _SHARED)
+        # The unit stores the last piece while the next tile is multiplied: others are waited for.
+        pieces = math.prod(config.item[d] // size for d, size in config.through.items())
+        ends = ends * (pieces - 1) / pieces + group.stored / (rates.shared * _SHARED)
     if not begun:
         # Further tiles of one wait for neither, but whoever stores does not multiply meanwhile: how
         # long that takes is an estimate.
