@@ -30,6 +30,7 @@ from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
 
 LEVELS = nvidia.LEVELS
+WIDE = "mb256ic512ih14oc512oh14kh1"
 
 
 def matmul(m: int, n: int, k: int, types: str = "bf16:bf16:f32") -> Op:
@@ -259,6 +260,65 @@ def test_persistent_workgroups_begin_before_they_have_ended() -> None:
     config = replace(config, fill="async", vector=8)
     once, many = (predicted(op, machine, replace(config, persistent=n)) for n in (0, 132))
     assert many.seconds == once.seconds
+
+
+def test_the_unit_stores_while_the_next_tile_is_multiplied() -> None:
+    machine, op = nvidia.machine("sm_90a"), matmul(4096, 4096, 512, "bf16")
+    config = hopper({"m": 256, "n": 128}, {"m": 128, "n": 128}, persistent=132)
+    through = replace(config, through={"m": 128})
+    alone, together = predicted(op, machine, config), predicted(op, machine, through)
+    assert together.seconds < alone.seconds
+    assert together.shared == alone.shared + 256 * 128 * 2
+    half = predicted(op, machine, replace(config, through={"m": 64}))
+    assert half.shared == alone.shared + 128 * 128 * 2
+    assert together.seconds < half.seconds
+    # Parts of the reduction are sums.
+    sliced = [replace(each, slices=(("k", 2),), stages=2) for each in (config, through)]
+    first, second = (predicted(op, machine, each).shared for each in sliced)
+    assert second == first + 256 * 128 * 4
+    # Beside its tile, there is no room for as many stages.
+    assert prediction_of(op.kernel(), machine, replace(config, stages=4)) is not None
+    assert prediction_of(op.kernel(), machine, replace(through, stages=4)) is None
+
+
+STORED = {
+    "matmul": (matmul(4096, 4096, 512, "bf16"), True),
+    "channels last": (tw.convolution(WIDE, dtype="bf16", src="nhwc", dst="nhwc").resolved(), True),
+    "channels first": (
+        tw.convolution(WIDE, dtype="bf16", src="nhwc", dst="nchw").resolved(),
+        False,
+    ),
+    "bytes": (tw.matmul("4096x512:512x4096", dtype="s8:s8:s8").resolved(), False),
+    "rows of no 16 bytes": (
+        tw.matmul("4096x512:512x4092", dtype="bf16").resolved(),
+        False,
+    ),
+    "what is read": (
+        tw.matmul("4096x512:512x4096", dtype="bf16", epilogue=[tw.sum()]).resolved(),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_the_unit_stores_what_it_can(name: str) -> None:
+    op, expected = STORED[name]
+    configs = [each.config for each in found(op, "sm_90a")]
+    stored = [each for each in configs if each.through]
+    assert bool(stored) == expected
+    assert all(each.fill == "tensor" and each.persistent for each in stored)
+    if expected:
+        config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_90a"))
+        assert config == configs[0]
+        assert ("stored" in scheduled.stages) == bool(config.through)
+
+
+def test_stores_that_are_chosen() -> None:
+    """Of few steps, what is stored counts."""
+    op = matmul(4096, 4096, 512, "bf16")
+    config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_90a"))
+    assert isinstance(config, WorkgroupConfig) and config.through and config.stages > 2
+    assert "stored" in scheduled.stages
 
 
 def test_workgroups_persist_where_there_are_more_tiles() -> None:

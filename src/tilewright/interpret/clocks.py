@@ -1,7 +1,8 @@
 """Order between subgroups that run different code: vector clocks.
 
-Of each subgroup there are three *agents*: its first lane, which does what the subgroup does as one;
-its other lanes; and what it has started asynchronously. An agent counts how often it has told
+Of each subgroup there are *agents*: its first lane, which does what the subgroup does as one; its
+other lanes; and what it has started asynchronously, by how that is completed: who has waited for
+products knows nothing of stores. An agent counts how often it has told
 others what it did. Each access carries its agent's count, and each thread knows up to which count
 it comes behind the accesses of each agent: it learns so by waiting for those who told. Two accesses
 of an element, one a write, are a race where the second thread does not know the first access.
@@ -21,9 +22,12 @@ from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.races import RIVALS, VERBS, AccessLog, LanesRun
 from tilewright.interpret.storage import Started
+from tilewright.ir.functions import Queue
 
 # The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
 ORDINARY, FENCED = 0, 1
+# How what is started asynchronously is completed (None: it signals an mbarrier).
+_KINDS = (None, *Queue)
 
 
 def subgroup_of(frame: Frame) -> int:
@@ -41,12 +45,12 @@ class Clocks:
 
     ``known[group, thread, row, agent]``: the count up to which it knows the accesses of the agent.
     Agents are numbered: threads first (the first lane of each subgroup, and its other lanes, in
-    turn), then what each subgroup started.
+    turn), then what each subgroup started that signals mbarriers, and that joined each queue.
     """
 
     def __init__(self, groups: int, subgroups: int) -> None:
         self.subgroups = subgroups
-        self.threads, self.agents = 2 * subgroups, 3 * subgroups
+        self.threads, self.agents = 2 * subgroups, (2 + len(_KINDS)) * subgroups
         self.known = np.zeros((groups, self.threads, 2, self.agents), np.int64)
         self._own = np.arange(self.threads)
         self.known[:, self._own, ORDINARY, self._own] = 1
@@ -57,9 +61,10 @@ class Clocks:
         self._started[subgroup] += 1
         return int(self._started[subgroup])
 
-    def asynchronous(self, subgroup: int) -> int:
-        """The number of the agent that carries out what ``subgroup`` started."""
-        return self.threads + subgroup
+    def asynchronous(self, subgroup: int, queue: Queue | None) -> int:
+        """The number of the agent that carries out what ``subgroup`` started in ``queue`` (None:
+        what signals mbarriers)."""
+        return self.threads + _KINDS.index(queue) * self.subgroups + subgroup
 
     def told(self, groups: Any, thread: int) -> Any:
         """What ``thread`` of ``groups`` (1-D) knows, itself included, which now counts on."""
@@ -76,16 +81,15 @@ class Clocks:
         self.known[groups, thread, FENCED] = self.known[groups, thread, ORDINARY]
         self.known[groups, thread, ORDINARY, thread] += 1
 
-    def completed(self, groups: Any, thread: int, subgroup: int, count: int) -> None:
-        """``thread`` comes behind what ``subgroup`` started up to ``count``."""
-        agent = self.asynchronous(subgroup)
+    def completed(self, groups: Any, thread: int, agent: int, count: int) -> None:
+        """``thread`` comes behind what ``agent`` carried out up to ``count``."""
         row = self.known[groups, thread, :, agent]
         self.known[groups, thread, :, agent] = np.maximum(row, count)
 
     def agent(self, number: int) -> str:
         """Who that is."""
         if number >= self.threads:
-            return f"what subgroup {number - self.threads} started"
+            return f"what subgroup {(number - self.threads) % self.subgroups} started"
         subgroup, others = divmod(number, 2)
         return f"another lane of subgroup {subgroup}" if others else f"subgroup {subgroup}"
 
@@ -159,13 +163,17 @@ class ClockLog:
                 mine = threads == thread
                 self._record(verb, int(thread))[offsets[mine]] = counts[mine]
         else:
-            self._record(verb, clocks.asynchronous(subgroup))[offsets] = started.count
+            self._record(verb, clocks.asynchronous(subgroup, started.queue))[offsets] = (
+                started.count
+            )
         if bad is None or raced:
             return raced
         if findings is not None:
             first = int(np.argmax(bad))
             lane = np.unravel_index(int(np.flatnonzero(chosen)[first]), arrays[0].shape)
-            agent = threads[first] if started is None else clocks.asynchronous(subgroup)
+            agent = threads[first]
+            if started is not None:
+                agent = clocks.asynchronous(subgroup, started.queue)
             who = (clocks.agent(rival[1]), rival[0], clocks.agent(int(agent)), verb)
             place_ = (name, int(offsets[first]))
             make = _race if kind is FaultKind.RACE else _unfenced

@@ -56,7 +56,7 @@ class Computes:
         """``out = combine(out, body)`` at every point of the domain, for every lane."""
         lanes = len(frame.shape)
         if stmt.completion is not None:
-            frame = specialized(self._launches, stmt).started(frame)
+            frame = specialized(self._launches, stmt).started(frame, stmt.completion)
         domain = self._domain(stmt, frame)
         if domain is None:
             return
@@ -138,13 +138,15 @@ class Computes:
         return combine.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True), mask
 
     def _write(self, stmt: Compute, frame: Frame, values: Any, active: Any) -> None:
-        if active is not None and not np.any(active):
-            return
         buffer = stmt.out.buffer
         site = Site(stmt, frame)
+        if active is not None and not np.any(active):
+            self._start_without_writes(stmt, site)
+            return
         index = [self._evaluator.evaluate(i, frame, stmt) for i in stmt.out.index]
         offsets, active = self._memory.locate(buffer, index, active, site)
         if active is not None and not np.any(active):
+            self._start_without_writes(stmt, site)
             return
         shape = frame.shape
         offsets, values = np.broadcast_to(offsets, shape), np.broadcast_to(values, shape)
@@ -192,6 +194,14 @@ class Computes:
             self._memory.note("atomic", completion.buffer, (place, mask, Site(stmt, itself)))
             mbarriers = launch.mbarriers(self._memory.storage(completion.buffer, site))
             launch.transfers.start(storage, where, (mbarriers, place))
+
+    def _start_without_writes(self, stmt: Compute, site: Site) -> None:
+        """An op that joins a queue is under way, even where masks hide all that it would write: it
+        reads its operands."""
+        if isinstance(stmt.completion, Queue):
+            storage = self._memory.storage(stmt.out.buffer, site)
+            where = (np.int64(0), np.False_, site)
+            specialized(self._launches, stmt).transfers.start(storage, where, stmt.completion)
 
     def _update_atomically(
         self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site

@@ -26,7 +26,7 @@ from tilewright.interpret.transfers import Transfers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import Group, Phase, Queue, Synchronize
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.stmt import Stmt, View
 
 
 class SpecializedLaunch(Launch):
@@ -94,10 +94,12 @@ class SpecializedLaunch(Launch):
         found.values[Identity.WORK_ITEM] = item
         return found
 
-    def started(self, frame: Frame) -> Frame:
-        """``frame`` as that of an asynchronous op, which its subgroup starts."""
+    def started(self, frame: Frame, completion: View | Queue | None) -> Frame:
+        """``frame`` as that of an asynchronous op of its subgroup, which is completed so."""
         inner = frame.scope()
-        inner.values[Identity.ASYNCHRONOUS] = Started(self.clocks.start(subgroup_of(frame)))
+        queue = completion if isinstance(completion, Queue) else None
+        count = self.clocks.start(subgroup_of(frame))
+        inner.values[Identity.ASYNCHRONOUS] = Started(count, queue)
         return inner
 
     # Synchronization.

@@ -110,8 +110,9 @@ Storages = dict[Buffer, Storage]
 
 @dataclass
 class Started:
-    """An asynchronous op (`Identity.ASYNCHRONOUS`): its number among those of its subgroup, and
-    what it reads that no run watches."""
+    """An asynchronous op (`Identity.ASYNCHRONOUS`): its number among those of its subgroup, the
+    queue that it joins (None: it signals an mbarrier), and what it reads that no run watches."""
 
     count: int
+    queue: Queue | None
     reads: list[tuple[Storage, Where]] = field(default_factory=list)

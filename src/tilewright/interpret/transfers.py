@@ -84,7 +84,8 @@ class Transfers:
         )
         chosen = arrays[2].ravel()
         offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
-        for group in np.flatnonzero(np.bincount(groups)).tolist():
+        # Who writes nothing, as all is masked, has read its operands nevertheless.
+        for group in _groups(site) if isinstance(completion, Queue) else np.unique(groups).tolist():
             mine = groups == group
             held = [(read, _of_group(where, group)) for read, where in reads]
             place = offsets[mine]
@@ -105,7 +106,7 @@ class Transfers:
         while coming and mbarriers.missing[offset] == 0 and mbarriers.bytes[offset] > 0:
             transfer = coming.pop(0)
             transfer.complete()
-            agent = self._clocks.asynchronous(transfer.subgroup)
+            agent = self._clocks.asynchronous(transfer.subgroup, None)
             mbarriers.deliver(offset, agent, transfer.count, transfer.bytes, transfer.site)
 
     def commit(self, queue: Queue, subgroup: int, groups: Any) -> None:
@@ -122,6 +123,7 @@ class Transfers:
             zip(groups.tolist(), self._committed[queue][groups, subgroup] - pending, strict=True)
         )
         left: list[_Transfer] = []
+        agent = self._clocks.asynchronous(subgroup, queue)
         # A product of a subgroup is waited for by all its lanes, a store by the one that stores.
         threads = threads_of(subgroup)[: 2 if queue is Queue.PRODUCTS else 1]
         for transfer in self._queued.get((queue, subgroup), ()):
@@ -135,7 +137,7 @@ class Transfers:
                 transfer.complete()
             for thread in threads:
                 who = np.array([transfer.group])
-                self._clocks.completed(who, thread, subgroup, transfer.count)
+                self._clocks.completed(who, thread, agent, transfer.count)
         self._queued[queue, subgroup] = left
 
     def finish(self, findings: Findings) -> None:
@@ -147,6 +149,15 @@ class Transfers:
             transfer.complete()
         for t, committed in lost:
             report_lost(t.storage, len(t.offsets), committed, t.site, findings)
+
+
+def _groups(site: Site) -> list[int]:
+    """The workgroups that run the site."""
+    frame = site.frame
+    active = True if frame.mask is None else frame.mask
+    here, active = np.broadcast_arrays(frame.values[Identity.WORKGROUP], active)
+    found: list[int] = np.unique(here[active]).tolist()
+    return found
 
 
 def _of_group(where: Where, group: int) -> Any:

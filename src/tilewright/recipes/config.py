@@ -90,7 +90,8 @@ class WorkgroupConfig:
     - ``through``: whether the tile of the result goes through shared memory, so that all work-items
       store it together, neighbours by neighbours: how much of a work-item's tile at a time, per dim
       (dims left out are whole; no dim: each stores what it has). With ``item_slices``, as many
-      work-items have to add up as accumulate
+      work-items have to add up as accumulate. With ``fill`` ``tensor``, the unit stores each
+      subgroup's part as boxes, while that one goes on
     - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
       dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
       each step of the taps. Dims of M then stay as they are

@@ -43,13 +43,7 @@ def through_shared(
     """Tiles of the result in pieces of ``config.through``, each handed on in shared memory; by
     subgroups of so many ``lanes``, where these act as one."""
     root = group_root(config)
-    here = {dim.var.name for dim in find_compute(kernel, root).dims}
-    before = serial_loops(kernel, root)
-    kernel = tile(kernel, root, {d: size for d, size in config.through.items() if d in here})
-    for loop in serial_loops(kernel, root):
-        if loop not in before:
-            # The accumulators are registers, which have no addresses.
-            kernel = unroll(kernel, loop)
+    kernel = in_pieces(kernel, root, config.through)
     far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
     compute = find_compute(kernel, root)
     return share_result(
@@ -59,6 +53,18 @@ def through_shared(
         vector=1 if compute.instruction else _at_once(compute, machine, config),
         lanes=lanes,
     )
+
+
+def in_pieces(kernel: Kernel, root: str, sizes: Mapping[str, int]) -> Kernel:
+    """The compute ``root`` in pieces of such ``sizes``, one after another."""
+    here = {dim.var.name for dim in find_compute(kernel, root).dims}
+    before = serial_loops(kernel, root)
+    kernel = tile(kernel, root, {d: size for d, size in sizes.items() if d in here})
+    for loop in serial_loops(kernel, root):
+        if loop not in before:
+            # The accumulators are registers, which have no addresses.
+            kernel = unroll(kernel, loop)
+    return kernel
 
 
 def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:

@@ -12,45 +12,50 @@ from typing import Literal
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Swizzle
-from tilewright.ir.expr import conjuncts
+from tilewright.ir.expr import conjuncts, var
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import variables
 from tilewright.layout.boxes import MOST_BOX
 from tilewright.layout.rows import Rows
-from tilewright.machines.warpgroups import TILE_LOAD
+from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
 from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import ordered
+from tilewright.recipes.mapping import group_root, ordered
 from tilewright.recipes.matrices import Matrices, rows_along
 from tilewright.recipes.registers import division
-from tilewright.recipes.roles import MAIN, extents, find_compute, strides
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.collapse import fuse_tensor_dims
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.place import holds_loop
+from tilewright.schedule.share import steps
 from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.specialize import specialize
 from tilewright.schedule.storage import BlockList
+from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.tensorize import tensorize
 
 
-def boxed(kernel: Kernel) -> Kernel:
+def boxed(kernel: Kernel, result: bool = False) -> Kernel:
     """``kernel`` with operands of one dim where they have several that are digits of one of the
     compute's: of those, tiles are boxes. What a mask hides by a digit is no longer outside of such
-    a tensor: those stay, and their tiles are columns of pixels."""
+    a tensor: those stay, and their tiles are columns of pixels. With ``result``, that, too."""
     for position in range(2):
         view = find_compute(kernel, MAIN).operands[position].view
         if not conjuncts(view.mask):
             kernel = fuse_tensor_dims(kernel, view.buffer.name)
-    return kernel
+    return (
+        fuse_tensor_dims(kernel, find_compute(kernel, RESULT).out.buffer.name) if result else kernel
+    )
 
 
 def specialized(
     result: ScheduledKernel, found: Matrices, config: WorkgroupConfig, steps: str
 ) -> None:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
-    the tiles that a workgroup takes."""
+    the tiles that a workgroup takes; what comes of it, the unit may store, too."""
     kernel = result.kernel
     if not holds_loop(kernel.body, steps):
         raise ScheduleError(
@@ -75,18 +80,47 @@ def specialized(
             size = extents(main)[across]
         layout[name] = _in_tiles(rows, (along, across), outer)
         swizzle[name] = rows.swizzle
-        most = max(n for n in range(1, min(size, MOST_BOX) + 1) if size % n == 0)
-        boxes[name] = {along: rows.length, across: most}
+        boxes[name] = {along: rows.length, across: _box(size)}
     kernel = share_tiles(
         kernel, MAIN, list(layout), steps, by=by, layout=layout, swizzle=swizzle, boxes=boxes
     )
     result.stage("shared", kernel)
     result.stage("ordered", ordered(kernel, config))
+    if config.through:
+        result.stage("stored", _stored(result.kernel, config))
     divided = division(found.machine, config, found.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
     result.stage(
         "specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD, registers)
     )
+
+
+def _stored(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """Tiles of the result in pieces of ``config.through``, which a unit stores as boxes: each in
+    the longest swizzled rows along the tensor's innermost dim."""
+    root = group_root(config)
+    kernel = in_pieces(kernel, root, config.through)
+    store = find_compute(kernel, root)
+    apart, sizes = steps(store.dims, store.out), extents(store)
+    outer = sorted(sizes, key=lambda name: -apart[var(name)])
+    along = min(sizes, key=lambda name: (apart[var(name)] != 1, apart[var(name)]))
+    outer.remove(along)
+    width = store.out.buffer.dtype.bytes
+    row = next((n for n in ROW_BYTES if sizes[along] * width % n == 0), sizes[along] * width)
+    length = row // width
+    return store_tiles(
+        kernel,
+        root,
+        layout=[(along, None), *((name, None) for name in outer), (along, length)],
+        swizzle=swizzle_of(row, width) if row in ROW_BYTES else None,
+        boxes={along: length, **{name: _box(sizes[name]) for name in outer}},
+        copy=TILE_STORE,
+    )
+
+
+def _box(size: int) -> int:
+    """The most of ``size`` that boxes have along a dim, all of them alike."""
+    return max(n for n in range(1, min(size, MOST_BOX) + 1) if size % n == 0)
 
 
 def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], list[str]]:

@@ -15,7 +15,7 @@ from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
-from tilewright.recipes.workgroup_cost import Prediction, Work, predict
+from tilewright.recipes.workgroup_cost import Prediction, Work, predict, stored_bytes
 
 # Tiles that are shared at a time, where copies run by themselves: one is computed with.
 _STAGES = (3, 2, 4)
@@ -99,11 +99,24 @@ def _variants(
 
 def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
-    across tiles (which have as many steps each) and there are more of these."""
-    ahead = config.fill == TENSOR and work.taken == 1
-    prediction = predict(work, machine, config) if ahead else None
-    if prediction is not None and prediction.waves > 1:
-        yield replace(config, persistent=prediction.resident * machine.cores)
+    across tiles (which have as many steps each) and there are more of these; stored by
+    work-items, or by the unit."""
+    if config.fill != TENSOR or work.taken != 1:
+        return
+    for each in (config, *_stored(work, config)):
+        prediction = predict(work, machine, each)
+        if prediction is not None and prediction.waves > 1:
+            yield replace(each, persistent=prediction.resident * machine.cores)
+
+
+def _stored(work: Work, config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
+    """``config`` with whole tiles of the result that the unit stores, too. Not where there are but
+    two slots, of which one is still read when the next product starts: what memory there is, is
+    better used for a third."""
+    rows = next((dim for dim in config.item if dim != config.lanes), "")
+    # Rows of single bytes are short ones.
+    if rows and config.stages > 2 and stored_bytes(work, config) > 1:
+        yield replace(config, through={rows: config.item[rows]})
 
 
 def _steps(
@@ -216,6 +229,9 @@ def _short(config: WorkgroupConfig) -> str:
         words.append("whole")
     if config.raster > 1:
         words.append(f"raster {config.raster}")
+    if config.through:
+        piece = {**config.item, **config.through}
+        words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
     if config.persistent:
         words.append(f"{config.persistent} workgroups")
     return ", ".join(words)

@@ -11,6 +11,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of
@@ -218,7 +219,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
             "choose such an instruction, or another fill",
         )
     others: tuple[str, ...] = ("item_slices", "halo", "padding", "swizzle") if in_memory else ()
-    others += ("stream", "through") if whole else ()
+    others += ("stream",) if whole else ()
     for name in others:
         if getattr(config, name):
             raise _refusal(
@@ -228,6 +229,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
                 + (", and a subgroup copies all of one result in order" if whole else ""),
                 f"leave {name} out",
             )
+    _check_pieces(config, instruction)
     if whole and work_items(config) < 2:
         raise _refusal(
             config,
@@ -236,6 +238,21 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
             "make the group's tile a multiple of the item's",
         )
     return whole
+
+
+def _check_pieces(config: WorkgroupConfig, instruction: Instruction | None) -> None:
+    """Refuses pieces of results of which lanes hold more and less, where a unit stores them."""
+    if config.fill != TENSOR or instruction is None:
+        return
+    rows = instruction.sizes["m"]
+    for dim, part in config.through.items():
+        if dim != config.lanes and part % rows:
+            raise _refusal(
+                config,
+                f"through={{{dim!r}: {part}}} with instruction={config.instruction!r}",
+                f"all lanes hold as much of {rows} rows, which one product has",
+                f"choose a multiple of {rows}, or pieces along {config.lanes!r}",
+            )
 
 
 def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:

@@ -6,7 +6,8 @@ memory, bytes from L2 and from memory, and, for one workgroup, at least the time
 is there. These overlap, so that the slowest decides, but not perfectly (`_soft_maximum`).
 Workgroups come in waves of as many as all cores hold; the last wave may be smaller. What a wave
 reads again, L2 has, if it fits there: in bands of rows that is less than row by row. Where a
-subgroup has tiles copied for the others, persistent workgroups copy ahead across tiles, too.
+subgroup has tiles copied for the others, persistent workgroups copy ahead across tiles, too; and
+where the unit stores them, they multiply meanwhile.
 
 Peak figures are the machine's (`machines.rates`); what is attained of them, and what waits cost,
 are the constants below. These are estimates from what is published of matrix products, until there
@@ -239,6 +240,10 @@ def _wave(
     step = _soft_maximum(compute, copies, shared, near, dram, chain)
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
     ends = group.stored / rates.port
+    if begun and config.through:
+        # The unit stores the last piece while the next tile is multiplied: others are waited for.
+        pieces = math.prod(config.item[d] // size for d, size in config.through.items())
+        ends = ends * (pieces - 1) / pieces + group.stored / (rates.shared * _SHARED)
     if not begun:
         # Further tiles of one wait for neither, but whoever stores does not multiply meanwhile: how
         # long that takes is an estimate.
@@ -305,7 +310,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         items=items,
         beside=lanes if config.fill == TENSOR else 0,
         registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
-        shared=config.stages * _shared(work, machine, config, tile),
+        shared=config.stages * _shared(work, machine, config, tile) + _through(work, config),
         steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
         most=max(1, steps),
         products=results * depth * math.prod(own.values()),
@@ -313,9 +318,23 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         loaded=loaded,
         copies=_copies(work, config, tile),
         turns=depth // along if lanes > 1 else 0,
-        stored=results * (work.total if slices else work.result),
+        stored=results * stored_bytes(work, config),
         count=count,
     )
+
+
+def stored_bytes(work: Work, config: WorkgroupConfig) -> int:
+    """Bytes of an element of what workgroups store: of the result, or of parts of it."""
+    return work.total if config.slices else work.result
+
+
+def _through(work: Work, config: WorkgroupConfig) -> int:
+    """Bytes of shared memory for tiles of the result that a unit stores from there, beside those
+    that it copies; others come when the operands' tiles are done with."""
+    if config.fill != TENSOR or not config.through:
+        return 0
+    piece = {**config.item, **config.through}
+    return work_items(config) * math.prod(piece.values()) * stored_bytes(work, config)
 
 
 def _copies(work: Work, config: WorkgroupConfig, tile: dict[str, int]) -> float:

@@ -18,8 +18,9 @@ naive
 -> tensorized, lowered
 -> ordered (in which order workgroups take the tiles, and how many there are)
 
-Where a subgroup of its own has whole tiles copied, they are shared, ordered and specialized, and
-then tensorized: that subgroup goes through the tiles by itself.
+Where a subgroup of its own has whole tiles copied, they are shared, ordered, stored (whole, too, if
+they go through shared memory) and specialized, and then tensorized: that subgroup goes through the
+tiles by itself.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def schedule(
         left = {d.var.name for d in find_compute(result.kernel, MAIN).dims}
         sizes = {dim: config.step.get(dim, 1) for dim in taps if dim in left}
         result.stage("tapped", tile(result.kernel, MAIN, sizes))
-    if config.through:
+    if config.through and config.fill != TENSOR:
         lanes = found.lanes if found is not None else 0
         result.stage("handed on", through_shared(result.kernel, machine, config, lanes))
     check_shared(result.kernel, machine, config)
@@ -152,7 +153,9 @@ def _until_shared(
         result.stage("residues", kernel)
     check_joined(config, find_compute(kernel, MAIN))
     kernel = combined(kernel, halo=config.halo, joined=config.joined)
-    result.stage("combined", boxed(kernel) if config.fill == TENSOR else kernel)
+    result.stage(
+        "combined", boxed(kernel, bool(config.through)) if config.fill == TENSOR else kernel
+    )
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.halo else []
@@ -300,8 +303,8 @@ def _lowered(
         kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
     if found is not None:
         own = [PRODUCERS[0], *streamers(kernel), *handed_on(kernel)]
-        own += [] if config.through else [item_root(config)]
-        kernel = on_own_registers(kernel, found, own)
+        own += [] if config.through and config.fill != TENSOR else [item_root(config)]
+        kernel = on_own_registers(kernel, found, list(dict.fromkeys(own)))
     kernel = lower_computes(
         kernel,
         [

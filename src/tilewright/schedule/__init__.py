@@ -7,12 +7,13 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 same taps), `unit` (dims of extent 1), `promote` and `result` (copies in better places), `share` and
 `share_result` (copies for a workgroup, and results on their way through its memory), `pipeline`
 (copying ahead), `share_tiles` and `specialize` (copies of whole tiles, by a subgroup of its own,
-through `rounds` of tiles), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`,
-`trim` and `guard` (loop bounds and tests instead of masks), `kinds` and `spread` (how loops run),
-`raster` (in which order), `enclose` (one iteration around), `widen`, `slices` and `stream` (partial
-results), `join` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes
-hold together), `loops` (lowering to loops). `storage`, `identity`, `dependence` and `digits` hold
-what several of them need; `trace` has the `Schedule`, which records them.
+through `rounds` of tiles), `store_tiles` (results that a unit stores), `hoist` (packing apart),
+`pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
+masks), `kinds` and `spread` (how loops run), `raster` (in which order), `enclose` (one iteration
+around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made
+one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` (lowering to loops).
+`storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
+`Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
@@ -43,6 +44,7 @@ from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize import specialize
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
+from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.stream import stream_reduction
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -90,6 +92,7 @@ __all__ = [
     "split_dim",
     "split_residues",
     "spread",
+    "store_tiles",
     "stream_reduction",
     "tensorize",
     "tile",

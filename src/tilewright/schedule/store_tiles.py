@@ -1,0 +1,261 @@
+"""Results that subgroups leave in memory of the workgroup, from where a unit stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space, Swizzle
+from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.functions import Queue
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    Dim,
+    For,
+    Kernel,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
+from tilewright.layout.boxes import box_of
+from tilewright.schedule.access import buffers_in
+from tilewright.schedule.place import (
+    Place,
+    computes_named,
+    fresh,
+    holds,
+    rewrite_placed,
+    sequence,
+    walk_placed,
+)
+from tilewright.schedule.share import work_items
+from tilewright.schedule.storage import BlockList, blocked_layout
+from tilewright.schedule.tile import tile_compute
+from tilewright.schedule.transform import transform
+
+
+@transform
+def store_tiles(
+    kernel: Kernel,
+    compute: str,
+    *,
+    layout: BlockList = (),
+    swizzle: Swizzle | None = None,
+    boxes: Mapping[str, int] | None = None,
+    copy: str = "tma_store",
+) -> Kernel:
+    """Lets a unit store what each subgroup has made, as boxes of the tensor.
+
+        subgroup for s in 2:
+          for turn in 3:
+            ...
+            compute store(m in 64, n in 128): dst[turn*128 + s*64 + m, n] = bf16(acc[m, n])
+    ->  store_tiles("store", boxes={"n": 64}, layout=[("n", None), "m", ("n", 64)])
+        alloc dst_tile: bf16[2, 64, 128] workgroup
+        subgroup for s in 2:
+          for turn in 3:
+            ...
+            wait_stores(0)
+            subgroup_barrier()
+            compute store(m in 64, n in 128): dst_tile[s, m, n] = bf16(acc[m, n])
+            fence_async()
+            subgroup_barrier()
+            unrolled for n_o in 2:
+              compute store_box<tma_store>(m in 64, n in 64) joins stores:
+                dst[turn*128 + s*64 + m, n_o*64 + n] = dst_tile[s, m, n_o*64 + n]
+            commit_stores()
+          wait_stores(0)
+
+    Each subgroup acts as one, and has a part of the tile. It goes on while the unit stores, and
+    waits only before it writes its part again (where loops run the compute more than once), and at
+    the end. ``layout`` and ``swizzle`` are those of the tile, whose dims are the loops over
+    subgroups and the compute's (see `storage.blocked_layout`); ``boxes`` has sizes along the
+    compute's dims. Each is a box of the tensor (see `layout.boxes`), of which a mask hides only
+    what is outside: there the unit stores nothing. Nothing else that the subgroups do may touch
+    what is stored.
+    """
+    computes_named(kernel, compute, "store_tiles")
+    buffers = {p.name for p in kernel.params}
+    names: set[str] = set()
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Allocate):
+            buffers.add(stmt.buffer.name)
+        elif isinstance(stmt, Compute):
+            names.add(stmt.name)
+    storing = _Storing(compute, layout, swizzle, boxes or {}, copy, buffers, names)
+    body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
+    if body is kernel.body:
+        raise _refusal(
+            f"no subgroups are around '{compute}'",
+            computes_named(kernel, compute, "store_tiles")[0][0],
+            "a subgroup has its part stored as one",
+            "run loops around it as SUBGROUP first",
+        )
+    return replace(kernel, body=body)
+
+
+def _refusal(what: str, where: Stmt, why: str | None, cure: str) -> ScheduleError:
+    return ScheduleError(f"store_tiles: {what}", where=headline(where), why=why, cure=cure)
+
+
+@dataclass(frozen=True)
+class _Storing:
+    """The arguments, and the names of buffers and computes that are taken."""
+
+    compute: str
+    layout: BlockList
+    swizzle: Swizzle | None
+    boxes: Mapping[str, int]
+    copy: str
+    buffers: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+    def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
+        """The loops over subgroups with the tile around them."""
+        if not (isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP):
+            return None
+        if not holds(stmt, self.compute):
+            return None
+        items, inside = work_items(stmt, place, "store_tiles")
+        (found, here), *others = [
+            (each, within)
+            for each, within in walk_placed(items[-1].body, inside)
+            if isinstance(each, Compute) and each.name == self.compute
+        ]
+        assert isinstance(found, Compute)
+        if others:
+            raise _refusal(
+                f"'{self.compute}' stands here more than once",
+                found,
+                "its subgroups have one tile each",
+                "store before the compute is partitioned",
+            )
+        _check(found, here, items, inside)
+        tile = self._tile(found, items)
+        again = len(here.loops) > len(inside.loops)
+        made = self._stored(found, here, View(tile, _index(items, found)), again)
+        body = rewrite_stmts(items[-1].body, lambda s: made if s is found else s)
+        body = block(*sequence(body), Call("wait_stores", (const(0),)))
+        for loop in reversed(items):
+            body = replace(loop, body=body)
+        return block(Allocate(tile), body)
+
+    def _tile(self, compute: Compute, items: Sequence[For]) -> Buffer:
+        """The memory for what all subgroups store at a time."""
+        dims = [*(Dim(loop.var, loop.extent) for loop in items), *compute.dims]
+        names, sizes = [d.var.name for d in dims], [_size(d) for d in dims]
+        shape, where = blocked_layout(
+            "store_tiles", names, sizes, self.layout, swizzle=self.swizzle
+        )
+        target = compute.out.buffer
+        name = fresh(f"{target.name}_tile", self.buffers)
+        self.buffers.add(name)
+        return Buffer(name, target.dtype, shape, where, Space.WORKGROUP)
+
+    def _stored(self, compute: Compute, here: Place, part: View, again: bool) -> Stmt:
+        """What stands for ``compute``: it writes its ``part`` of the tile, which is stored. Where
+        it runs ``again``, the part may still be read."""
+        wait, meet = Call("wait_stores", (const(0),)), Call("subgroup_barrier", ())
+        # One lane waits for the unit, and tells the others at the barrier.
+        free = (wait, meet) if again else ()
+        return block(
+            *free,
+            replace(compute, out=part),
+            Call("fence_async", ()),
+            meet,
+            self._boxes(compute, here, part),
+            Call("commit_stores", ()),
+        )
+
+    def _boxes(self, compute: Compute, here: Place, part: View) -> Stmt:
+        name = fresh(f"{compute.name}_box", self.names)
+        self.names.add(name)
+        taken = here.names | {dim.var.name for dim in compute.dims}
+        value = var(fresh("stored", taken), compute.out.buffer.dtype)
+        whole = Compute(name, compute.dims, compute.out, (Operand(value, part),), value)
+        stmt = tile_compute(whole, here, self.boxes)
+        for each, place in walk_placed(stmt, here):
+            if isinstance(each, Compute):
+                self._check_box(each, place)
+
+        def change(each: Stmt) -> Stmt:
+            match each:
+                case For():
+                    return replace(each, kind=LoopKind.UNROLLED)
+                case Compute():
+                    return replace(each, instruction=self.copy, completion=Queue.STORES)
+                case _:
+                    return each
+
+        return rewrite_stmts(stmt, change)
+
+    def _check_box(self, store: Compute, place: Place) -> None:
+        """Refuses what is no box of the tensor."""
+        (operand,) = store.operands
+        # A box goes to a tensor by the same way as it comes from there.
+        load = replace(store, out=operand.view, operands=(replace(operand, view=store.out),))
+        box = box_of(load, place.facts)
+        if isinstance(box, str):
+            raise _refusal(
+                f"'{self.compute}' stores no box",
+                store,
+                box,
+                "choose tiles that lie evenly in the tensor, or let work-items store",
+            )
+
+
+def _index(items: Sequence[For], compute: Compute) -> tuple[Expr, ...]:
+    """Where in the tile the compute writes."""
+    return (*(loop.var for loop in items), *(dim.var for dim in compute.dims))
+
+
+def _size(dim: Dim) -> int:
+    assert isinstance(dim.extent, Const)
+    return int(dim.extent.value)
+
+
+def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -> None:
+    """Refuses what no unit can store for the subgroup."""
+    loops = here.loops[len(inside.loops) :]
+    if any(loop.kind is not LoopKind.SUBGROUP for loop in items) or any(
+        loop.kind is LoopKind.LANE for loop in loops
+    ):
+        raise _refusal(
+            f"lanes run '{compute.name}', each for itself",
+            compute,
+            "a subgroup has its part stored as one",
+            "store tiles before work is divided among lanes",
+        )
+    if compute.combiner is not None or compute.instruction or compute.completion is not None:
+        raise _refusal(
+            f"'{compute.name}' does more than write its result",
+            compute,
+            "the unit replaces what was there",
+            "name a compute without a combiner or an instruction",
+        )
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        raise _refusal(
+            f"not all tiles of '{compute.name}' are equally large",
+            compute,
+            "boxes have sizes that are known",
+            "pad the dims to whole tiles first",
+        )
+    target = compute.out.buffer
+    others = {operand.view.buffer for operand in compute.operands}
+    for stmt in walk_stmts(items[-1].body):
+        if isinstance(stmt, Compute | Store | Call) and stmt is not compute:
+            others |= buffers_in(stmt)
+    if target in others:
+        raise _refusal(
+            f"'{target.name}' is also touched otherwise",
+            compute,
+            "nobody in the workgroup knows when the unit has written it",
+            "let the compute alone write its result, and read none of it",
+        )
