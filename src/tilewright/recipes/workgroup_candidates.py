@@ -227,11 +227,11 @@ def _short(config: WorkgroupConfig) -> str:
         words.append("slices " + _sizes(dict(config.slices)))
     if config.fill == TENSOR:
         words.append("whole")
+        if config.through:
+            piece = {**config.item, **config.through}
+            words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
     if config.raster > 1:
         words.append(f"raster {config.raster}")
-    if config.through:
-        piece = {**config.item, **config.through}
-        words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
     if config.persistent:
         words.append(f"{config.persistent} workgroups")
     return ", ".join(words)
