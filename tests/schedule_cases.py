@@ -13,6 +13,21 @@ from tilewright.interpret import run
 from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
 
+# A row of a convolution of stride 2, by data.
+ROW = """
+    kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
+      alloc acc: f32[7]
+      compute init(i in 7):
+        acc[i] = 0.0
+      compute main(i in 7, k in 3):
+        a = d[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0 and 0 <= i + 1 - k]
+        b = w[k]
+        acc[i] add= a * b
+      compute store(i in 7):
+        v = acc[i]
+        s[i] = v
+"""
+
 
 def convolution(
     mb: int = 1,

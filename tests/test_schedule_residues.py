@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schedule_cases import becomes, equal
+from schedule_cases import ROW, becomes, equal
 from tilewright.dtypes import dtype
 from tilewright.errors import ProblemError, ScheduleError
 from tilewright.ir import Compute, For, If, Kernel, LoopKind, Stmt, Var, parse_kernel
@@ -30,20 +30,6 @@ from tilewright.schedule.residues import congruences
 from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.verify import Status, verify
-
-ROW = """
-    kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
-      alloc acc: f32[7]
-      compute init(i in 7):
-        acc[i] = 0.0
-      compute main(i in 7, k in 3):
-        a = d[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0 and 0 <= i + 1 - k]
-        b = w[k]
-        acc[i] add= a * b
-      compute store(i in 7):
-        v = acc[i]
-        s[i] = v
-"""
 
 
 def test_taps_of_a_residue_are_all_there_are() -> None:

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from schedule_cases import becomes, equal, matmul, memory, softmax
+from schedule_cases import ROW, becomes, equal, matmul, memory, softmax
 from tilewright.engine.program import Code
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run
@@ -39,21 +39,6 @@ def backward_data(**sizes: int) -> Kernel:
     """A naive convolution backward by data."""
     kernel = convolution_op(conv_from_sizes("", **sizes), Direction.BWD_D).kernel()
     return drop_unit_dims(kernel)
-
-
-ROW = """
-    kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
-      alloc acc: f32[7]
-      compute init(i in 7):
-        acc[i] = 0.0
-      compute main(i in 7, k in 3):
-        a = d[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0 and 0 <= i + 1 - k]
-        b = w[k]
-        acc[i] add= a * b
-      compute store(i in 7):
-        v = acc[i]
-        s[i] = v
-"""
 
 
 def test_split_makes_the_stride_a_dim() -> None:

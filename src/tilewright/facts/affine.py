@@ -9,7 +9,7 @@ type is one atom, standing for its value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import gcd
 
 from tilewright.dtypes import s64
@@ -26,7 +26,7 @@ from tilewright.ir.expr import (
     const,
     unary,
 )
-from tilewright.ir.visit import children
+from tilewright.ir.visit import children, variables
 
 # The memos below hold expressions alive, so they are emptied when they have grown this far.
 _MEMO_LIMIT = 1 << 16
@@ -188,6 +188,12 @@ def affine(expr: Expr) -> Affine:
         result = _expand_shared(expr)
     _affines[expr] = result
     return result
+
+
+def is_linear(expr: Expr, names: Collection[Expr]) -> bool:
+    """Whether ``expr`` depends on the variables ``names`` by sums of their multiples only."""
+    own = frozenset(names)
+    return all(atom in own or not variables(atom) & own for atom in affine(expr).terms)
 
 
 def difference(condition: Expr) -> Affine | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.facts.affine import Affine, affine, difference
+from tilewright.facts.affine import Affine, affine, difference, is_linear
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Var, const
 from tilewright.ir.printer import to_text
@@ -72,17 +72,11 @@ def tile_of(compute: Compute, facts: Facts) -> Box | Column | str:
     if not isinstance(box, str):
         return box
     column = column_of(compute, facts)
-    return box if isinstance(column, str) and _is_linear(compute) else column
-
-
-def _is_linear(compute: Compute) -> bool:
+    if not isinstance(column, str):
+        return column
     own = {dim.var for dim in compute.dims}
-    return all(
-        atom in own or not variables(atom) & own
-        for operand in compute.operands
-        for index in operand.view.index
-        for atom in affine(index).terms
-    )
+    views = [operand.view for operand in compute.operands]
+    return box if all(is_linear(i, own) for view in views for i in view.index) else column
 
 
 def column_of(compute: Compute, facts: Facts) -> Column | str:
@@ -221,9 +215,11 @@ class _Walk:
 
     def _with_images(self, digits: Sequence[_Digit | None]) -> list[_Axis] | str:
         """The walk where the outermost dim is that of the images."""
-        index = self.view.index[self.order[-1]] if self.order else const(-1)
-        least, end = self.facts.bounds(index)[0], digits[-1] if digits else None
-        if len(digits) < 2 or least is None or least < 0 or (end is not None and end.step != 1):
+        if len(digits) < 2:
+            return _NO_IMAGES
+        index, end = self.view.index[self.order[-1]], digits[-1]
+        least = self.facts.bounds(index)[0]
+        if least is None or least < 0 or (end is not None and end.step != 1):
             return _NO_IMAGES
         position = None if end is None else end.position.plus(end.rest, end.weight)
         inside = self._spatial(digits[:-1], position)

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import affine
+from tilewright.facts.affine import is_linear
 from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import conjuncts, var
 from tilewright.ir.stmt import Compute, Kernel, View
-from tilewright.ir.visit import variables
 from tilewright.layout.boxes import MOST_BOX
 from tilewright.layout.rows import Rows
 from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
@@ -129,8 +128,7 @@ def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], li
     main = find_compute(kernel, MAIN)
     items = dict.fromkeys(loop.var for loop in item_loops(kernel, MAIN))
     inner = {d.var for d in main.dims} | set(items)
-    atoms = [atom for index in view.index for atom in affine(index).terms]
-    if all(atom in inner or not variables(atom) & inner for atom in atoms):
+    if all(is_linear(index, inner) for index in view.index):
         return "tensor", []
     used = view_variables(view)
     return "dims", [item.name for item in items if item in used]

@@ -6,12 +6,13 @@ compute or loop that bears it: the pieces that `partition` makes keep the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, unary
+from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, Stmt, View
 from tilewright.ir.visit import block, nested, walk_stmts, with_nested
@@ -166,6 +167,30 @@ def loop_nest(loops: Iterable[tuple[Var, Expr]], body: Stmt) -> Stmt:
     for variable, extent in reversed(tuple(loops)):
         body = For(variable, extent, body)
     return body
+
+
+def around(loops: Sequence[For], body: Stmt) -> Stmt:
+    """``body`` in the ``loops``, outermost first, in the place of what these have inside."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
+def size_of(dim: Dim) -> int:
+    """The extent of a dim of which it is known to be constant."""
+    assert isinstance(dim.extent, Const)
+    return int(dim.extent.value)
+
+
+def names_in(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """The names of a kernel's buffers, and of its computes."""
+    buffers, computes = {p.name for p in kernel.params}, set[str]()
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Allocate):
+            buffers.add(stmt.buffer.name)
+        elif isinstance(stmt, Compute):
+            computes.add(stmt.name)
+    return buffers, computes
 
 
 def views_of(compute: Compute) -> tuple[View, ...]:

@@ -13,7 +13,7 @@ from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
-from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables, walk_stmts
+from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables
 from tilewright.schedule.access import buffers_written, view_variables
 from tilewright.schedule.place import (
     Place,
@@ -21,6 +21,7 @@ from tilewright.schedule.place import (
     fresh,
     holds,
     loops_named,
+    names_in,
     prepend,
     rewrite_placed,
     walk_placed,
@@ -128,13 +129,7 @@ class Promotion:
         self.compute, self.operand, self.by = compute, operand, by
         self.space, self.layout, self.row_padding = space, layout, row_padding
         self.swizzle, self.dtype, self.name = swizzle, dtype, name
-        self.buffers = {p.name for p in kernel.params}
-        self.computes: set[str] = set()
-        for stmt in walk_stmts(kernel.body):
-            if isinstance(stmt, Allocate):
-                self.buffers.add(stmt.buffer.name)
-            elif isinstance(stmt, Compute):
-                self.computes.add(stmt.name)
+        self.buffers, self.computes = names_in(kernel)
 
     def on_body(self, body: Stmt, place: Place) -> Stmt:
         """``body`` behind the copy of what its one compute reads."""

@@ -38,12 +38,14 @@ from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
+    around,
     computes_named,
     fresh,
     holds,
     loops_named,
     rewrite_placed,
     sequence,
+    size_of,
 )
 from tilewright.schedule.promote import Promotion
 from tilewright.schedule.storage import BlockList
@@ -178,7 +180,7 @@ class Sharing:
             inner, buffers = self._on_body(items[-1].body, inside, items)
         else:
             inner = rewrite_placed(items[-1].body, inside, on_loop)
-        return block(*(Allocate(b) for b in buffers), _nest(items, inner))
+        return block(*(Allocate(b) for b in buffers), around(items, inner))
 
     def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, list[Buffer]]:
         """Copies, a barrier, ``body``, a barrier; and the copies' buffers."""
@@ -273,12 +275,6 @@ def _sources(body: Stmt, promotion: Promotion) -> Iterator[View]:
             yield from (o.view for o in stmt.operands if o.var.name == promotion.operand)
 
 
-def _nest(loops: list[For], body: Stmt) -> Stmt:
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
-
-
 def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
     """The number of a work-item in its workgroup, and how many there are."""
     number: Expr = const(0)
@@ -316,7 +312,7 @@ def together(
     """
     order, view, vector = runs
     number, count = item_number(items)
-    sizes = {dim.var: _size(dim) for dim in compute.dims}
+    sizes = {dim.var: size_of(dim) for dim in compute.dims}
     inner = order[-1].var
     wide = vector if sizes[inner] % vector == 0 else 1
     same = uniform(compute, view, inner, wide, here) if wide > 1 else None
@@ -365,11 +361,6 @@ def zero_outside(compute: Compute, inside: Expr) -> Compute:
     return replace(compute, operands=operands)
 
 
-def _size(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
-
-
 def _copy_order(pack: Compute) -> list[Dim]:
     """The dims of the copy from the slowest to the one along which neighbours are copied.
 
@@ -382,10 +373,10 @@ def _copy_order(pack: Compute) -> list[Dim]:
     left = sorted(pack.dims, key=lambda dim: (source[dim.var] == 0, source[dim.var]))
     wanted = _SEGMENT // pack.operands[0].view.buffer.dtype.bytes
     inner: list[Dim] = [left.pop(0)]
-    run = _size(inner[0])
+    run = size_of(inner[0])
     while left and run < wanted and 0 < source[left[0].var] <= run:
         inner.append(left.pop(0))
-        run *= _size(inner[-1])
+        run *= size_of(inner[-1])
     left.sort(key=lambda dim: target[dim.var])
     return [*reversed(left), *reversed(inner)]
 

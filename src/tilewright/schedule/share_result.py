@@ -33,10 +33,13 @@ from tilewright.schedule.access import (
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
+    around,
     computes_named,
     fresh,
     holds,
+    names_in,
     rewrite_placed,
+    size_of,
     views_of,
     walk_placed,
 )
@@ -91,13 +94,7 @@ def share_result(
             where=f"kernel {kernel.name}",
             cure="choose 1 element or more",
         )
-    buffers = {p.name for p in kernel.params}
-    names: set[str] = set()
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Allocate):
-            buffers.add(stmt.buffer.name)
-        elif isinstance(stmt, Compute):
-            names.add(stmt.name)
+    buffers, names = names_in(kernel)
     sharing = _Sharing(compute, layout, row_padding or {}, vector, lanes, buffers, names)
     body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
     if body is kernel.body:
@@ -141,9 +138,7 @@ class _Sharing:
         body = rewrite_stmts(
             items[-1].body, lambda s: new.get(s, s) if isinstance(s, Compute) else s
         )
-        for loop in reversed(items):
-            body = replace(loop, body=body)
-        return block(*(Allocate(b) for b in self.made), body)
+        return block(*(Allocate(b) for b in self.made), around(items, body))
 
     def _handed_on(self, compute: Compute, here: Place, items: Sequence[For]) -> Stmt:
         """What stands for ``compute``: what is held goes to shared memory, and is stored there."""
@@ -179,7 +174,7 @@ class _Sharing:
         return block(*copies, barrier, stored, barrier)
 
     def _buffer(self, operand: Operand, dims: Sequence[Dim], order: Sequence[Dim]) -> Buffer:
-        names, sizes = [d.var.name for d in dims], [_size(d) for d in dims]
+        names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
         layout = self.layout or [d.var.name for d in order if d in dims]
         padding = {name: size for name, size in self.row_padding.items() if name in names}
         shape, where = blocked_layout("share_result", names, sizes, layout, padding)
@@ -188,11 +183,6 @@ class _Sharing:
         self.buffers.add(name)
         self.made.append(Buffer(name, old.dtype, shape, where, Space.WORKGROUP))
         return self.made[-1]
-
-
-def _size(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
 
 
 def _held(compute: Compute, items: Sequence[For]) -> list[Operand]:
@@ -267,7 +257,7 @@ def _longest(compute: Compute, dim: Dim, vector: int, here: Place) -> int:
     rest = Affine({a: c for a, c in offset.terms.items() if a is not dim.var}, offset.constant)
     modulus, remainder = here.facts_with(compute.dims).affine_congruence(rest)
     while vector > 1:
-        whole = modulus % vector == remainder % vector == _size(dim) % vector == 0
+        whole = modulus % vector == remainder % vector == size_of(dim) % vector == 0
         if whole and uniform(compute, compute.out, dim.var, vector, here) is not None:
             return vector
         vector //= 2

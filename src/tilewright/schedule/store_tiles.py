@@ -28,11 +28,14 @@ from tilewright.layout.boxes import box_of
 from tilewright.schedule.access import buffers_in
 from tilewright.schedule.place import (
     Place,
+    around,
     computes_named,
     fresh,
     holds,
+    names_in,
     rewrite_placed,
     sequence,
+    size_of,
     walk_placed,
 )
 from tilewright.schedule.share import work_items
@@ -82,13 +85,7 @@ def store_tiles(
     what is stored.
     """
     computes_named(kernel, compute, "store_tiles")
-    buffers = {p.name for p in kernel.params}
-    names: set[str] = set()
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Allocate):
-            buffers.add(stmt.buffer.name)
-        elif isinstance(stmt, Compute):
-            names.add(stmt.name)
+    buffers, names = names_in(kernel)
     storing = _Storing(compute, layout, swizzle, boxes or {}, copy, buffers, names)
     body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
     if body is kernel.body:
@@ -143,14 +140,12 @@ class _Storing:
         made = self._stored(found, here, View(tile, _index(items, found)), again)
         body = rewrite_stmts(items[-1].body, lambda s: made if s is found else s)
         body = block(*sequence(body), Call("wait_stores", (const(0),)))
-        for loop in reversed(items):
-            body = replace(loop, body=body)
-        return block(Allocate(tile), body)
+        return block(Allocate(tile), around(items, body))
 
     def _tile(self, compute: Compute, items: Sequence[For]) -> Buffer:
         """The memory for what all subgroups store at a time."""
         dims = [*(Dim(loop.var, loop.extent) for loop in items), *compute.dims]
-        names, sizes = [d.var.name for d in dims], [_size(d) for d in dims]
+        names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
         shape, where = blocked_layout(
             "store_tiles", names, sizes, self.layout, swizzle=self.swizzle
         )
@@ -214,11 +209,6 @@ class _Storing:
 def _index(items: Sequence[For], compute: Compute) -> tuple[Expr, ...]:
     """Where in the tile the compute writes."""
     return (*(loop.var for loop in items), *(dim.var for dim in compute.dims))
-
-
-def _size(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
 
 
 def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -> None:

@@ -19,6 +19,7 @@ from tilewright.schedule.place import (
     dim_of,
     fresh,
     rewrite_placed,
+    size_of,
 )
 from tilewright.schedule.transform import transform
 
@@ -110,7 +111,7 @@ class _Widening:
     def of(self, compute: Compute) -> Stmt:
         """What stands in the place of ``compute``."""
         dim = dim_of(compute, self.dim, "widen_reduction")
-        size = _size(dim)
+        size = size_of(dim)
         used = frozenset[Var]().union(*(variables(i) for i in compute.out.index))
         kept = tuple(d for d in compute.dims if d.var in used)
         others = tuple(d for d in compute.dims if d is not dim)
@@ -144,7 +145,7 @@ class _Widening:
     def _buffer(
         self, name: str, compute: Compute, kept: tuple[Dim, ...], shape: tuple[int, ...]
     ) -> Buffer:
-        sizes = (*(_size(dim) for dim in kept), *shape)
+        sizes = (*(size_of(dim) for dim in kept), *shape)
         return buffer(name, compute.out.buffer.dtype, sizes, space=Space.PRIVATE)
 
     def _piece(
@@ -172,11 +173,6 @@ class _Widening:
             operands=(x,),
             body=x.var,
         )
-
-
-def _size(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
 
 
 def _fill(compute: Compute, target: Buffer, dims: tuple[Dim, ...]) -> Compute:
