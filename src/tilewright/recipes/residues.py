@@ -37,17 +37,24 @@ def by_residue(kernel: Kernel) -> Kernel:
     dims = list(dict.fromkeys(each.dim for each in congruences(main)))
     if not dims or RESIDUE in extents(main):
         return kernel
-    names = {dim: f"{dim}_r" if len(dims) > 1 else RESIDUE for dim in dims}
     try:
-        apart = kernel
-        for dim, name in names.items():
-            apart = split_residues(apart, MAIN, dim, f"{dim}_q", name)
-        if len(dims) > 1:
-            apart = linearize(apart, list(names.values()), RESIDUE)
+        apart = _apart(kernel, dims)
     except ScheduleError:
         return kernel
     # Along a dim no longer than the modulus, each residue has one point.
     return drop_unit_dims(apart)
+
+
+def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
+    """``kernel`` with the residues of ``dims`` as one dim. Raises `ScheduleError`."""
+    names = {dim: f"{dim}_r" if len(dims) > 1 else RESIDUE for dim in dims}
+    apart = kernel
+    for dim, name in names.items():
+        if all(each.dim != dim for each in congruences(find_compute(apart, MAIN))):
+            # Of few points, the residues along another dim have decided the tap.
+            return _apart(kernel, [other for other in dims if other != dim])
+        apart = split_residues(apart, MAIN, dim, f"{dim}_q", name)
+    return linearize(apart, list(names.values()), RESIDUE) if len(dims) > 1 else apart
 
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:
