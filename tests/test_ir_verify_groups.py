@@ -188,6 +188,77 @@ FAULTS = {
         "barrier stands outside of the loops over work-items",
         "`barrier()` in `grid for g in 4:` in kernel k",
     ),
+    "memory of a cluster in one of its workgroups": (
+        """
+    cluster for c in 2:
+      alloc s: s64[2, 4] cluster
+      subgroup for w in 1:
+        s[c, 0] = 1
+    """,
+        "s is in the cluster's memory, but allocated by one of its workgroups",
+        "`alloc s: s64[2, 4] cluster` in `cluster for c in 2:` in kernel k",
+    ),
+    "parts that are interleaved": (
+        """
+    alloc s: s64[2, 4] {1:4:2 0:2:1} cluster
+    cluster for c in 2:
+      subgroup for w in 1:
+        s[c, 0] = 1
+    """,
+        "the parts of s do not lie one behind the other",
+        "`alloc s: s64[2, 4] {1:4:2 0:2:1} cluster` in kernel k",
+    ),
+    "memory of a cluster without one": (
+        """
+    alloc s: s64[2, 4] cluster
+    grid for c in 2:
+      subgroup for w in 1:
+        s[c, 0] = 1
+    """,
+        "s is in the cluster's memory, but used outside of one cluster loop of constant extent",
+        "`s[c, 0] = 1` in `subgroup for w in 1:` in `grid for c in 2:` in kernel k",
+    ),
+    "as many parts as another cluster has": (
+        """
+    alloc s: s64[2, 4] cluster
+    cluster for c in 4:
+      subgroup for w in 1:
+        s[c, 0] = 1
+    """,
+        "s has 2 parts, but the cluster 4 workgroups",
+        "`s[c, 0] = 1` in `subgroup for w in 1:` in `cluster for c in 4:` in kernel k",
+    ),
+    "memory of a cluster that work-items use": (
+        """
+    alloc s: s64[2, 4] cluster
+    cluster for c in 2:
+      workgroup for w in 4:
+        s[c, w] = 1
+    """,
+        "the use of s, in the cluster's memory, stands where no subgroup acts as one",
+        "`s[c, w] = 1` in `workgroup for w in 4:` in `cluster for c in 2:` in kernel k",
+    ),
+    "barrier of no cluster": (
+        """
+    grid for g in 4:
+      subgroup for w in 2:
+        cluster_barrier()
+    """,
+        "cluster_barrier stands in no cluster",
+        "`cluster_barrier()` in `subgroup for w in 2:` in `grid for g in 4:` in kernel k",
+    ),
+    "barrier of a cluster for a lane": (
+        """
+    cluster for c in 2:
+      subgroup for w in 2:
+        lane for l in 4:
+          y[l] = 1
+          cluster_barrier()
+    """,
+        "cluster_barrier stands where no subgroup acts as one",
+        "`cluster_barrier()` in `lane for l in 4:` in `subgroup for w in 2:` in "
+        "`cluster for c in 2:` in kernel k",
+    ),
     "copy of another type": (
         """
     alloc s: f32[4]

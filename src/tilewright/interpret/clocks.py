@@ -48,8 +48,10 @@ class Clocks:
     turn), then what each subgroup started that signals mbarriers, and that joined each queue.
     """
 
-    def __init__(self, groups: int, subgroups: int) -> None:
-        self.subgroups = subgroups
+    def __init__(self, groups: int, subgroups: int, workgroups: int = 1) -> None:
+        """``groups`` that nothing orders: of one workgroup each, or of the ``workgroups`` of a
+        cluster, whose subgroups are counted through."""
+        self.subgroups, self._in_workgroup = subgroups, subgroups // workgroups
         self.threads, self.agents = 2 * subgroups, (2 + len(_KINDS)) * subgroups
         self.known = np.zeros((groups, self.threads, 2, self.agents), np.int64)
         self._own = np.arange(self.threads)
@@ -88,10 +90,25 @@ class Clocks:
 
     def agent(self, number: int) -> str:
         """Who that is."""
+        who = self.name(self.subgroup_of(number))
         if number >= self.threads:
-            return f"what subgroup {(number - self.threads) % self.subgroups} started"
-        subgroup, others = divmod(number, 2)
-        return f"another lane of subgroup {subgroup}" if others else f"subgroup {subgroup}"
+            return f"what {who} started"
+        return f"another lane of {who}" if number % 2 else who
+
+    def subgroup_of(self, agent: int) -> int:
+        """Whose lanes, or whose asynchronous operations, that agent is."""
+        return (agent - self.threads) % self.subgroups if agent >= self.threads else agent // 2
+
+    def members(self, workgroup: int) -> range:
+        """The subgroups of that workgroup of a cluster."""
+        return range(workgroup * self._in_workgroup, (workgroup + 1) * self._in_workgroup)
+
+    def name(self, subgroup: int) -> str:
+        """What that subgroup is called."""
+        if self._in_workgroup == self.subgroups:
+            return f"subgroup {subgroup}"
+        workgroup, own = divmod(subgroup, self._in_workgroup)
+        return f"subgroup {own} of the cluster's workgroup {workgroup}"
 
 
 class ClockRun:
@@ -184,6 +201,20 @@ class ClockLog:
                 lambda: make(who, place_, site, tuple(int(i) for i in lane)),
             )
         return True
+
+    def behind_the_end(
+        self, clocks: Clocks, part: slice, group: int, members: range
+    ) -> tuple[str, int] | None:
+        """An access (its verb and agent) of the elements in ``part``, by others than the subgroups
+        ``members``, that comes before the end of none of these: the workgroup may be gone."""
+        threads = [thread for each in members for thread in threads_of(each)]
+        for (verb, agent), record in self._counts.items():
+            if clocks.subgroup_of(agent) in members:
+                continue
+            known = clocks.known[group, threads, ORDINARY, agent].max()
+            if (record[part] > known).any():
+                return verb, agent
+        return None
 
     def _record(self, verb: str, agent: int) -> Any:
         found = self._counts.get((verb, agent))

@@ -26,6 +26,7 @@ class FaultKind(Enum):
     )
     LOST_COPY = "copy never waited for"  # never arrives
     MISSING_FENCE = "missing fence"  # what was written is there
+    AFTER_END = "access behind the end"  # reaches it
     MBARRIER = "mbarrier misused"  # what is too much is ignored
     DEADLOCK = "deadlock"  # those who wait end
 

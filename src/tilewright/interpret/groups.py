@@ -33,6 +33,7 @@ from tilewright.ir.functions import (
     Phase,
     Synchronize,
 )
+from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Block, Call, Compute, For, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import nested, walk_stmts
@@ -80,6 +81,7 @@ def owns_calls(loop: For) -> bool:
 class Synchronized:
     """What a nest's calls synchronize: it decides what has to be watched."""
 
+    clusters: bool
     subgroups: bool
     split: bool
     specialized: bool  # by mbarriers and asynchronous ops: subgroups may run different code
@@ -96,6 +98,7 @@ def synchronized(body: Stmt) -> Synchronized:
     ]
     barriers = [effect for effect in effects if isinstance(effect, Synchronize)]
     return Synchronized(
+        any(effect.group is Group.CLUSTER for effect in barriers),
         any(effect.group is Group.SUBGROUP for effect in barriers),
         any(effect.phase is not Phase.WHOLE for effect in barriers),
         any(isinstance(effect, Initialize | Arrive | AwaitPhase | Fence) for effect in effects)
@@ -187,6 +190,12 @@ class Launch:
 
     def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
         """A barrier, or one half of it, at ``site``."""
+        if effect.group is Group.CLUSTER:
+            raise UnsupportedError(
+                f"no subgroup acts as one here: {headline(site.stmt)}",
+                why="the workgroups of a cluster are told apart by their subgroups",
+                cure="let a loop over subgroups be the innermost of the nest of work-items",
+            )
         teams = self._teams(effect.group, site, findings)
         arrived = self._arrived.get(effect.group)
         if arrived is None:

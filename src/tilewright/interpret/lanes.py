@@ -28,6 +28,7 @@ POINT_LIMIT = 2**22
 class Identity(Enum):
     """Who a lane is, beside the variables: numbers that frames hold as they hold variables."""
 
+    CLUSTER = "cluster"  # how many workgroups it has: the innermost axis around the work-items'
     WORKGROUP = "workgroup"  # among those of the frame
     SUBGROUP = "subgroup"  # of the workgroup
     WORK_ITEM = "work-item"  # of the workgroup

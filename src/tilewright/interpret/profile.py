@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.interpret.groups import Launch
 from tilewright.interpret.lanes import Frame, Site
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.stmt import Compute, Stmt
 from tilewright.machines.banks import ROWS, WIDEST, WORD, distinct, instructions, rows, turns
 from tilewright.machines.machine import Hierarchy
@@ -74,7 +74,7 @@ class Profile:
         launch = self.launches[-1] if self.launches else None
         if isinstance(site.stmt, Compute) and site.stmt.instruction is None:
             return  # No machine accesses all of that at once: it becomes loops.
-        banked = buffer.space is Space.WORKGROUP and self.hierarchy.banks > 0
+        banked = buffer.space in SHARED and self.hierarchy.banks > 0
         if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return
         size = buffer.dtype.bytes

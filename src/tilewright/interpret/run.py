@@ -27,7 +27,7 @@ from tilewright.interpret.groups import (
     synchronized,
     thread_nest,
 )
-from tilewright.interpret.lanes import Frame, Site
+from tilewright.interpret.lanes import Frame, Identity, Site
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.profile import Profile
@@ -35,7 +35,7 @@ from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, Run
 from tilewright.interpret.specialized import SpecializedLaunch
 from tilewright.interpret.storage import Storage
 from tilewright.interpret.values import Evaluator
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
@@ -171,6 +171,12 @@ class _Interpreter:
             self._threads(stmt, frame)
             return
         extent = self._value(stmt.extent, frame, stmt)
+        if self._reaches_across(stmt):
+            # All of the cluster at once; who must wait for whom is known to its launch.
+            whole = frame.extend(stmt.var, np.arange(int(extent)), stmt.kind)
+            whole.values[Identity.CLUSTER] = int(extent)
+            self._iterate(stmt, whole)
+            return
         if np.ndim(extent):
             self._parallel_run(stmt, int(np.max(extent)), lambda: self._ragged(stmt, frame, extent))
             return
@@ -181,6 +187,14 @@ class _Interpreter:
             self._lanes(stmt, frame, 0, count)
         else:
             self._parallel_run(stmt, count, lambda: self._in_chunks(stmt, frame, count, size))
+
+    def _reaches_across(self, stmt: For) -> bool:
+        """Whether ``stmt`` is over workgroups that synchronize, or use their cluster's memory."""
+        if stmt.kind is not LoopKind.CLUSTER:
+            return False
+        nest = self._lockstep.nest(stmt)
+        used = any(buffer.space is Space.CLUSTER for buffer in (*nest.stores, *nest.loads))
+        return used or synchronized(stmt.body).clusters
 
     def _parallel_run(self, stmt: For, count: int, action: Callable[[], None]) -> None:
         """``action`` runs ``stmt``; accesses are checked for races where its kind asks for it."""
@@ -261,8 +275,9 @@ class _Interpreter:
         whole = frame.shape, threads
         inside = lanes_inside(body)
         working: Launch
-        if how.specialized and loops[-1].kind is LoopKind.SUBGROUP:
-            working = SpecializedLaunch(*whole, max(1, inside), self._memory)
+        cluster = frame.values.get(Identity.CLUSTER, 0)
+        if (how.specialized or cluster) and loops[-1].kind is LoopKind.SUBGROUP:
+            working = SpecializedLaunch(*whole, max(1, inside), self._memory, cluster)
         else:
             subgroup = math.prod(lanes) if lanes else self._subgroup
             working = Launch(*whole, subgroup, inside)

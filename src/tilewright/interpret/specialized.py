@@ -13,38 +13,53 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.clocks import ORDINARY, ClockRun, Clocks, subgroup_of, threads_of
+from tilewright.interpret.clocks import (
+    ORDINARY,
+    ClockLog,
+    ClockRun,
+    Clocks,
+    subgroup_of,
+    threads_of,
+)
 from tilewright.interpret.coroutines import Coroutines, Wait
 from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.groups import Launch, Synchronized, divergent
-from tilewright.interpret.lanes import Frame, Identity, Site
+from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.mbarriers import MBarriers
+from tilewright.interpret.meetings import Meeting
 from tilewright.interpret.memory import Memory
-from tilewright.interpret.races import LanesRun, Run
+from tilewright.interpret.races import VERBS, LanesRun, Run
 from tilewright.interpret.storage import Started, Storage
 from tilewright.interpret.transfers import Transfers
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Space, part_extent
 from tilewright.ir.functions import Group, Phase, Queue, Synchronize
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Stmt, View
+from tilewright.ir.stmt import Allocate, Stmt, View
 
 
 class SpecializedLaunch(Launch):
     """The subgroups of ``lanes`` lanes of the workgroups of a frame, each a program."""
 
     def __init__(
-        self, outer: tuple[int, ...], threads: tuple[int, ...], lanes: int, memory: Memory
+        self,
+        outer: tuple[int, ...],
+        threads: tuple[int, ...],
+        lanes: int,
+        memory: Memory,
+        cluster: int = 0,
     ) -> None:
+        """With a ``cluster``, the last of the ``outer`` axes is over so many workgroups that reach
+        each other: they count as one, with the subgroups of all."""
+        self._ranks = max(1, cluster)
+        if cluster:
+            outer, threads = outer[:-1], (cluster, *threads)
         super().__init__(outer, threads, lanes, lanes)
         self._memory = memory
-        self.clocks = Clocks(self.workgroups, self.subgroups)
+        self.clocks = Clocks(self.workgroups, self.subgroups, self._ranks)
         self.transfers = Transfers(self.workgroups, self.clocks)
         self._coroutines = Coroutines(memory)
         self._mbarriers: dict[Storage, MBarriers] = {}
-        # At the workgroup's barrier: how often each subgroup came, and what those who came know; of
-        # two barriers in turn, since nobody comes to the next but one while somebody is behind.
-        self._came = np.zeros((self.workgroups, self.subgroups), np.int64)
-        self._told = np.zeros((2, self.workgroups, 2, self.clocks.agents), np.int64)
+        self._meetings: dict[tuple[Group, range], Meeting] = {}
         self._lanes: LanesRun | None = None
 
     def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[Run]:
@@ -62,6 +77,42 @@ class SpecializedLaunch(Launch):
             programs.append(lambda part=part: execute(part))
         ended = self._coroutines.run(programs)
         self.transfers.finish(self._memory.findings if ended else Findings())
+        if ended:
+            self._check_ends(frame)
+
+    def _check_ends(self, frame: Frame) -> None:
+        """Reports accesses to the part of a workgroup that may have ended before them."""
+        for storage in list(self._memory.storages.values()):
+            buffer = storage.buffer
+            logs = [log for log in storage.logs.values() if isinstance(log, ClockLog)]
+            if buffer.space is not Space.CLUSTER or not logs:
+                continue
+            part = part_extent(buffer)
+            for group, rank in np.ndindex(self.workgroups, self._ranks):
+                start = (group * self._ranks + rank) * part
+                members = self.clocks.members(rank)
+                for log in logs:
+                    where = slice(start, start + part)
+                    late = log.behind_the_end(self.clocks, where, group, members)
+                    if late is not None:
+                        self._report_late(buffer, late, rank, frame)
+
+    def _report_late(self, buffer: Buffer, late: tuple[str, int], rank: int, frame: Frame) -> None:
+        verb, agent = late
+        site = Site(Allocate(buffer), frame)
+        self._memory.findings.report(
+            FaultKind.AFTER_END,
+            site.stmt,
+            1,
+            lambda: fault(
+                f"{self.clocks.agent(agent)} {VERBS[verb]} {buffer.name!r} of workgroup {rank}, "
+                "which may have ended",
+                site,
+                (0,) * len(frame.shape),
+                why="the memory of a workgroup is there until its subgroups end",
+                cure="let all of the cluster meet at the end: call cluster_barrier()",
+            ),
+        )
 
     # Who is here: frames are of one subgroup, with an axis of lanes or without.
 
@@ -105,7 +156,7 @@ class SpecializedLaunch(Launch):
     # Synchronization.
 
     def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
-        """A barrier of the workgroup, or of the subgroup."""
+        """A barrier of the cluster, of the workgroup, or of the subgroup."""
         if effect.phase is not Phase.WHOLE:
             raise UnsupportedError(
                 "a split barrier of subgroups that run different code",
@@ -117,31 +168,25 @@ class SpecializedLaunch(Launch):
         if not np.array_equal(here.any(axis=1), here.all(axis=1)):
             self._report_divergent(effect.group, site, here, findings)
         threads = threads_of(subgroup)
-        if effect.group is Group.WORKGROUP:
-            self._meet(site, subgroup, groups)
+        if effect.group is not Group.SUBGROUP:
+            meeting = self._meeting(effect.group, subgroup)
+            meeting.meet(subgroup, groups, self._coroutines, site)
         else:
             told = np.maximum(*(self.clocks.told(groups, thread) for thread in threads))
             for thread in threads:
                 self.clocks.learn(groups, thread, told)
         self._order_lanes(subgroup, groups)
 
-    def _meet(self, site: Site, subgroup: int, groups: Any) -> None:
-        """The barrier of the workgroups ``groups``."""
-        turn = self._came[groups, subgroup] % 2
-        for thread in threads_of(subgroup):
-            told = self.clocks.told(groups, thread)
-            self._told[turn, groups] = np.maximum(self._told[turn, groups], told)
-        self._came[groups, subgroup] += 1
-        mine = self._came[groups, subgroup].copy()
-        self._coroutines.wait(
-            Wait(
-                lambda: bool((self._came[groups].min(axis=1) >= mine).all()),
-                lambda: f"subgroup {subgroup} waits at a barrier",
-                site,
-            )
-        )
-        for thread in threads_of(subgroup):
-            self.clocks.learn(groups, thread, self._told[turn, groups])
+    def _meeting(self, group: Group, subgroup: int) -> Meeting:
+        """Where ``subgroup`` meets the others of its workgroup, or of the cluster."""
+        members, name = range(self.subgroups), "a barrier of the cluster"
+        if group is Group.WORKGROUP:
+            members = self.clocks.members(subgroup * self._ranks // self.subgroups)
+            name = "a barrier"
+        key = (group, members)
+        if key not in self._meetings:
+            self._meetings[key] = Meeting(self.clocks, members, name)
+        return self._meetings[key]
 
     def _order_lanes(self, subgroup: int, groups: Any) -> None:
         """What the lanes of the subgroup did is ordered with what they will do."""
@@ -239,7 +284,7 @@ class SpecializedLaunch(Launch):
             offset = int(places[np.argmax(waiting())])
             number = offset % storage.buffer.layout.extent
             return (
-                f"subgroup {subgroup} waits at {storage.buffer.name}[{number}], whose "
+                f"{self.clocks.name(subgroup)} waits at {storage.buffer.name}[{number}], whose "
                 f"{mbarriers.state(offset)}"
             )
 

@@ -84,9 +84,15 @@ class Transfers:
         )
         chosen = arrays[2].ravel()
         offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
-        # Who writes nothing, as all is masked, has read its operands nevertheless.
-        for group in _groups(site) if isinstance(completion, Queue) else np.unique(groups).tolist():
-            mine = groups == group
+        # Who writes nothing, as all is masked, has read its operands nevertheless. What signals
+        # several mbarriers tells each the bytes that are its own.
+        pairs = (
+            [(group, 0) for group in _groups(site)]
+            if isinstance(completion, Queue)
+            else sorted(set(zip(groups.tolist(), targets.tolist(), strict=True)))
+        )
+        for group, target in pairs:
+            mine = (groups == group) & (targets == target)
             held = [(read, _of_group(where, group)) for read, where in reads]
             place = offsets[mine]
             transfer = _Transfer(storage, place, site, group, subgroup, started.count, held)
@@ -96,7 +102,7 @@ class Transfers:
             if isinstance(completion, Queue):
                 self._queued.setdefault((completion, subgroup), []).append(transfer)
             else:
-                key = (completion[0], int(targets[mine][0]))
+                key = (completion[0], target)
                 self._signalling.setdefault(key, []).append(transfer)
         storage.queue = completion if isinstance(completion, Queue) else None
 

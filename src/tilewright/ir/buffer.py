@@ -24,8 +24,15 @@ class Space(Enum):
 
     GLOBAL = "global"
     WORKGROUP = "workgroup"  # shared by the work-items of a group; on a CPU, a thread's scratch
+    # What the workgroups of a cluster have, and reach of one another: a part each. The outermost
+    # dim counts the parts, and stays outermost in memory.
+    CLUSTER = "cluster"
     PRIVATE = "private"  # registers, as far as they go
     CONSTANT = "constant"
+
+
+# Memory that work-items share.
+SHARED = (Space.WORKGROUP, Space.CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,21 @@ class Layout:
                 digits.append((block.dim, divisor, modulus, block.stride))
             inner[block.dim] = divisor * block.size
         return tuple(digits)
+
+
+def has_parts(buffer: Buffer) -> bool:
+    """Whether a buffer's outermost dim counts parts that lie one behind the other, alike."""
+    if not buffer.shape or not buffer.shape[0]:
+        return False
+    counting = [each for each in buffer.layout.blocks if each.dim == 0]
+    swizzle, part = buffer.layout.swizzle, part_extent(buffer)
+    alike = swizzle is None or part % swizzle.period == 0
+    return alike and counting == [Block(0, buffer.shape[0], part)]
+
+
+def part_extent(buffer: Buffer) -> int:
+    """How many elements each workgroup has of a buffer in the cluster's memory."""
+    return buffer.layout.extent // buffer.shape[0]
 
 
 def row_major(shape: tuple[int, ...]) -> Layout:

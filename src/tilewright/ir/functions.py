@@ -26,6 +26,7 @@ class Parameter:
 class Group(Enum):
     """Work-items that synchronize."""
 
+    CLUSTER = "cluster"
     WORKGROUP = "workgroup"
     SUBGROUP = "subgroup"
 
@@ -177,6 +178,12 @@ _ALL = (
         (),
         (Synchronize(Group.WORKGROUP),),
         "Waits for all work-items of the workgroup; their memory accesses before it are done.",
+    ),
+    Function(
+        "cluster_barrier",
+        (),
+        (Synchronize(Group.CLUSTER),),
+        "Waits for all work-items of the cluster's workgroups; their accesses before it are done.",
     ),
     Function(
         "subgroup_barrier",

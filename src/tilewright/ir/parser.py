@@ -293,11 +293,11 @@ class _StatementParser(ExpressionParser):
             instruction = self.expect("name", "of the instruction").text
             self.expect(">", "behind the instruction")
         dims = self._dims()
-        completion = self._completion()
-        span = self.span(start)
         with self.variables.nested():
             for dim in dims:
                 self.variables.define(dim.var.name, dim.var.type)
+            completion = self._completion()
+            span = self.span(start)
             self._open("views and the body of the op")
             operands: list[Operand] = []
             while self.token.kind == "name" and self.ahead(1).kind in (":", "="):

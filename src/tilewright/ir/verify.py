@@ -271,13 +271,13 @@ class _Verifier:
                 self.view(operand.view)
             self.view(stmt.out)
             self.written(stmt.out.buffer)
+            if isinstance(stmt.completion, View):
+                self.view(stmt.completion)
             for operand in stmt.operands:
                 self.operand(operand.var, operand.view.buffer)
             self.expr(stmt.body, stmt.out.buffer.dtype, f"what {stmt.out.buffer.name} holds")
         self.combiner(stmt)
         if stmt.completion is not None:
-            if isinstance(stmt.completion, View):
-                self.view(stmt.completion)
             self.check(completion_defect(self.path))
 
     def operand(self, variable: Var, buffer: Buffer) -> None:

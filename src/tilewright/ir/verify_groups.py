@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.dtypes import s64
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import SHARED, Buffer, Space, has_parts
 from tilewright.ir.expr import Const, Expr
 from tilewright.ir.functions import (
     Arrive,
@@ -24,6 +24,7 @@ from tilewright.ir.functions import (
     Commit,
     Fence,
     Function,
+    Group,
     Initialize,
     Queue,
     StartCopy,
@@ -136,6 +137,8 @@ def _next_to_threads(path: Sequence[Stmt]) -> bool:
 
 def allocation_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
     """What is wrong with an allocation, where it stands."""
+    if buffer.space is Space.CLUSTER:
+        return _parts_defect(buffer, path)
     if buffer.space is not Space.WORKGROUP or not in_threads(path):
         return None
     return Defect(
@@ -147,6 +150,8 @@ def allocation_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
 
 def sharing_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
     """What is wrong with using ``buffer``, which is allocated outside of loops over work-items."""
+    if buffer.space is Space.CLUSTER:
+        return _cluster_defect(buffer, path)
     if buffer.space is not Space.PRIVATE or not in_threads(path):
         return None
     return Defect(
@@ -156,12 +161,58 @@ def sharing_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
     )
 
 
+def clusters_around(path: Sequence[Stmt]) -> list[For]:
+    """The loops over the workgroups of a cluster around the last statement of ``path``."""
+    return [s for s in path[:-1] if isinstance(s, For) and s.kind is LoopKind.CLUSTER]
+
+
+def _parts_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with the allocation of a cluster's memory."""
+    if clusters_around(path) or in_threads(path):
+        return Defect(
+            f"{buffer.name} is in the cluster's memory, but allocated by one of its workgroups",
+            "allocate it outside of the cluster loop, inside of the grid's",
+            "all of its workgroups have a part of it",
+        )
+    if has_parts(buffer):
+        return None
+    return Defect(
+        f"the parts of {buffer.name} do not lie one behind the other",
+        "make the dim that counts workgroups the outermost one, also in memory",
+    )
+
+
+def _cluster_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
+    """What is wrong with the use of a cluster's memory, where it stands."""
+    clusters = clusters_around(path)
+    extent = clusters[0].extent if len(clusters) == 1 else None
+    if not isinstance(extent, Const):
+        return Defect(
+            f"{buffer.name} is in the cluster's memory, but used outside of one cluster loop of "
+            "constant extent",
+            "use it inside of one loop over the workgroups of a cluster",
+        )
+    if int(extent.value) != buffer.shape[0]:
+        return Defect(
+            f"{buffer.name} has {buffer.shape[0]} parts, but the cluster {extent.value} workgroups",
+            "let its outermost dim count the workgroups",
+        )
+    return _outside(f"the use of {buffer.name}, in the cluster's memory,", path)
+
+
 def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
     """What is wrong with a call whose arguments are well-formed: its place, or their types."""
     call = path[-1]
     assert isinstance(call, Call)
     for effect in function.effects:
         match effect:
+            case Synchronize(group=Group.CLUSTER):
+                defect = _outside(function.name, path) or _in_lanes(function.name, path)
+                if defect is None and len(clusters_around(path)) != 1:
+                    defect = Defect(
+                        f"{function.name} stands in no cluster",
+                        "put one loop over the workgroups of a cluster around",
+                    )
             case Synchronize() if not in_threads(path) and _has_threads(path):
                 return Defect(
                     f"{function.name} stands outside of the loops over work-items",
@@ -206,7 +257,7 @@ def completion_defect(path: Sequence[Stmt]) -> Defect | None:
             "write each point, or join a queue",
             "an mbarrier is told the bytes of all points",
         )
-    if out.space is not Space.WORKGROUP:
+    if out.space not in SHARED:
         return Defect(
             f"{what} signals an mbarrier, but writes {out.name}, which is {out.space.value}",
             f"write workgroup memory, or join {Queue.STORES.value}",
@@ -217,7 +268,7 @@ def completion_defect(path: Sequence[Stmt]) -> Defect | None:
 def mbarrier_place_defect(view: View) -> Defect | None:
     """Why ``view`` cannot be an mbarrier."""
     buffer = view.buffer
-    if buffer.dtype is s64 and buffer.space is Space.WORKGROUP and view.mask is None:
+    if buffer.dtype is s64 and buffer.space in SHARED and view.mask is None:
         return None
     return Defect(
         f"{to_text(view)} is no mbarrier",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import Layout, Space
+from tilewright.ir.buffer import SHARED, Layout, Space
 from tilewright.ir.expr import Const, Expr, Var, conjuncts, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, View
@@ -89,7 +89,7 @@ def sizes_of(compute: Compute) -> dict[Var | None, int] | str:
     source, out = compute.operands[0].view.buffer, compute.out
     if compute.combiner is not None or out.mask is not None:
         return f"it does not write all of '{out.buffer.name}'"
-    if (source.space, out.buffer.space) != (Space.GLOBAL, Space.WORKGROUP):
+    if source.space is not Space.GLOBAL or out.buffer.space not in SHARED:
         return "it does not go from global to workgroup memory"
     sizes: dict[Var | None, int] = {}
     for dim in compute.dims:

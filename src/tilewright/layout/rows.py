@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import Layout, Space, Swizzle
+from tilewright.ir.buffer import SHARED, Layout, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import View
@@ -55,7 +55,7 @@ def place_rows(
     ``dims``: by the dims of the rows, the variables of the view, and how far each goes.
     """
     buffer = view.buffer
-    if buffer.space is not Space.WORKGROUP:
+    if buffer.space not in SHARED:
         return f"it is in {buffer.space.value} memory, not in workgroup memory"
     if buffer.layout.swizzle != rows.swizzle:
         return f"it is swizzled by {buffer.layout.swizzle}, not by {rows.swizzle}"

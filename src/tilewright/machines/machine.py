@@ -18,7 +18,7 @@ class Hierarchy:
     ``subgroup`` lanes run together; a workgroup has at most ``workgroup`` work-items and shares
     ``shared`` bytes. ``banks`` (0: memory without banks) serve ``bank`` bytes each at a time, and
     global memory moves ``segment`` bytes at a time. A launch has at most ``groups`` workgroups (0:
-    no such limit).
+    no such limit), of which at most ``cluster`` reach each other's memory.
     """
 
     subgroup: int
@@ -28,6 +28,7 @@ class Hierarchy:
     bank: int
     segment: int
     groups: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True)

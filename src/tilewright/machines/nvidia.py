@@ -21,6 +21,8 @@ _KIB, _MIB = 1 << 10, 1 << 20
 # A thread has 255 registers of 4 bytes.
 _VECTOR_BYTES, _VECTOR_REGISTERS = 16, 63
 _MOST_GROUPS = 2**31 - 1
+# Workgroups that a cluster has at most, on any device that has clusters.
+MOST_CLUSTER = 8
 
 # Scalar multiply-adds, as many as loads and stores move at once.
 _VECTORS = (
@@ -109,6 +111,7 @@ def machine(level: str) -> Machine:
             bank=4,
             segment=32,
             groups=_MOST_GROUPS,
+            cluster=MOST_CLUSTER if COPIES in features else 1,
         ),
         rates=RATES[level],
     )

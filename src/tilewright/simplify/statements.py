@@ -162,7 +162,7 @@ class _Statements:
         body = simplify(substitute(stmt.body, single), inside, self.trace)
         completion = stmt.completion
         if isinstance(completion, View):
-            completion = self._view(completion, facts)
+            completion = self._view(_substituted(completion, single), inside)
         same_dims = len(dims) == len(stmt.dims) and all(map(_is, dims, stmt.dims))
         same_operands = all(map(_is, operands, stmt.operands))
         same_out = out is stmt.out and completion is stmt.completion

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.dtypes import f64
 from tilewright.errors import ProblemError, TilewrightError
 from tilewright.interpret import Findings, Line, Profile, pack, run
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import SHARED
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Kernel, Param, Stmt
 from tilewright.ir.visit import walk_stmts
@@ -248,7 +248,7 @@ def _compared(param: Param, got: Any, want: Any, right: Any) -> list[Issue]:
 def _note(line: Line, places: _Places) -> Note:
     number, text = places.of(line.stmt)
     costs: dict[str, Any] = {"efficiency": line.efficiency}
-    if line.buffer.space is Space.WORKGROUP:
+    if line.buffer.space in SHARED:
         costs = {"conflicts": line.degree, "worst": line.worst}
     return Note(number, text, line.buffer.name, line.verb, line.accesses, **costs)
 

@@ -2,25 +2,27 @@
 other.
 
 At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its iterations, flattened
-with the outermost loop slowest, are the workgroups. Inside of it may stand allocations of workgroup
-memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``, ``lane``):
-its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops over their
-lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other statements
-in a row are a launch of one work-item, in which grid loops run one iteration after the other. What
-is allocated at the top lives across launches: a workspace.
+with the outermost loop slowest, are the workgroups; or clusters of them, where allocations of a
+cluster's memory and values, and one ``cluster`` loop follow. Inside may stand allocations of
+workgroup memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``,
+``lane``): its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops
+over their lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other
+statements in a row are a launch of one work-item, in which grid loops run one iteration after the
+other. What is allocated at the top lives across launches: a workspace.
 
 Each function takes pointers to the kernel's arguments, in order, and then to the workspaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import block, walk_stmts
@@ -58,8 +60,9 @@ class Form:
     by its access ("in", "out", "inout"). ``identity`` writes what gives the number, of type
     ``number``, of this workgroup ("group"), or of this work-item in it ("local"). ``header`` begins
     the function for a machine, of a name, with these parameters, for so many work-items in a
-    workgroup. ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a
-    value which is the same in all lanes of a subgroup that it surely is.
+    workgroup, and workgroups in a cluster. ``units`` are what carries out ops beside single
+    work-items; ``uniform`` makes of a value which is the same in all lanes of a subgroup that it
+    surely is. ``clusters``: whether there are any, of workgroups that are neighbours by number.
     """
 
     triple: str
@@ -68,9 +71,10 @@ class Form:
     attributes: Callable[[str], str]
     identity: Callable[[Writer, str], str]
     number: DType
-    header: Callable[[Machine, str, str, int], str]
+    header: Callable[[Machine, str, str, int, int], str]
     units: Units | None = None
     uniform: Callable[[Writer, Value], Value] | None = None
+    clusters: bool = False
 
 
 def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
@@ -117,10 +121,10 @@ def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
         else:
             serial.append(node)
     flush()
-    for buffer in [each for each in workspaces if each.space is Space.WORKGROUP]:
+    for buffer in [each for each in workspaces if each.space in SHARED]:
         users = [i for i, part in enumerate(parts) if buffer in buffers_in(part)]
-        # A workgroup alone has no grid loop around its memory.
-        if len(users) == 1 and _has_threads(parts[users[0]]):
+        # A workgroup (or a cluster) alone has no grid loop around its memory.
+        if len(users) == 1 and _ends_with(parts[users[0]], (LoopKind.CLUSTER, *THREADS)):
             workspaces.remove(buffer)
             parts[users[0]] = block(Allocate(buffer), parts[users[0]])
     return parts, workspaces
@@ -129,12 +133,13 @@ def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
 def _is_launch(node: Stmt) -> bool:
     """Whether ``node`` runs on work-items of its own; where there is but one workgroup, its memory
     and their loops stand in a block."""
-    return _has_threads(node) or (isinstance(node, For) and node.kind is LoopKind.GRID)
+    first = isinstance(node, For) and node.kind in (LoopKind.GRID, LoopKind.CLUSTER)
+    return first or _ends_with(node, THREADS)
 
 
-def _has_threads(part: Stmt) -> bool:
+def _ends_with(part: Stmt, kinds: Container[LoopKind]) -> bool:
     last = part.body[-1] if isinstance(part, Block) else part
-    return isinstance(last, For) and last.kind in THREADS
+    return isinstance(last, For) and last.kind in kinds
 
 
 def _function(
@@ -159,7 +164,7 @@ def _function(
             memory.root(buffer, f"%a{position}", form.dialect.arguments)
         try:
             statements = Statements(memory, instructions, form.calls, form.units, planner.spread)
-            groups, items = _write(statements, plans, form, lanes)
+            sizes = _write(statements, plans, form, lanes)
         except NotInRegisters as signal:
             memory_only.add(signal.buffer)
             continue
@@ -168,10 +173,10 @@ def _function(
             f"{type_} {form.attributes(access)} %a{i}" for i, (_, access) in enumerate(arguments)
         )
         parameters += "".join(f", {MAP} %map{i}" for i in range(len(memory.maps)))
-        header = form.header(machine, entry, parameters, items)
+        header = form.header(machine, entry, parameters, sizes.items, sizes.cluster)
         lines = [header, "entry:", *writer.allocas, *writer.lines, "  ret void", "}"]
         maps = tuple(memory.maps)
-        launch = Launch(entry, groups, items, memory.shared_bytes, maps=maps)
+        launch = Launch(entry, *sizes[:2], memory.shared_bytes, sizes.cluster, maps)
         return launch, [*writer.globals, *lines]
 
 
@@ -188,22 +193,24 @@ def lanes_of(part: Stmt) -> int:
     return 0
 
 
-def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) -> tuple[int, int]:
-    """Writes what one work-item runs; how many groups there are, and work-items in each."""
-    grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
-    if grid:
-        plans = grid[-1].body
+class _Sizes(NamedTuple):
+    """How many workgroups a launch has, work-items in each, and workgroups in a cluster."""
+
+    groups: int
+    items: int
+    cluster: int
+
+
+def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) -> _Sizes:
+    """Writes what one work-item runs."""
+    plans, groups, cluster = _write_groups(statements, plans, form)
     threads = nest(plans[-1], THREADS) if plans else []
-    groups, items = iterations(grid), iterations(threads) * max(1, lanes)
-    if groups > 1:
-        bind_digits(statements, grid, form.identity(statements.w, "group"), form.number)
-    else:
-        bind_digits(statements, grid, "0", form.number)
+    items = iterations(threads) * max(1, lanes)
     body = threads[-1].body if threads else plans
     _check_body(body, (LoopKind.LANE,) if lanes else ())
     if not threads:
         statements.emit(body)
-        return groups, items
+        return _Sizes(groups, items, cluster)
     _check_threads(plans[:-1], threads)
     statements.emit(plans[:-1])
     number = form.identity(statements.w, "local") if items > 1 else "0"
@@ -211,7 +218,31 @@ def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) ->
         number = _by_lanes(statements, Value(number, form.number, 1, (0, items - 1)), lanes, form)
     bind_digits(statements, threads, number, form.number)
     statements.emit(body)
-    return groups, items
+    return _Sizes(groups, items, cluster)
+
+
+def _write_groups(
+    statements: Statements, plans: list[Plan], form: Form
+) -> tuple[list[Plan], int, int]:
+    """Says which workgroup this is; what it runs, how many there are, and in each cluster."""
+    grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
+    if grid:
+        plans = grid[-1].body
+    clusters = nest(plans[-1], (LoopKind.CLUSTER,)) if plans and form.clusters else []
+    size = iterations(clusters)
+    groups, w = iterations(grid) * size, statements.w
+    number = form.identity(w, "group") if groups > 1 else "0"
+    if not clusters:
+        bind_digits(statements, grid, number, form.number)
+        return plans, groups, 1
+    type_ = Value(number, form.number).type
+    bind_digits(statements, grid, w.assign(f"udiv {type_} {number}, {size}"), form.number)
+    before = plans[:-1]
+    _check_before(before, "cluster", clusters[0], SHARED)
+    statements.emit(before)
+    rank = w.assign(f"urem {type_} {number}, {size}")
+    bind_digits(statements, clusters, rank, form.number)
+    return clusters[-1].body, groups, size
 
 
 def _by_lanes(statements: Statements, item: Value, lanes: int, form: Form) -> str:
@@ -245,24 +276,30 @@ def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:
 def _check_threads(before: list[Plan], threads: list[ForPlan]) -> None:
     """Work-items share what is allocated around their loops, and nothing inside of them."""
     name = threads[0].stmt.var.name
-    for plan in before:
-        if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is not Space.WORKGROUP:
-            raise CompilationError(
-                f"{plan.stmt.buffer.name!r} is allocated around the thread loop over {name!r}",
-                why="its work-items share only memory of the workgroup",
-                cure="allocate it inside of the loop, or in workgroup memory",
-            )
-        if not isinstance(plan, AllocatePlan | LetPlan):
-            raise CompilationError(
-                f"statements before the thread loop over {name!r} would run once per work-item",
-                cure="move them into the loop, under a condition, or into a launch of their own",
-            )
+    _check_before(before, "thread", threads[0], (Space.WORKGROUP,))
     for plan in walk_plans(threads[-1].body):
         if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is Space.WORKGROUP:
             raise CompilationError(
                 f"the workgroup memory {plan.stmt.buffer.name!r} is allocated inside of the "
                 f"thread loop over {name!r}",
                 cure="allocate it before the loop",
+            )
+
+
+def _check_before(before: list[Plan], kind: str, loop: ForPlan, spaces: Container[Space]) -> None:
+    """Before a loop over workgroups or work-items, memory that they share and values are made."""
+    name = loop.stmt.var.name
+    for plan in before:
+        if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space not in spaces:
+            raise CompilationError(
+                f"{plan.stmt.buffer.name!r} is allocated around the {kind} loop over {name!r}",
+                why="its work-items share only memory of the workgroup",
+                cure="allocate it inside of the loop, or in workgroup memory",
+            )
+        if not isinstance(plan, AllocatePlan | LetPlan):
+            raise CompilationError(
+                f"statements before the {kind} loop over {name!r} would run once per work-item",
+                cure="move them into the loop, under a condition, or into a launch of their own",
             )
 
 
@@ -276,6 +313,13 @@ def _check_room(launch: Launch, machine: Machine) -> None:
             where=launch.entry,
             why=f"{machine.name} takes at most {most.groups}",
             cure="choose larger tiles",
+        )
+    if launch.cluster > most.cluster:
+        raise CompilationError(
+            f"a cluster has {launch.cluster} workgroups",
+            where=launch.entry,
+            why=f"{machine.name} has clusters of at most {most.cluster}",
+            cure="choose a smaller cluster",
         )
     if launch.items > most.workgroup:
         raise CompilationError(

@@ -13,7 +13,7 @@ from math import gcd
 
 from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
 from tilewright.machines.tensor_map import TensorMap
@@ -135,11 +135,23 @@ class Memory:
         else:
             start, type_ = self.shared_bytes, memory_type(buffer.dtype)
             text = self.w.shared(buffer.name, type_, buffer.layout.extent, space)
-        self.shared_bytes = start + buffer.bytes
+        parts = buffer.shape[0] if buffer.space is Space.CLUSTER else 1
+        self.shared_bytes = start + buffer.bytes // parts
         self.root(buffer, text, space)
 
     def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """The pointer to the element, at position ``lane`` of the vector loop."""
+        if address.peer is not None:
+            raise CompilationError(
+                f"{address.buffer.name!r} of another workgroup is accessed",
+                why="what reaches into the other workgroups of a cluster are arrivals at their "
+                "mbarriers, and copies of tiles to all of them",
+                cure="copy the tile to all workgroups, or let each read its own part",
+            )
+        return self.own_pointer(address, loads, lane)
+
+    def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
+        """`pointer`, but in one's own part where ``address`` is in another workgroup's."""
         base = self.pointers[id(address.buffer), address.scoped]
         size = address.buffer.dtype.bytes
         offset = address.constant

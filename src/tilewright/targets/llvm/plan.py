@@ -16,7 +16,7 @@ from tilewright.errors import CompilationError
 from tilewright.facts.affine import Affine, affine, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -39,7 +39,11 @@ Terms = tuple[tuple[Expr, int], ...]
 
 @dataclass(slots=True)
 class Address:
-    """Element offset = constant + sum of coefficient * variable, by the part the variable plays."""
+    """Element offset = constant + sum of coefficient * variable, by the part the variable plays.
+
+    In the cluster's memory that is the offset in a workgroup's part: in that of the workgroup
+    ``peer`` of the cluster, where it is not one's own.
+    """
 
     buffer: Buffer
     constant: int
@@ -47,6 +51,7 @@ class Address:
     lanes: Terms
     scoped: Terms
     loose: Terms  # atoms that are not variables, computed where they are used
+    peer: Expr | None = None
 
     def lane_coefficient(self, lane: Var) -> int:
         for variable, coefficient in self.lanes:
@@ -144,6 +149,7 @@ class Planner:
         self.spread: set[Buffer] = set()
         self._lanes = lanes
         self._lane: Var | None = None  # the variable of the loop over lanes around
+        self._rank: Var | None = None  # that of the loop over the workgroups of a cluster
         self._variables: dict[Var, _Variable] = {}
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
 
@@ -196,6 +202,8 @@ class Planner:
         lanes = self._lanes and node.kind is LoopKind.LANE
         if lanes:
             self._lane = node.var
+        if node.kind is LoopKind.CLUSTER:
+            self._rank = node.var
         body = self.plan(node.body, facts.loop(node.var, node.extent))
         if lanes:
             self._lane = None
@@ -208,12 +216,12 @@ class Planner:
                 f"the structured op {node.name!r} has not been lowered",
                 cure="lower it to loops, or match it with an instruction, before the target",
             )
-        signal = None
-        if isinstance(node.completion, View):
-            signal = self.address(node.completion.buffer, node.completion.index, facts)
         for dim in node.dims:
             self._define(dim.var, "lane", Scope())
             facts = facts.loop(dim.var, dim.extent)
+        signal = None
+        if isinstance(node.completion, View):
+            signal = self.address(node.completion.buffer, node.completion.index, facts)
         out = self.address(node.out.buffer, node.out.index, facts)
         operands = tuple(self.address(o.view.buffer, o.view.index, facts) for o in node.operands)
         for dim in node.dims:
@@ -246,6 +254,11 @@ class Planner:
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
         """The address of an element, its terms sorted by the part their variable plays."""
+        peer = None
+        if buffer.space is Space.CLUSTER:
+            whose = simplify(index[0], facts)
+            peer = whose if whose is not self._rank else None
+            index = (const(0), *index[1:])
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
         if not all(isinstance(atom, Var) for atom in offset.terms):
             # Digits of one number may be neighbours in memory: then it is the number that counts.
@@ -272,6 +285,7 @@ class Planner:
             tuple(parts["lane"]),
             tuple(scoped),
             tuple(parts["loose"]),
+            peer,
         )
         self._register(address)
         return address

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import boolean
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
@@ -96,7 +96,7 @@ class Statements:
                 cure="unroll the loops around its accesses",
             )
         type_, space = memory_type(buffer.dtype), self.w.dialect.workgroup
-        if buffer.space is Space.WORKGROUP and space is not None:
+        if buffer.space in SHARED and space is not None:
             self.memory.share(buffer, space)
             return
         if buffer.bytes > STACK_LIMIT:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tilewright.errors import DeviceError
+from tilewright.machines.nvidia import MOST_CLUSTER
 from tilewright.machines.tensor_map import check_tensor_map
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.assemble import split_binary
@@ -30,8 +31,6 @@ from tilewright.targets.program import Abi, Placement
 
 # CUDA's handle of the stream that takes what is asked for without one.
 DEFAULT_STREAM = 1
-# Workgroups that a cluster has at most, on any device that has clusters.
-_MOST_CLUSTER = 8
 _CLUSTERS = (9, 0)
 
 
@@ -256,10 +255,10 @@ class KernelProgram:
                 why="they came with compute capability 9.0",
                 cure="compile for 'nvidia', which is this device",
             )
-        if launch.groups % launch.cluster or launch.cluster > _MOST_CLUSTER:
+        if launch.groups % launch.cluster or launch.cluster > MOST_CLUSTER:
             raise DeviceError(
                 f"{launch.entry} has {launch.groups} workgroups in clusters of {launch.cluster}",
-                why=f"a cluster is whole, and has at most {_MOST_CLUSTER}",
+                why=f"a cluster is whole, and has at most {MOST_CLUSTER}",
                 cure="choose a cluster size that divides the number of workgroups",
             )
         sizes = [*(each.bytes for each in self.abi.parameters), *self.abi.workspaces]

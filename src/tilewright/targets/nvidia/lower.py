@@ -82,10 +82,18 @@ def _uniform(w: Writer, value: Value) -> Value:
     return value._replace(text=same)
 
 
-def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
+def _emit_cluster_barrier(memory: Memory, plan: CallPlan) -> None:
+    del plan
+    for half in ("arrive", "wait"):
+        memory.w.call_void(f"llvm.nvvm.barrier.cluster.{half}.aligned", "", "")
+
+
+def _header(machine: Machine, entry: str, parameters: str, items: int, cluster: int) -> str:
     del machine
     # Without the latter, ptxas spills rather than let fewer workgroups share a multiprocessor.
     sizes = f'"nvvm.reqntid"="{items}" "nvvm.minctasm"="1"'
+    if cluster > 1:
+        sizes += f' "nvvm.cluster_dim"="{cluster}"'
     return f"define ptx_kernel void @{entry}({parameters}) nounwind {sizes} {{"
 
 
@@ -120,7 +128,9 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """
     calls = {**_CALLS}
     calls |= COPIES if "async_copy" in machine.features else {}
+    clusters = machine.hierarchy is not None and machine.hierarchy.cluster > 1
     calls |= MBARRIERS if TILES in machine.features else {}
+    calls |= {"cluster_barrier": _emit_cluster_barrier} if clusters else {}
     form = Form(
         TRIPLE,
         _DIALECT,
@@ -131,5 +141,6 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
         _header,
         units=_UNITS,
         uniform=_uniform,
+        clusters=clusters,
     )
     return write_launches(kernel, machine, form)

@@ -7,6 +7,7 @@ Source: NVIDIA, PTX ISA, "mbarrier", "fence", "cp.async.bulk.wait_group" and
 from __future__ import annotations
 
 from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Expr
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.memory import Memory
@@ -18,8 +19,14 @@ from tilewright.targets.nvidia.warpgroups import commit_products, wait_products
 _WAIT = (
     "{\\0A .reg .pred over;\\0A"
     "waiting_${:uid}:\\0A"
-    " mbarrier.try_wait.parity.shared::cta.b64 over, [$0], $1;\\0A"
+    " mbarrier.try_wait.parity%s.shared::cta.b64 over, [$0], $1;\\0A"
     " @!over bra waiting_${:uid};\\0A}"
+)
+# At the mbarrier of any workgroup of the cluster.
+_ARRIVE = (
+    "{\\0A .reg .b32 there;\\0A"
+    " mapa.shared::cluster.u32 there, $0, $1;\\0A"
+    " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\0A}"
 )
 
 
@@ -44,9 +51,16 @@ def _emit_init(memory: Memory, plan: CallPlan) -> None:
 
 
 def _emit_arrive(memory: Memory, plan: CallPlan) -> None:
+    address = plan.addresses[0]
+    assert address is not None
     with one_lane(memory):
-        text = "mbarrier.arrive.shared::cta.b64 _, [$0];"
-        ptx(memory.w, text, [_place(memory, plan)], "r")
+        if address.peer is None:
+            text = "mbarrier.arrive.shared::cta.b64 _, [$0];"
+            ptx(memory.w, text, [_place(memory, plan)], "r")
+            return
+        own = shared_address(memory.w, memory.own_pointer(address, plan.loads))
+        peer = number(memory, memory.exprs.evaluate(address.peer, plan.loads))
+        ptx(memory.w, _ARRIVE, [own, peer], "rr")
 
 
 def _emit_expect(memory: Memory, plan: CallPlan) -> None:
@@ -57,7 +71,11 @@ def _emit_expect(memory: Memory, plan: CallPlan) -> None:
 
 
 def _emit_wait(memory: Memory, plan: CallPlan) -> None:
-    ptx(memory.w, _WAIT, [_place(memory, plan), _argument(memory, plan)], "rr")
+    address = plan.addresses[0]
+    assert address is not None
+    # Other workgroups arrive at those in the cluster's memory.
+    far = ".acquire.cluster" if address.buffer.space is Space.CLUSTER else ""
+    ptx(memory.w, _WAIT % far, [_place(memory, plan), _argument(memory, plan)], "rr")
 
 
 def _emit_fence(memory: Memory, plan: CallPlan) -> None:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from tilewright.dtypes import s16, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.stmt import View
 from tilewright.layout.boxes import Box
 from tilewright.layout.columns import Column, tile_of
 from tilewright.machines.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
 from tilewright.machines.warpgroups import ROW_BYTES, swizzle_of
+from tilewright.schedule.access import view_variables
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
@@ -27,8 +28,12 @@ from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_ad
 
 
 def emit_load(memory: Memory, plan: ComputePlan) -> None:
-    """``tile = tensor``, which tells the mbarrier of the plan its bytes."""
+    """``tile = tensor``, which tells the mbarrier of the plan its bytes: or, where a dim counts the
+    workgroups of the cluster, the tile and the mbarrier of each, at the same place."""
     (operand,) = plan.stmt.operands
+    mask = _receivers(plan)
+    if mask:
+        plan = _own_copy(plan)
     found = _found(plan, operand.view, plan.stmt.out)
     assert plan.signal is not None
     with one_lane(memory):
@@ -39,13 +44,51 @@ def emit_load(memory: Memory, plan: ComputePlan) -> None:
         taps = [_short(memory, tap) for tap in found.taps] if isinstance(found, Column) else []
         places = [f"${3 + i}" for i in range(len(corner) + len(taps))]
         moved = f", {{{', '.join(places[len(corner) :])}}}" if taps else ""
+        moved += f", {mask}" if mask else ""
         text = (
             f"cp.async.bulk.tensor.{len(corner)}d.shared::cluster.global."
-            f"{'im2col' if taps else 'tile'}.mbarrier::complete_tx::bytes "
+            f"{'im2col' if taps else 'tile'}.mbarrier::complete_tx::bytes"
+            f"{'.multicast::cluster' if mask else ''} "
             f"[$0], [$1, {{{', '.join(places[: len(corner)])}}}], [$2]{moved};"
         )
         letters = "rlr" + "r" * len(corner) + "h" * len(taps)
         ptx(memory.w, text, [tile, tensor, bar, *corner, *taps], letters)
+
+
+def _receivers(plan: ComputePlan) -> int:
+    """A bit for each workgroup of the cluster that a copy goes to; 0: to one's own alone."""
+    peer, signal = plan.out.peer, plan.signal
+    assert signal is not None
+    if peer is None and signal.peer is None:
+        return 0
+    dims = {dim.var: dim.extent for dim in plan.stmt.dims}
+    extent = dims.get(peer) if isinstance(peer, Var) else None
+    (operand,) = plan.stmt.operands
+    alike = peer is signal.peer and peer not in view_variables(operand.view)
+    everywhere = isinstance(extent, Const) and extent.value == plan.out.buffer.shape[0]
+    if not alike or not everywhere:
+        raise CompilationError(
+            f"the copy {plan.stmt.name!r} goes to other workgroups than the unit copies to",
+            why="a tile goes to one's own part, or to all parts of the cluster alike, with a "
+            "signal to the mbarrier of each",
+            cure="let one dim of the copy count the workgroups in the tile's index and in the "
+            "mbarrier's, and in nothing else",
+        )
+    return (1 << plan.out.buffer.shape[0]) - 1
+
+
+def _own_copy(plan: ComputePlan) -> ComputePlan:
+    """What a copy to all workgroups of the cluster does in one's own."""
+    stmt, peer = plan.stmt, plan.out.peer
+    assert plan.signal is not None
+    out = replace(stmt.out, index=(const(0), *stmt.out.index[1:]))
+    dims = tuple(dim for dim in stmt.dims if dim.var is not peer)
+    return replace(
+        plan,
+        stmt=replace(stmt, dims=dims, out=out),
+        out=replace(plan.out, peer=None),
+        signal=replace(plan.signal, peer=None),
+    )
 
 
 def emit_store(memory: Memory, plan: ComputePlan) -> None:

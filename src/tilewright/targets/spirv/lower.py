@@ -50,7 +50,8 @@ def _identity(w: Writer, kind: str) -> str:
     return w.call("i64", f"_Z12get_{kind}_idj", "i32 0", "i32")
 
 
-def _header(machine: Machine, entry: str, parameters: str, items: int) -> str:
+def _header(machine: Machine, entry: str, parameters: str, items: int, cluster: int) -> str:
+    del cluster
     size = f"!reqd_work_group_size !{{i32 {items}, i32 1, i32 1}}"
     # These are all the vectors there are: a device that makes lanes of work-items beside them
     # takes up to ten times as long to compile the kernel.
