@@ -156,6 +156,29 @@ def test_a_corner_of_the_other_half_gives_other_values() -> None:
     assert not product(cluster(("x = b[k + c_m * 4 +", "x = b[k + (1 - c_m) * 4 +")))
 
 
+def test_global_memory_is_not_handed_over() -> None:
+    """An arrival at another workgroup's mbarrier tells of the memory of workgroups only."""
+    text = """
+kernel k(inout y: s64[8], out z: s64[8]):
+  alloc told: s64[2] cluster
+  cluster for c in 2:
+    subgroup for w in 1:
+      mbarrier_init(&told[c], 1)
+      cluster_barrier()
+      if c == 0:
+        y[0] = 7
+        mbarrier_arrive(&told[1])
+      else:
+        mbarrier_wait(&told[1], 0)
+        z[0] = y[0]
+      cluster_barrier()
+"""
+    kernel = parse_kernel(text)
+    verify(kernel)
+    with pytest.raises(InterpreterFault, match="data race on 'y'"):
+        interpret.run(kernel, {name: np.zeros(8, np.int64) for name in "yz"})
+
+
 def test_work_items_of_a_cluster_are_refused() -> None:
     text = """
 kernel k(out y: s64[8]):

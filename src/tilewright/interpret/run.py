@@ -172,10 +172,10 @@ class _Interpreter:
             return
         extent = self._value(stmt.extent, frame, stmt)
         if self._reaches_across(stmt):
-            # All of the cluster at once; who must wait for whom is known to its launch.
+            # All of the cluster at once: its launch knows who waits for whom.
             whole = frame.extend(stmt.var, np.arange(int(extent)), stmt.kind)
             whole.values[Identity.CLUSTER] = int(extent)
-            self._iterate(stmt, whole)
+            self._parallel_run(stmt, int(extent), lambda: self._iterate(stmt, whole))
             return
         if np.ndim(extent):
             self._parallel_run(stmt, int(np.max(extent)), lambda: self._ragged(stmt, frame, extent))
@@ -201,7 +201,9 @@ class _Interpreter:
         if stmt.kind not in CONCURRENT or count < 2:
             action()
             return
-        stored = frozenset(self._lockstep.nest(stmt).stores)
+        # What a cluster's workgroups do with their own memory, their launch watches.
+        stores = self._lockstep.nest(stmt).stores
+        stored = frozenset(buffer for buffer in stores if buffer.space is not Space.CLUSTER)
         self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored, stmt.kind))
         self._stamps += count
         try:

@@ -174,6 +174,12 @@ def part_extent(buffer: Buffer) -> int:
     return buffer.layout.extent // buffer.shape[0]
 
 
+def own_bytes(buffer: Buffer) -> int:
+    """Bytes that a buffer takes of each workgroup's memory, in a space that work-items share."""
+    extent = part_extent(buffer) if buffer.space is Space.CLUSTER else buffer.layout.extent
+    return extent * buffer.dtype.bytes
+
+
 def row_major(shape: tuple[int, ...]) -> Layout:
     """The dense layout with the last dim innermost."""
     blocks: list[Block] = []

@@ -101,7 +101,8 @@ class Arrive:
     """One arrival at the mbarrier ``place``: accesses before it come before those behind a wait for
     this phase. By a subgroup as one it is one arrival, by its first lane: what other lanes did in
     loops of theirs comes before it where a barrier of the subgroup does. In a loop over lanes it is
-    one arrival of each lane.
+    one arrival of each lane. At another workgroup's mbarrier (of the cluster's memory), it tells of
+    accesses to the memory of workgroups only.
 
     ``bytes``: so many must be written by asynchronous operations that signal the mbarrier before
     the phase is over. It is when all have arrived and no bytes are missing; then the next begins.

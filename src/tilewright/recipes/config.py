@@ -80,6 +80,8 @@ class WorkgroupConfig:
     - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
     - ``persistent``: workgroups that take all tiles, several each (0: one for each tile). With
       ``fill`` ``tensor``, the next tile's first copies run while this one is stored
+    - ``cluster``: so many workgroups along a dim (one) are a cluster: what they all read, each
+      copies a part of into the memory of all. With ``fill`` ``tensor``
     - ``stream``: workgroups that share the steps of all tiles evenly, so that a share may begin and
       end inside a tile (stream-K; 0: none, each tile is one workgroup's). A tile that is cut so is
       added up afterwards, in order
@@ -116,6 +118,7 @@ class WorkgroupConfig:
     fill: str = "copy"
     raster: int = 1
     persistent: Count = 0
+    cluster: Mapping[str, int] = field(default_factory=dict)
     stream: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
     swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)

@@ -3,6 +3,8 @@ its reduction; in which order, or in which shares, workgroups take the tiles."""
 
 from __future__ import annotations
 
+import math
+
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -96,7 +98,8 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
     # A dim that the workgroup's tile has once is gone in there.
     item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
     first = [
-        (LoopKind.GRID, {**group, **numbers}),
+        (LoopKind.GRID, {**_cluster_tile(config, group), **numbers}),
+        *([(LoopKind.CLUSTER, _left(config, group))] if config.cluster else []),
         (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
     order, storage = (*numbers, *config.order), _storage(config)
@@ -117,6 +120,16 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
         producers=adders(config),
         storage=storage,
     )
+
+
+def _cluster_tile(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:
+    """The tile of a cluster's workgroups."""
+    return {dim: size * config.cluster.get(dim, 1) for dim, size in group.items()}
+
+
+def _left(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:
+    """The tile of a workgroup in its cluster's: a dim that this has once is gone in there."""
+    return {dim: group[dim] for dim, size in _cluster_tile(config, group).items() if size > 1}
 
 
 def _has(kernel: Kernel, kind: LoopKind) -> bool:
@@ -147,7 +160,9 @@ def ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """The grid in bands of rows, and on persistent workgroups."""
     kernel = _in_bands(kernel, config)
     loops = _grid_loops(kernel)
-    return persist(kernel, loops, config.persistent) if config.persistent and loops else kernel
+    if not config.persistent or not loops:
+        return kernel
+    return persist(kernel, loops, max(1, config.persistent // math.prod(config.cluster.values())))
 
 
 def _in_bands(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
@@ -168,3 +183,12 @@ def _grid_loops(kernel: Kernel) -> list[str]:
                 inner = inner.body
             return names
     return []
+
+
+def cluster_loops(kernel: Kernel) -> list[str]:
+    """The names of the loops over the workgroups of a cluster."""
+    return [
+        stmt.var.name
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, For) and stmt.kind is LoopKind.CLUSTER
+    ]

@@ -60,7 +60,10 @@ def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     for dim in roles(main).k:
         whole = config.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
         kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
-    tiles = {dim: -(-sizes[dim] // size) * size for dim, size in config.group.items()}
+    tiles: dict[str, int] = {}
+    for dim, size in config.group.items():
+        whole = size * config.cluster.get(dim, 1)
+        tiles[dim] = -(-sizes[dim] // whole) * whole
     return extend(kernel, RESULT, tiles)
 
 

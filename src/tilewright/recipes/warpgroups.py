@@ -19,7 +19,7 @@ from tilewright.layout.rows import Rows
 from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
 from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import group_root, ordered
+from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrices import Matrices, rows_along
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
@@ -28,6 +28,7 @@ from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.collapse import fuse_tensor_dims
 from tilewright.schedule.fragments import hold
+from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
 from tilewright.schedule.share import steps
 from tilewright.schedule.share_tiles import share_tiles
@@ -92,6 +93,8 @@ def specialized(
     result.stage(
         "specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD, registers)
     )
+    for loop in cluster_loops(result.kernel):
+        result.stage("multicast", multicast(result.kernel, loop))
 
 
 def _stored(kernel: Kernel, config: WorkgroupConfig) -> Kernel:

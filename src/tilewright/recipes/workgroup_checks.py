@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import SHARED, own_bytes
 from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
@@ -27,6 +28,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
     for what, names, allowed in (
         ("lanes", (config.lanes,), parts.kept),
         ("group", tuple(config.group), parts.kept),
+        ("cluster", tuple(config.cluster), tuple(config.group)),
         ("item", tuple(config.item), parts.kept),
         ("order", config.order, parts.kept),
         ("step", tuple(config.step), parts.k),
@@ -80,6 +82,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
                 f"it has {config.item[dim]} along {dim!r}, which go through in equal pieces",
                 "choose a divisor of that",
             )
+    _check_cluster(config, sizes, machine)
     _check_machine(config, machine)
 
 
@@ -255,18 +258,52 @@ def _check_pieces(config: WorkgroupConfig, instruction: Instruction | None) -> N
             )
 
 
+def _check_cluster(config: WorkgroupConfig, sizes: Mapping[str, int], machine: Machine) -> None:
+    """Refuses clusters that the machine does not have, that share nothing, or that have workgroups
+    without work."""
+    if not config.cluster:
+        return
+    size = math.prod(config.cluster.values())
+    most = machine.hierarchy.cluster if machine.hierarchy is not None else 1
+    if size > most:
+        raise _refusal(
+            config,
+            f"cluster={config.cluster!r}",
+            f"{machine.name} has clusters of at most {most} workgroups"
+            if most > 1
+            else f"{machine.name} has no clusters",
+            "choose a smaller one, or leave cluster out",
+        )
+    if len(config.cluster) > 1 or config.fill != TENSOR:
+        raise _refusal(
+            config,
+            f"cluster={config.cluster!r} with fill={config.fill!r}",
+            "the workgroups of a cluster lie along one dim, and share tiles that are copied whole",
+            f"name one dim, and choose fill={TENSOR!r}, or leave cluster out",
+        )
+    ((dim, count),) = config.cluster.items()
+    tiles = -(-sizes[dim] // config.group[dim])
+    if tiles < count:
+        raise _refusal(
+            config,
+            f"cluster={config.cluster!r} along {dim!r}, of which there are {tiles} tiles",
+            f"each of the {count} workgroups has one",
+            "choose a smaller cluster, or a smaller tile, or leave cluster out",
+        )
+
+
 def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:
     """Refuses what a workgroup of the machine has no memory for."""
     assert machine.hierarchy is not None
     buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
-    shared = [b for b in buffers if b.space is Space.WORKGROUP]
-    needed = sum(buffer.bytes for buffer in shared)
+    shared = [b for b in buffers if b.space in SHARED]
+    needed = sum(map(own_bytes, shared))
     if needed > machine.hierarchy.shared:
         raise _refusal(
             config,
             f"a workgroup shares {needed} bytes",
             f"{machine.name} has {machine.hierarchy.shared}, and "
-            + ", ".join(f"{b.name} takes {b.bytes}" for b in shared),
+            + ", ".join(f"{b.name} takes {own_bytes(b)}" for b in shared),
             "make the group's tile, the steps or the number of stages smaller",
         )
 

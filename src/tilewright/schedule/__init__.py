@@ -29,6 +29,7 @@ from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
+from tilewright.schedule.multicast import multicast
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
@@ -73,6 +74,7 @@ __all__ = [
     "linearize",
     "lower_computes",
     "merge_loops",
+    "multicast",
     "on_lanes",
     "pad",
     "parallelize",

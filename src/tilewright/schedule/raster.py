@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -21,6 +21,9 @@ from tilewright.schedule.place import (
     sequence,
 )
 from tilewright.schedule.transform import transform
+
+# The loops between the grid's and what each work-item runs.
+_LEVELS = (LoopKind.CLUSTER, *THREADS)
 
 
 @transform
@@ -90,7 +93,8 @@ def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
                 ...
 
     What a workgroup sets up once serves all its iterations. Where its work-items share memory, each
-    iteration ends with a barrier, as `share` makes it.
+    iteration ends with a barrier, as `share` makes it. With a loop over clusters inside, so many
+    clusters take them.
     """
     loops_named(kernel, loops[0], "persist")
     if workgroups < 1:
@@ -121,23 +125,31 @@ def _persistent(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
     workgroups = min(workgroups, max(1, total))
     group, turn = (var(name) for name in names)
     number = turn * workgroups + group
-    *before, last = sequence(loop.body)
-    declared = [stmt for stmt in before if isinstance(stmt, Allocate)]
-    lets = [stmt for stmt in before if isinstance(stmt, Let)]
-    if len(declared) + len(lets) != len(before):
+
+    def in_turns(lets: Sequence[Let], stmts: Sequence[Stmt]) -> Stmt:
+        body = block(Let(loop.var, number), *lets, *stmts)
+        if total % workgroups:
+            body = If(number < total, body)
+        return For(turn, const(-(-total // workgroups)), body)
+
+    return For(group, const(workgroups), _within(loop.body, (), in_turns), LoopKind.GRID)
+
+
+def _within(
+    stmt: Stmt, lets: tuple[Let, ...], make: Callable[[Sequence[Let], Sequence[Stmt]], Stmt]
+) -> Stmt:
+    """``stmt``, of a workgroup or a cluster, with what ``make`` makes of what each of its
+    work-items runs, and of the lets before."""
+    *before, last = sequence(stmt)
+    if not (isinstance(last, For) and last.kind in _LEVELS):
+        return make(lets, sequence(stmt))
+    declared = [each for each in before if isinstance(each, Allocate)]
+    here = [each for each in before if isinstance(each, Let)]
+    if len(declared) + len(here) != len(before):
         raise ScheduleError(
             "persist: a workgroup does more than declare before its work-items start",
-            where=headline(loop),
+            where=headline(last),
             cure="choose a grid whose workgroups are one nest of work-items",
         )
-    items: list[For] = []
-    while isinstance(last, For) and last.kind in THREADS:
-        items.append(last)
-        last = last.body
-    body = block(Let(loop.var, number), *lets, *sequence(last))
-    if total % workgroups:
-        body = If(number < total, body)
-    inner: Stmt = For(turn, const(-(-total // workgroups)), body)
-    for each in reversed(items):
-        inner = replace(each, body=inner)
-    return For(group, const(workgroups), block(*declared, inner), LoopKind.GRID)
+    inner = replace(last, body=_within(last.body, (*lets, *here), make))
+    return block(*declared, inner)

@@ -13,7 +13,7 @@ from math import gcd
 
 from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import Buffer, own_bytes
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
 from tilewright.machines.tensor_map import TensorMap
@@ -135,8 +135,7 @@ class Memory:
         else:
             start, type_ = self.shared_bytes, memory_type(buffer.dtype)
             text = self.w.shared(buffer.name, type_, buffer.layout.extent, space)
-        parts = buffer.shape[0] if buffer.space is Space.CLUSTER else 1
-        self.shared_bytes = start + buffer.bytes // parts
+        self.shared_bytes = start + own_bytes(buffer)
         self.root(buffer, text, space)
 
     def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:

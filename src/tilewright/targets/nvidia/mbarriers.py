@@ -7,7 +7,6 @@ Source: NVIDIA, PTX ISA, "mbarrier", "fence", "cp.async.bulk.wait_group" and
 from __future__ import annotations
 
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Expr
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.memory import Memory
@@ -19,14 +18,16 @@ from tilewright.targets.nvidia.warpgroups import commit_products, wait_products
 _WAIT = (
     "{\\0A .reg .pred over;\\0A"
     "waiting_${:uid}:\\0A"
-    " mbarrier.try_wait.parity%s.shared::cta.b64 over, [$0], $1;\\0A"
+    " mbarrier.try_wait.parity.shared::cta.b64 over, [$0], $1;\\0A"
     " @!over bra waiting_${:uid};\\0A}"
 )
-# At the mbarrier of any workgroup of the cluster.
+# At the mbarrier of any workgroup of the cluster. What arrives tells of accesses to the memory of
+# workgroups, not of global memory (the interpreter has it so): a release to the whole cluster would
+# wait for all writes to global memory as well.
 _ARRIVE = (
     "{\\0A .reg .b32 there;\\0A"
     " mapa.shared::cluster.u32 there, $0, $1;\\0A"
-    " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\0A}"
+    " mbarrier.arrive.shared::cluster.b64 _, [there];\\0A}"
 )
 
 
@@ -71,11 +72,7 @@ def _emit_expect(memory: Memory, plan: CallPlan) -> None:
 
 
 def _emit_wait(memory: Memory, plan: CallPlan) -> None:
-    address = plan.addresses[0]
-    assert address is not None
-    # Other workgroups arrive at those in the cluster's memory.
-    far = ".acquire.cluster" if address.buffer.space is Space.CLUSTER else ""
-    ptx(memory.w, _WAIT % far, [_place(memory, plan), _argument(memory, plan)], "rr")
+    ptx(memory.w, _WAIT, [_place(memory, plan), _argument(memory, plan)], "rr")
 
 
 def _emit_fence(memory: Memory, plan: CallPlan) -> None:

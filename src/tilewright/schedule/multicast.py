@@ -1,0 +1,320 @@
+"""Tiles that all workgroups of a cluster read: each copies a part, to all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
+from tilewright.ir.buffer import Block as Steps
+from tilewright.ir.buffer import Buffer, Layout, Space, has_parts
+from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    View,
+)
+from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_stmts
+from tilewright.layout.columns import tile_of
+from tilewright.schedule.access import readdress, view_variables
+from tilewright.schedule.pipeline import is_barrier
+from tilewright.schedule.place import (
+    Place,
+    around,
+    bound_names,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    sequence,
+)
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify, simplify_kernel
+
+# A tile begins at a multiple of so many bytes of shared memory.
+_ALIGNMENT = 128
+
+
+@transform
+def multicast(kernel: Kernel, loop: str) -> Kernel:
+    """Has each workgroup of the cluster loop copy a part of what all of them read, to all of them.
+
+        cluster for c in 2:
+          alloc b_packed: bf16[2, 64, 128] workgroup
+          alloc full: s64[2] workgroup
+          alloc empty: s64[2] workgroup
+          subgroup for w in 3:
+            ... mbarrier_init(&full[slot], 1) ... mbarrier_init(&empty[slot], 2) ...
+            barrier()
+            if w == 2:
+              for k in 8:
+                mbarrier_wait(&empty[k % 2], ...)
+                mbarrier_expect(&full[k % 2], 16384)
+                compute b_pack<tma_load>(i in 64, j in 128) signals full[k % 2]:
+                  b_packed[k % 2, i, j] = src[k*64 + i, j]
+            else: ... mbarrier_arrive(&empty[k % 2]) ...
+    ->  multicast("c")
+        alloc b_packed: bf16[2, 2, 64, 128] cluster
+        alloc full: s64[2, 2] cluster
+        alloc empty: s64[2, 2] cluster
+        cluster for c in 2:
+          subgroup for w in 3:
+            ... mbarrier_init(&full[c, slot], 1) ... mbarrier_init(&empty[c, slot], 4) ...
+            cluster_barrier()
+            if w == 2:
+              for k in 8:
+                mbarrier_wait(&empty[c, k % 2], ...)
+                mbarrier_expect(&full[c, k % 2], 16384)
+                compute b_pack<tma_load>(peer in 2, i in 32, j in 128) signals full[peer, k % 2]:
+                  b_packed[peer, k % 2, c*32 + i, j] = src[k*64 + c*32 + i, j]
+            else: ... unrolled for peer in 2: mbarrier_arrive(&empty[peer, k % 2]) ...
+            cluster_barrier()
+
+    The kernel has the form that `specialize` makes: copies behind a wait for an mbarrier at which
+    those arrive who have read what was there before. Now those of all workgroups do. What a
+    workgroup alone reads it copies as before.
+    """
+    loops_named(kernel, loop, "multicast")
+    taken = bound_names(kernel.body)
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not (isinstance(stmt, For) and stmt.var.name == loop):
+            return None
+        return _Multicast(stmt, place, fresh("peer", taken)).stmt()
+
+    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+
+
+class _Multicast:
+    """One loop over the workgroups of a cluster."""
+
+    def __init__(self, cluster: For, place: Place, peer: str) -> None:
+        self.cluster, self.peer, self.inside = cluster, var(peer), place.inside(cluster)
+        if cluster.kind is not LoopKind.CLUSTER or not isinstance(cluster.extent, Const):
+            raise self._refusal(
+                "it is no loop over the workgroups of a cluster",
+                "name a cluster loop of constant extent",
+            )
+        self.size = int(cluster.extent.value)
+        self.own = _depending(cluster)
+        # By the statements of a step that copy for all: the copies.
+        self.shared: dict[int, Compute] = {}
+        self.empty: dict[Buffer, None] = {}
+        self._find()
+        used = dict.fromkeys(self.empty)
+        for copy in self.shared.values():
+            assert isinstance(copy.completion, View)
+            used |= dict.fromkeys((copy.out.buffer, copy.completion.buffer))
+        self.buffers = {buffer: self._in_parts(buffer) for buffer in used}
+        self._check_alike()
+
+    def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
+        where = headline(self.cluster)
+        return ScheduleError(f"multicast: {what}", where=where, why=why, cure=cure)
+
+    # What is there.
+
+    def _find(self) -> None:
+        """The copies of what all workgroups read, and the mbarriers that their subgroup waits at
+        before."""
+        for stmt in walk_stmts(self.cluster):
+            steps = nested(stmt) if isinstance(stmt, Block) else ()
+            copies = {
+                id(part): copy for part in steps for copy in [_copy(part)] if copy is not None
+            }
+            alike = {
+                number: copy
+                for number, copy in copies.items()
+                if self.own.isdisjoint(view_variables(copy.operands[0].view))
+            }
+            if not alike:
+                continue
+            self.shared |= alike
+            for part in steps:
+                if isinstance(part, Call) and part.function == "mbarrier_wait":
+                    place = part.args[0]
+                    assert isinstance(place, View)
+                    self.empty[place.buffer] = None
+        if not self.shared:
+            raise self._refusal(
+                "its workgroups read nothing in common that is copied asynchronously",
+                "specialize first, with a cluster along a dim on which one operand does not depend",
+            )
+        if not self.empty:
+            raise self._refusal(
+                "no wait says that all have read what a copy writes over",
+                "specialize first",
+                "a workgroup copies into the memory of the others",
+            )
+
+    def _in_parts(self, buffer: Buffer) -> Buffer:
+        """``buffer`` as that of the cluster."""
+        layout, extent = buffer.layout, buffer.layout.extent
+        blocks = tuple(replace(each, dim=each.dim + 1) for each in layout.blocks)
+        shape = (self.size, *buffer.shape)
+        whole = replace(layout, blocks=(Steps(0, self.size, extent), *blocks))
+        made = Buffer(buffer.name, buffer.dtype, shape, whole, Space.CLUSTER)
+        if not has_parts(made):
+            raise self._refusal(
+                f"'{buffer.name}' ends inside of its swizzle's pattern",
+                "choose larger tiles",
+                "the parts of a cluster's memory are alike",
+            )
+        return made
+
+    def _check_alike(self) -> None:
+        """Refuses workgroups that would wait for each other at different times."""
+        for stmt in walk_stmts(self.cluster.body):
+            decided = stmt.extent if isinstance(stmt, For) else None
+            if isinstance(stmt, If):
+                decided = stmt.condition
+            if decided is None or self.own.isdisjoint(variables(decided)):
+                continue
+            if any(map(self._is_shared, walk_stmts(stmt))):
+                raise self._refusal(
+                    f"`{headline(stmt)}` differs from workgroup to workgroup",
+                    "grow the result to whole tiles of the cluster (`extend`)",
+                    "each waits for the parts that the others copy",
+                )
+
+    def _is_shared(self, stmt: Stmt) -> bool:
+        """Whether ``stmt`` has to do with what workgroups have in common."""
+        if isinstance(stmt, Call):
+            return any(isinstance(arg, View) and arg.buffer in self.buffers for arg in stmt.args)
+        return id(stmt) in self.shared
+
+    # What becomes of it.
+
+    def stmt(self) -> Stmt:
+        """What stands in the place of the cluster loop."""
+        *before, nest = sequence(self.cluster.body)
+        items: list[For] = []
+        while isinstance(nest, For) and nest.kind is LoopKind.SUBGROUP:
+            items.append(nest)
+            nest = nest.body
+        meet = Call("cluster_barrier", ())
+        stmts = [meet if is_barrier(stmt) else stmt for stmt in sequence(nest)]
+        if not items or meet not in stmts:
+            raise self._refusal(
+                "no barrier of its subgroups tells of the mbarriers", "specialize first"
+            )
+        changed = rewrite_placed(block(*stmts, meet), self.inside, self._changed)
+        for old, new in self.buffers.items():
+            changed = readdress(changed, old, partial(self._in, new))
+        declared = [s for s in before if isinstance(s, Allocate) and s.buffer in self.buffers]
+        kept = [stmt for stmt in before if stmt not in declared]
+        made = [Allocate(self.buffers[stmt.buffer], stmt.span) for stmt in declared]
+        return block(*made, replace(self.cluster, body=block(*kept, around(items, changed))))
+
+    def _in(self, buffer: Buffer, view: View, whose: Var | None = None) -> View:
+        """The place of ``view`` in the part of ``buffer`` that is that workgroup's (None: one's
+        own)."""
+        rank = self.cluster.var if whose is None else whose
+        return View(buffer, (rank, *view.index), view.mask)
+
+    def _changed(self, stmt: Stmt, place: Place) -> Stmt | None:
+        if id(stmt) in self.shared:
+            return self._to_all(stmt, place)
+        if not isinstance(stmt, Call) or not stmt.args or not isinstance(stmt.args[0], View):
+            return None
+        where = stmt.args[0]
+        if where.buffer not in self.empty:
+            return None
+        if stmt.function == "mbarrier_init":
+            arrivals = stmt.args[1]
+            assert isinstance(arrivals, Expr)
+            return replace(stmt, args=(where, arrivals * self.size))
+        if stmt.function == "mbarrier_arrive":
+            there = self._in(self.buffers[where.buffer], where, self.peer)
+            body = replace(stmt, args=(there,))
+            return For(self.peer, const(self.size), body, LoopKind.UNROLLED)
+        return None
+
+    def _to_all(self, stmt: Stmt, place: Place) -> Stmt:
+        """A copy, with the loops around, as the part of it that a workgroup makes for all."""
+        loops, copy = _nest_of(stmt)
+        for number, loop in enumerate(loops):
+            part = self._part(loop.extent)
+            if part:
+                cut = substitute_stmt(copy, {loop.var: self.cluster.var * part + loop.var})
+                assert isinstance(cut, Compute)
+                loops[number] = replace(loop, extent=const(part))
+                return around(loops, self._with_peers(cut))
+        for loop in loops:
+            place = place.inside(loop)
+        for dim in copy.dims:
+            part = self._part(dim.extent)
+            made = self._cut(copy, dim, part, place) if part else None
+            if made is not None:
+                return around(loops, self._with_peers(made))
+        raise self._refusal(
+            f"'{copy.name}' cannot be copied in {self.size} equal parts",
+            "choose another cluster, or larger tiles",
+        )
+
+    def _part(self, extent: Expr) -> int:
+        """What a workgroup copies of so many; 0 where these are no equal parts."""
+        if not isinstance(extent, Const) or extent.value % self.size:
+            return 0
+        return int(extent.value) // self.size
+
+    def _cut(self, copy: Compute, dim: Dim, part: int, place: Place) -> Compute | None:
+        """``copy`` with ``part`` of the dim; None where that is no tile of its own."""
+        out = copy.out.buffer
+        plain = Layout(out.layout.blocks, out.layout.offset)
+        where = simplify(plain.offset_of(copy.out.index), place.facts_with(copy.dims))
+        apart = affine(where).terms.get(dim.var, 0)
+        period = out.layout.swizzle.period if out.layout.swizzle is not None else 1
+        if not apart or part * apart % max(period, _ALIGNMENT // out.dtype.bytes):
+            return None
+        cut = substitute_stmt(copy, {dim.var: self.cluster.var * part + dim.var})
+        assert isinstance(cut, Compute)
+        dims = tuple(Dim(d.var, const(part)) if d is dim else d for d in copy.dims)
+        made = replace(cut, dims=dims)
+        return None if isinstance(tile_of(made, place.facts), str) else made
+
+    def _with_peers(self, copy: Compute) -> Compute:
+        """``copy`` into the memory of each workgroup, with a signal to each."""
+        assert isinstance(copy.completion, View)
+        out, full = (
+            self._in(self.buffers[view.buffer], view, self.peer)
+            for view in (copy.out, copy.completion)
+        )
+        dims = (Dim(self.peer, const(self.size)), *copy.dims)
+        return replace(copy, dims=dims, out=out, completion=full)
+
+
+def _depending(cluster: For) -> set[Var]:
+    """The variables that differ from workgroup to workgroup."""
+    found = {cluster.var}
+    for stmt in walk_stmts(cluster.body):
+        if isinstance(stmt, Let) and variables(stmt.value) & found:
+            found.add(stmt.var)
+    return found
+
+
+def _nest_of(stmt: Stmt) -> tuple[list[For], Compute]:
+    """A compute, and the loops that it alone stands in, outermost first."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    assert isinstance(stmt, Compute)
+    return loops, stmt
+
+
+def _copy(stmt: Stmt) -> Compute | None:
+    """The copy that signals an mbarrier, if ``stmt`` is one with loops around."""
+    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
+        stmt = stmt.body
+    return stmt if isinstance(stmt, Compute) and isinstance(stmt.completion, View) else None
