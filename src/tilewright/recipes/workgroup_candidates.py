@@ -25,6 +25,8 @@ HELD = 28
 _STEPS_OF_SLICE = 8
 # Shapes of which more is tried, and candidates in all.
 _BEST, _MOST = 2, 60
+# How many of the best are tried in clusters, and the workgroups of one: larger ones are slower.
+_CLUSTERED, _CLUSTER = 8, 2
 # Rows of bands in which tiles may be taken.
 _RASTERS = (1, 8)
 # The least step that is halved.
@@ -67,7 +69,13 @@ def ranked(
         for each in _variants(work, candidate.config, alone, machine)
         if each not in first
     )
-    return _sorted({**first, **more})[:_MOST]
+    found = {**first, **more}
+    found |= predicted(
+        each
+        for candidate in _sorted(found)[:_CLUSTERED]
+        for each in _clustered(work, candidate.config, machine)
+    )
+    return _sorted(found)[:_MOST]
 
 
 def _sorted(found: Mapping[WorkgroupConfig, Candidate]) -> list[Candidate]:
@@ -117,6 +125,17 @@ def _stored(work: Work, config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
     # Rows of single bytes are short ones.
     if rows and config.stages > 2 and stored_bytes(work, config) > 1:
         yield replace(config, through={rows: config.item[rows]})
+
+
+def _clustered(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
+    """``config`` in clusters, where a unit copies tiles that neighbours along a dim all read."""
+    assert machine.hierarchy is not None
+    if config.fill != TENSOR or machine.hierarchy.cluster < _CLUSTER:
+        return
+    for dim, size in config.group.items():
+        common = any(dim not in operand.dims for operand in work.operands)
+        if common and work.sizes[dim] > size:
+            yield replace(config, cluster={dim: _CLUSTER})
 
 
 def _steps(
@@ -230,6 +249,8 @@ def _short(config: WorkgroupConfig) -> str:
         if config.through:
             piece = {**config.item, **config.through}
             words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
+    if config.cluster:
+        words.append("cluster " + _sizes({d: config.cluster.get(d, 1) for d in config.order}))
     if config.raster > 1:
         words.append(f"raster {config.raster}")
     if config.persistent:

@@ -7,7 +7,8 @@ is there. These overlap, so that the slowest decides, but not perfectly (`_soft_
 Workgroups come in waves of as many as all cores hold; the last wave may be smaller. What a wave
 reads again, L2 has, if it fits there: in bands of rows that is less than row by row. Where a
 subgroup has tiles copied for the others, persistent workgroups copy ahead across tiles, too; and
-where the unit stores them, they multiply meanwhile.
+where the unit stores them, they multiply meanwhile. What the workgroups of a cluster all read comes
+from L2 once.
 
 Peak figures are the machine's (`machines.rates`); what is attained of them, and what waits cost,
 are the constants below. These are estimates from what is published of matrix products, until there
@@ -137,8 +138,9 @@ class _Group:
     """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
     the registers of each, its bytes of shared memory, its steps on an average and at ``most``, the
     bytes that it stores, and how many such there are. What it takes per step: products, bytes to
-    shared memory and from there (``moved``), bytes from global memory (``loaded``) and the accesses
-    for them (``copies``), and products of matrices one after another (``turns``)."""
+    shared memory and from there (``moved``), bytes from global memory (``loaded``; of what a
+    cluster reads in common, each ``fetched`` but a part from L2) and the accesses for them
+    (``copies``), and products of matrices one after another (``turns``)."""
 
     items: int
     beside: int
@@ -149,6 +151,7 @@ class _Group:
     products: int
     moved: float
     loaded: int
+    fetched: float
     copies: float
     turns: int
     stored: int
@@ -228,7 +231,7 @@ def _wave(
     compute = held * group.products / (products * busy)
     shared = held * group.moved / (rates.shared * _SHARED)
     port = group.loaded / rates.port
-    near = max(groups * group.loaded / (rates.near * _NEAR), held * port)
+    near = max(groups * group.fetched / (rates.near * _NEAR), held * port)
     dram = groups * (far + group.stored / group.steps) / memory
     # One workgroup goes through its steps one after another.
     idle = group.turns * _TURN + _BARRIER
@@ -248,6 +251,9 @@ def _wave(
         # Further tiles of one wait for neither, but whoever stores does not multiply meanwhile: how
         # long that takes is an estimate.
         ends += first + rates.latency
+        if config.cluster:
+            # They meet at the beginning and at the end.
+            ends += 2 * rates.latency
     return {
         "all": group.steps * step + ends / held,
         "compute": group.steps * max(compute, copies),
@@ -297,13 +303,19 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
     steps = math.prod(
         -(-work.sizes[d] // (tile[d] * slices.get(d, 1) * own.get(d, 1))) for d in work.parts.k
     )
-    count = math.prod(-(-work.sizes[d] // tile[d]) for d in work.parts.kept)
-    count *= math.prod(slices.values())
+    count = math.prod(slices.values())
+    for d in work.parts.kept:
+        whole = config.cluster.get(d, 1)
+        count *= -(-work.sizes[d] // (tile[d] * whole)) * whole
     results = math.prod(tile[d] for d in work.parts.kept)
     depth = math.prod(tile[d] for d in work.parts.k)
     items = work_items(config) * lanes
-    loaded = sum(math.prod(tile[d] for d in o.dims) * o.bytes for o in work.operands)
-    loaded *= math.prod(own.values())
+    bytes_ = [math.prod(tile[d] for d in o.dims) * o.bytes for o in work.operands]
+    loaded = sum(bytes_) * math.prod(own.values())
+    fetched = sum(
+        size / math.prod(count for d, count in config.cluster.items() if d not in o.dims)
+        for o, size in zip(work.operands, bytes_, strict=True)
+    )
     instruction = _instruction(machine, config)
     along = instruction.sizes.get("k", 1) if instruction is not None else 1
     return _Group(
@@ -316,6 +328,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         products=results * depth * math.prod(own.values()),
         moved=loaded + _read(work, machine, config) * depth * items,
         loaded=loaded,
+        fetched=fetched * math.prod(own.values()),
         copies=_copies(work, config, tile),
         turns=depth // along if lanes > 1 else 0,
         stored=results * stored_bytes(work, config),

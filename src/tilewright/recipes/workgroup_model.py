@@ -97,8 +97,8 @@ def _rankings(
     kernel: Kernel, machine: Machine, combined_so: _Combined
 ) -> Iterator[list[Candidate]]:
     """Candidates, the best first; and again, each time without those that copy (or store) whole
-    tiles as the first such does. Whether tiles are whole ones, nobody has looked at: the kernel
-    shows, where it is refused."""
+    tiles as the first such does (or in clusters). Whether tiles are whole ones, nobody has looked
+    at: the kernel shows, where it is refused."""
     shapes = combined_so[2]
     own, joined = _ranked(combined_so, machine, shapes), _all_joined(kernel, machine)
     while True:
@@ -107,13 +107,18 @@ def _rankings(
         first = next((each for each in found if each.config.fill == TENSOR), None)
         if first is None:
             return
-        if first.config.through:
-            joined, own = ([each for each in of if not each.config.through] for of in (joined, own))
+        if first.config.through or first.config.cluster:
+            joined, own = (list(filter(_is_plain, of)) for of in (joined, own))
         elif first in joined:
             joined = []
         else:
             shapes = [each for each in shapes if each.fill != TENSOR]
             own = _ranked(combined_so, machine, shapes)
+
+
+def _is_plain(candidate: Candidate) -> bool:
+    """Whether each workgroup copies for itself, and work-items store."""
+    return not (candidate.config.through or candidate.config.cluster)
 
 
 def _ranked(
