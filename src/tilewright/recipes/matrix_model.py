@@ -85,19 +85,22 @@ def warpgroup_configs(
     # Rows of 128 bytes along the reduction, or as many as there are.
     lengths = [n // a.bytes for n in (32, 64, 128)]
     step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
-    fills = [("copy", COPIED // a.bytes, _SUMS)]
+    fills = [("copy", COPIED // a.bytes, _SUMS, step)]
     if COPIES in machine.features:
-        fills.append((TENSOR, 1, _SUMS_TAKEN))
+        # Tiles that are copied ahead are those of steps, of which there are two then at least.
+        alone = all(sizes[dim] == 1 for dim in parts.k if dim != k) and step >= sizes[k]
+        halved = step // 2 if alone and step > lengths[0] else step
+        fills.append((TENSOR, 1, _SUMS_TAKEN, halved))
     return [
         _config(
             parts,
             Matrices(products[n], dims, machine),
             ({lanes: n, rows: 2 * count * m}, {lanes: n, rows: count * m}),
-            step,
+            length,
             copied,
             fill,
         )
-        for fill, copied, sums in fills
+        for fill, copied, sums, length in fills
         for n in _lengths(sizes[lanes], _COLUMNS[-1], _COLUMNS)
         for count in (1, 2)
         if n in products and count * n * m <= sums * first.lanes and count * m < sizes[rows]

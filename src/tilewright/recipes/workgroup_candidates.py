@@ -62,7 +62,11 @@ def ranked(
         for shape in shapes
         for each in _in_slices(work, machine, shape)
     )
-    best = _sorted(first)[:_BEST]
+    in_order = _sorted(first)
+    best = in_order[:_BEST]
+    if not any(map(_whole, best)):
+        # Persistent workgroups gain more than others: a variant of these may be the best.
+        best += list(filter(_whole, in_order))[:1]
     more = predicted(
         each
         for candidate in best
@@ -76,6 +80,11 @@ def ranked(
         for each in _clustered(work, candidate.config, machine)
     )
     return _sorted(found)[:_MOST]
+
+
+def _whole(candidate: Candidate) -> bool:
+    """Whether a unit copies whole tiles."""
+    return candidate.config.fill == TENSOR
 
 
 def _sorted(found: Mapping[WorkgroupConfig, Candidate]) -> list[Candidate]:
@@ -102,7 +111,8 @@ def _variants(
             for raster in rasters:
                 each = replace(changed, raster=raster)
                 yield each
-                yield from _persistent(work, each, machine)
+                # Copies run ahead across tiles: these may have fewer steps than there are stages.
+                yield from _persistent(work, replace(each, stages=stages), machine)
 
 
 def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
