@@ -25,8 +25,8 @@ HELD = 28
 _STEPS_OF_SLICE = 8
 # Shapes of which more is tried, and candidates in all.
 _BEST, _MOST = 2, 60
-# How many of the best are tried in clusters, and the workgroups of one: larger ones are slower.
-_CLUSTERED, _CLUSTER = 8, 2
+# Workgroups of a cluster: larger ones are slower.
+_CLUSTER = 2
 # Rows of bands in which tiles may be taken.
 _RASTERS = (1, 8)
 # The least step that is halved.
@@ -60,7 +60,8 @@ def ranked(
     first = predicted(
         _ahead(work, each, _STAGES[0], alone, machine)
         for shape in shapes
-        for each in _in_slices(work, machine, shape)
+        for sliced in _in_slices(work, machine, shape)
+        for each in (sliced, *_clustered(work, sliced, machine))
     )
     in_order = _sorted(first)
     best = in_order[:_BEST]
@@ -73,13 +74,7 @@ def ranked(
         for each in _variants(work, candidate.config, alone, machine)
         if each not in first
     )
-    found = {**first, **more}
-    found |= predicted(
-        each
-        for candidate in _sorted(found)[:_CLUSTERED]
-        for each in _clustered(work, candidate.config, machine)
-    )
-    return _sorted(found)[:_MOST]
+    return _sorted({**first, **more})[:_MOST]
 
 
 def _whole(candidate: Candidate) -> bool:
