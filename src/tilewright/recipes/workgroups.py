@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, For, Kernel
@@ -76,6 +77,7 @@ from tilewright.recipes.workgroup_checks import check, check_joined, check_share
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pipeline import Fill, pipeline
@@ -122,6 +124,7 @@ def schedule(
         result.stage("tensorized", in_rows(result.kernel, found))
     elif found is not None:
         result.stage("tensorized", in_fragments(result.kernel, found))
+        result.stage("ahead", _loaded_ahead(result.kernel, config))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
         dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
@@ -169,6 +172,17 @@ def _until_shared(
     if config.stream:
         result.stage("streamed", streamed(result.kernel, machine, config, STEP))
     return taps
+
+
+def _loaded_ahead(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+    """Fragments of the next product are loaded during one, where steps are copied ahead by
+    themselves and have an even number of products."""
+    if config.fill != Fill.ASYNC.value or config.stages < 2:
+        return kernel
+    try:
+        return load_ahead(kernel, STEP)
+    except ScheduleError:
+        return kernel
 
 
 def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Kernel:

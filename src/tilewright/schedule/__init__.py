@@ -27,6 +27,7 @@ from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.join import join_groups
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.linearize import linearize
+from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
@@ -72,6 +73,7 @@ __all__ = [
     "hold",
     "join_groups",
     "linearize",
+    "load_ahead",
     "lower_computes",
     "merge_loops",
     "multicast",

@@ -136,12 +136,17 @@ def _persistent(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
 
 
 def _within(
-    stmt: Stmt, lets: tuple[Let, ...], make: Callable[[Sequence[Let], Sequence[Stmt]], Stmt]
+    stmt: Stmt,
+    lets: tuple[Let, ...],
+    make: Callable[[Sequence[Let], Sequence[Stmt]], Stmt],
+    within: bool = False,
 ) -> Stmt:
-    """``stmt``, of a workgroup or a cluster, with what ``make`` makes of what each of its
-    work-items runs, and of the lets before."""
+    """``stmt``, of a workgroup or a cluster (or ``within`` loops over work-items), with what
+    ``make`` makes of what each of its work-items runs, and of the lets before."""
     *before, last = sequence(stmt)
-    if not (isinstance(last, For) and last.kind in _LEVELS):
+    # What subgroups run may end with a loop over their lanes.
+    own = within and bool(before)
+    if own or not (isinstance(last, For) and last.kind in _LEVELS):
         return make(lets, sequence(stmt))
     declared = [each for each in before if isinstance(each, Allocate)]
     here = [each for each in before if isinstance(each, Let)]
@@ -151,5 +156,6 @@ def _within(
             where=headline(last),
             cure="choose a grid whose workgroups are one nest of work-items",
         )
-    inner = replace(last, body=_within(last.body, (*lets, *here), make))
+    items = last.kind in THREADS
+    inner = replace(last, body=_within(last.body, (*lets, *here), make, items))
     return block(*declared, inner)

@@ -1,0 +1,198 @@
+"""Fragments of the next product, loaded during one: text, results, planted faults, refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from staged import check_races, check_text
+from tilewright.errors import ScheduleError
+from tilewright.interpret import FaultKind, Findings, pack, run
+from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.machines import nvidia
+from tilewright.ops.op import Op
+from tilewright.recipes import choose
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.schedule import load_ahead
+from tilewright.testing.check import check_stages
+from tilewright.testing.inputs import make_inputs
+
+MACHINE = nvidia.machine("sm_80")
+CONFIG = WorkgroupConfig(
+    instruction="mma_m16n8k16_f32_bf16",
+    lanes="n",
+    group={"m": 32, "n": 32},
+    item={"m": 16, "n": 16},
+    order=("m", "n"),
+    step={"k": 32},
+    vector=8,
+    stages=2,
+    fill="async",
+    k="k",
+)
+
+CASES: dict[str, tuple[Op, dict[str, Any]]] = {
+    "two stages": (tw.matmul("64x160:160x64", dtype="bf16"), {}),
+    "three": (tw.matmul("64x160:160x32", dtype="bf16"), {"stages": 3}),
+    "four stages, two steps": (tw.matmul("32x64:64x32", dtype="bf16"), {"stages": 4}),
+    "four products": (tw.matmul("40x192:192x40", dtype="bf16"), {"step": {"k": 64}, "stages": 3}),
+    "eight": (tw.matmul("32x256:256x32", dtype="bf16"), {"step": {"k": 128}}),
+    "transposed": (tw.matmul("64x96:96x64", dtype="bf16", src="ba", weights="ba"), {"stages": 3}),
+    "slices": (
+        tw.matmul("32x256:256x32", dtype="bf16:bf16:f32"),
+        {"slices": (("k", 2),), "stages": 3},
+    ),
+    "persistent": (
+        tw.matmul("100x128:128x72", dtype="bf16"),
+        {"persistent": 3, "raster": 2, "stages": 3},
+    ),
+    "through": (
+        tw.matmul("64x128:128x64", dtype="bf16"),
+        {"through": {"m": 16, "n": 16}, "padding": {"acc": 8}},
+    ),
+    "bytes": (
+        tw.matmul("64x192:192x64", dtype="s8:s8:s32", weights="ba"),
+        {"instruction": "mma_m16n8k32_s32_s8", "step": {"k": 64}, "vector": 16},
+    ),
+    "single precision": (
+        tw.matmul("64x64:64x64", dtype="tf32:tf32:f32"),
+        {"instruction": "mma_m16n8k8_f32_tf32", "step": {"k": 32}, "vector": 4},
+    ),
+    "convolution": (
+        tw.convolution("mb2ic32ih7oc32oh7kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
+        {
+            "lanes": "oc",
+            "group": {"mb_oh_ow": 32, "oc": 32},
+            "item": {"mb_oh_ow": 16, "oc": 16},
+            "order": ("mb_oh_ow", "oc"),
+            "step": {"ic": 32},
+            "k": "ic",
+            "stages": 3,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_compute_what_the_naive_one_does(name: str) -> None:
+    op, changed = CASES[name]
+    op = op.resolved()
+    config = replace(CONFIG, **changed)
+    scheduled = choose.schedule(op, op.kernel(), MACHINE, config)
+    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
+    assert "ahead" in stages
+    inputs = make_inputs(op, exact=True, seed=0)
+    reports = check_stages(stages, scheduled.packs, MACHINE, inputs, "all")
+    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+
+
+NOT: dict[str, tuple[Op, dict[str, Any]]] = {
+    "one stage": (tw.matmul("64x96:96x64", dtype="bf16"), {"stages": 1, "fill": "copy"}),
+    "one product": (tw.matmul("64x96:96x64", dtype="bf16"), {"step": {"k": 16}}),
+    "three products": (tw.matmul("64x96:96x64", dtype="bf16"), {"step": {"k": 48}}),
+    "in shares": (tw.matmul("64x96:96x64", dtype="bf16"), {"stream": 3}),
+    "through registers": (tw.matmul("64x96:96x64", dtype="bf16"), {"fill": "registers"}),
+}
+
+
+@pytest.mark.parametrize("name", NOT)
+def test_what_stays_as_it_is(name: str) -> None:
+    op, changed = NOT[name]
+    config = replace(CONFIG, **changed)
+    op = op.resolved()
+    assert "ahead" not in choose.schedule(op, op.kernel(), MACHINE, config).stages
+    check_races(op, MACHINE, config)
+
+
+def _kernel(stage: str = "ahead", **changed: Any) -> Kernel:
+    op = tw.matmul("32x192:192x32", dtype="bf16:bf16:f32").resolved()
+    config = replace(CONFIG, stages=3, **changed)
+    return choose.schedule(op, op.kernel(), MACHINE, config).stages[stage]
+
+
+def test_the_text(golden: Callable[[str, str], None]) -> None:
+    golden("load_ahead", to_text(_kernel("tensorized")) + "\n\n" + to_text(_kernel()))
+
+
+def _findings(kernel: Kernel) -> tuple[set[FaultKind], bool]:
+    """What is wrong with such a kernel, and whether what it computes is right."""
+    verify(kernel)
+    op = tw.matmul("32x192:192x32", dtype="bf16:bf16:f32").resolved()
+    inputs = make_inputs(op, exact=True, seed=1)
+    src, weights = (inputs[name].astype("float64") for name in ("src", "weights"))
+    flat = {}
+    for param in kernel.params[:2]:
+        value = src if param.name == "src" else weights.T
+        flat[param.name] = pack(param.buffer, value.astype(param.buffer.dtype.numpy))
+    out = kernel.params[2].buffer
+    flat[out.name] = pack(out, 0 * (src @ weights))
+    findings = Findings()
+    run(kernel, flat, findings=findings, hierarchy=MACHINE.hierarchy)
+    right = bool((flat[out.name].reshape(32, 32) == src @ weights).all())
+    return {finding.kind for finding in findings}, right
+
+
+FAULTS: dict[str, tuple[str, str, FaultKind]] = {
+    "the first step is not awaited": (
+        r"wait_copies\(2\)",
+        "wait_copies(3)",
+        FaultKind.EARLY_ACCESS,
+    ),
+    "a further step is not awaited": (
+        r"if step < 5:\n( *)wait_copies\(1\)",
+        r"if step < 5:\n\1wait_copies(2)",
+        FaultKind.EARLY_ACCESS,
+    ),
+    "no barrier before the slot is filled again": (
+        r"if step < 5:\n( *)wait_copies\(1\)\n *barrier\(\)",
+        r"if step < 5:\n\1wait_copies(1)",
+        FaultKind.RACE,
+    ),
+    "a slot that is still read": (
+        r"&src_packed\[step,",
+        "&src_packed[(step + 1) % 3,",
+        FaultKind.RACE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults(name: str) -> None:
+    assert _findings(_kernel()) == (set(), True)
+    old, new, kind = FAULTS[name]
+    text = to_text(_kernel())
+    changed = re.sub(old, new, text)
+    assert changed != text
+    kinds, _ = _findings(parse_kernel(changed))
+    assert kind in kinds
+
+
+def test_the_fragment_of_another_product_gives_other_values() -> None:
+    text = to_text(_kernel())
+    changed = re.sub(r"(src_packed\[\(step \+ 1\) % 3.*, k)\]", r"\1 + 16]", text)
+    assert changed != text
+    assert _findings(parse_kernel(changed)) == (set(), False)
+
+
+REFUSED: dict[str, tuple[tuple[str, str], str]] = {
+    "no wait": (("wait_copies(1)", "subgroup_barrier()"), "do not begin with a wait, a barrier"),
+    "no barrier": ((" barrier()", " subgroup_barrier()"), "do not begin with a wait, a barrier"),
+    "one step": (("for step in 6", "for step in 1"), "is not constant, or it is one"),
+    "an odd number": (("unrolled for k_o in 2", "unrolled for k_o in 3"), "an even number"),
+    "not written out": (("unrolled for k_o in 2", "for k_o in 2"), "written out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    (old, new), message = REFUSED[name]
+    text = to_text(_kernel("tensorized"))
+    assert old in text
+    with pytest.raises(ScheduleError, match=message) as caught:
+        load_ahead(parse_kernel(text.replace(old, new, 1)), "step")
+    assert caught.value.cure and caught.value.where
