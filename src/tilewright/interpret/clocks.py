@@ -1,11 +1,12 @@
 """Order between subgroups that run different code: vector clocks.
 
 Of each subgroup there are *agents*: its first lane, which does what the subgroup does as one; its
-other lanes; and what it has started asynchronously, by how that is completed: who has waited for
-products knows nothing of stores. An agent counts how often it has told
-others what it did. Each access carries its agent's count, and each thread knows up to which count
-it comes behind the accesses of each agent: it learns so by waiting for those who told. Two accesses
-of an element, one a write, are a race where the second thread does not know the first access.
+other lanes, which take part in what an instruction makes all of them do; and what it has started
+asynchronously, by how that is completed: who has waited for products knows nothing of stores. An
+agent counts how often it has told others what it did. Each access carries its agent's count, and
+each thread knows up to which count it comes behind the accesses of each agent: it learns so by
+waiting for those who told. Two accesses of an element, one a write, are a race where the second
+thread does not know the first access.
 
 Asynchronous operations see memory through a proxy: what ordinary writes wrote is known to them only
 as far as a fence made it known. That is a second row of counts beside the first one.
@@ -23,6 +24,7 @@ from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.races import RIVALS, VERBS, AccessLog, LanesRun
 from tilewright.interpret.storage import Started
 from tilewright.ir.functions import Queue
+from tilewright.ir.stmt import Compute
 
 # The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
 ORDINARY, FENCED = 0, 1
@@ -173,6 +175,11 @@ class ClockLog:
         )
         chosen = arrays[3].ravel()
         offsets, groups, threads = (a.ravel()[chosen] for a in arrays[:3])
+        places = np.flatnonzero(chosen)
+        if started is None and _together(site):
+            # Which lane accesses which element is the instruction's business: any may.
+            offsets, groups, places = (np.tile(a, 2) for a in (offsets, groups, places))
+            threads = np.repeat(threads_of(subgroup), len(threads))
         bad, rival, kind = self._rivals(clocks, verb, (offsets, groups, threads), started)
         if started is None:
             counts = clocks.known[groups, threads, ORDINARY, threads]
@@ -187,7 +194,7 @@ class ClockLog:
             return raced
         if findings is not None:
             first = int(np.argmax(bad))
-            lane = np.unravel_index(int(np.flatnonzero(chosen)[first]), arrays[0].shape)
+            lane = np.unravel_index(int(places[first]), arrays[0].shape)
             agent = threads[first]
             if started is not None:
                 agent = clocks.asynchronous(subgroup, started.queue)
@@ -243,6 +250,12 @@ class ClockLog:
                 if bad.any():
                     return bad, (other, agent), FaultKind.MISSING_FENCE
         return None, ("", 0), FaultKind.RACE
+
+
+def _together(site: Site) -> bool:
+    """Whether the lanes of a subgroup carry the statement out together, as one instruction."""
+    stmt = site.stmt
+    return isinstance(stmt, Compute) and stmt.instruction is not None and not site.frame.threads
 
 
 def _race(

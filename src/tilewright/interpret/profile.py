@@ -80,10 +80,10 @@ class Profile:
         size = buffer.dtype.bytes
         if launch.lanes and not site.frame.threads:
             # An instruction on matrices: it has a way of its own through memory.
-            loaded = _matrices(site.frame, offsets, size) if banked else None
-            if loaded is not None:
+            found = _matrices(site.frame, offsets, size) if banked else None
+            if found is not None:
                 line = self._line(site.stmt, buffer, verb)
-                line.count_conflicts(turns(*rows(loaded, size), WORD, self.hierarchy))
+                line.count_conflicts(turns(*rows(found, size), WORD, self.hierarchy))
             return
         line = self._line(site.stmt, buffer, verb)
         starts, active = _by_subgroup(launch, site.frame, offsets, mask)
@@ -110,7 +110,7 @@ class Profile:
 
 
 def _matrices(frame: Frame, offsets: Any, size: int) -> Any | None:
-    """The addresses that an instruction loads, as (matrices, rows, elements): rows of 16 bytes
+    """The addresses that an instruction accesses, as (matrices, rows, elements): rows of 16 bytes
     along the dim in which neighbours are. None where it goes through another number of dims."""
     moved = [axis for axis in frame.vectors if np.ndim(offsets) > axis and offsets.shape[axis] > 1]
     if len(moved) != 2:

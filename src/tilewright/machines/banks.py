@@ -64,8 +64,8 @@ def turns(starts: Any, active: Any, size: int, hierarchy: Hierarchy) -> Any:
 
 
 def rows(starts: Any, size: int) -> tuple[Any, Any]:
-    """Accesses by instructions that load matrices, as `turns` takes them, of single words: such a
-    load takes eight rows of 16 bytes at a time, whichever lanes they go to.
+    """Accesses by instructions that load or store matrices, as `turns` takes them, of single words:
+    such a one takes eight rows of 16 bytes at a time, whichever lanes hold them.
 
     ``starts`` are addresses of elements of ``size`` bytes as (matrices, rows, elements of a row).
     Source: NVIDIA, PTX ISA, "Warp-level matrix load instruction: ldmatrix".

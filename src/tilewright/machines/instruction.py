@@ -103,6 +103,16 @@ class Instruction:
         roles = (self.out, *self.operands)
         return max((r.fragment.lanes for r in roles if r.fragment is not None), default=1)
 
+    @property
+    def loads(self) -> bool:
+        """Whether it only fills a fragment from memory."""
+        return len(self.operands) == 1 and self.out.fragment is not None
+
+    @property
+    def stores(self) -> bool:
+        """Whether it only writes a fragment to memory."""
+        return len(self.operands) == 1 and self.operands[0].fragment is not None
+
     @cached_property
     def body(self) -> Expr:
         """The product of the operands, in the output's type."""

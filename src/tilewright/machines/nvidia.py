@@ -13,6 +13,7 @@ from tilewright.dtypes import f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.matrices import matrix_instructions
+from tilewright.machines.matrix_stores import STORES, matrix_stores
 from tilewright.machines.nvidia_rates import RATES
 from tilewright.machines.vectors import dot, multiply_adds
 from tilewright.machines.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
@@ -77,8 +78,8 @@ _LEVELS: dict[str, tuple[int, int, int, int, tuple[str, ...]]] = {
     "sm_75": (40, 64 * _KIB, 96 * _KIB, 4 * _MIB, _TURING),
     "sm_80": (108, 163 * _KIB, 192 * _KIB, 40 * _MIB, _AMPERE),
     "sm_89": (142, 99 * _KIB, 128 * _KIB, 96 * _MIB, _ADA),
-    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_ADA, PRODUCTS, COPIES)),
-    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_ADA, COPIES)),
+    "sm_90a": (132, 227 * _KIB, 256 * _KIB, 50 * _MIB, (*_ADA, STORES, PRODUCTS, COPIES)),
+    "sm_100a": (148, 227 * _KIB, 256 * _KIB, 126 * _MIB, (*_ADA, STORES, COPIES)),
 }
 LEVELS = tuple(_LEVELS)
 
@@ -90,6 +91,7 @@ def machine(level: str) -> Machine:
             f"unknown compute capability {level!r}", cure="choose one of " + ", ".join(LEVELS)
         )
     cores, shared, near, far, features = _LEVELS[level]
+    products = (*matrix_instructions(features), *warpgroup_instructions(features))
     return Machine(
         f"nvidia-{level}",
         frozenset({"vectors", "dp4a", level, *features}),
@@ -100,8 +102,8 @@ def machine(level: str) -> Machine:
         instructions=(
             *_VECTORS,
             *_DOTS,
-            *matrix_instructions(features),
-            *warpgroup_instructions(features),
+            *products,
+            *matrix_stores(features, products),
         ),
         hierarchy=Hierarchy(
             subgroup=32,

@@ -152,22 +152,26 @@ def _candidates(plain: Layout, dim: int, narrow: int, wide: int) -> Iterator[Spr
 
 def padding_between(
     kernel: Kernel,
-    accesses: Sequence[tuple[str, View, tuple[str, int]]],
+    accesses: Sequence[tuple[str, View, tuple[str, int] | Matrices]],
     dim: int,
     hierarchy: Hierarchy,
 ) -> int:
     """The least padding of a dim of the tile in shared memory that the ``accesses`` touch, of those
     with the fewest conflicts.
 
-    An access is by a compute of its work-items, to a view, by so many elements along a dim at once.
-    The padding is in whole such vectors.
+    An access is by a compute of its work-items, to a view, by so many elements along a dim at once;
+    or by instructions on matrices. The padding is in whole such vectors, or rows of matrices.
     """
     found: list[_Access] = []
-    for name, view, (along, width) in accesses:
-        numbers = _numbers(item_loops(kernel, name), hierarchy.subgroup)
-        found.append(_Access(view, find_compute(kernel, name), along, width, numbers))
+    for name, view, way in accesses:
+        compute = find_compute(kernel, name)
+        if isinstance(way, Matrices):
+            found.append(_Rows(view, compute, way))
+        else:
+            numbers = _numbers(item_loops(kernel, name), hierarchy.subgroup)
+            found.append(_Access(view, compute, *way, numbers))
     plain = accesses[0][1].buffer.layout
-    whole = max(width for _, _, (_, width) in accesses)
+    whole = max(access.run for access in found)
 
     def cost(padding: int) -> tuple[int, int]:
         layout = longer(plain, dim, padding)
@@ -202,8 +206,8 @@ def item_loops(kernel: Kernel, compute: str) -> list[For]:
 
 
 class _Access:
-    """What the lanes of a subgroup access of a tile: its index as (points, lanes, elements), and
-    how often a work-item does it."""
+    """What the lanes of a subgroup access of a tile: its index as (points, lanes, elements), how
+    many elements make a ``run``, and how often a work-item does it."""
 
     def __init__(
         self,
@@ -217,6 +221,7 @@ class _Access:
         """``width`` elements along ``dim`` are accessed at once, and of each so many along another
         dim ``together``."""
         sizes, (inner, run) = extents(compute), together
+        self.run = width
         elements = min(width, sizes.get(dim, 1)) * run
         used = {v for index in view.index for v in variables(index)}
         self.times = prod(sizes[d.var.name] for d in compute.dims if d.var in used) // elements
@@ -240,8 +245,8 @@ class _Access:
 
 
 class _Rows(_Access):
-    """What loads of fragments access: rows of 16 bytes along the dim in which the tile has
-    neighbours, eight at a time (see `machines.banks.rows`)."""
+    """What loads and stores of fragments access: rows of 16 bytes along the dim in which the tile
+    has neighbours, eight at a time (see `machines.banks.rows`)."""
 
     def __init__(self, view: View, main: Compute, found: Matrices) -> None:
         apart, sizes = strides(main, view), extents(main)

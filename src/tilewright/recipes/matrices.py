@@ -146,7 +146,7 @@ def _turned(found: Matrices, role: Role) -> bool:
     they lie in memory."""
     return any(each.across == "k" for each in role.rows) or any(
         each.lanes == found.lanes
-        and len(each.operands) == 1
+        and each.loads
         and each.out.dtype is role.dtype
         and found.dims[each.operands[0].steps[-1].dim] != _neighbours(found, role)
         for each in found.machine.instructions
@@ -226,7 +226,7 @@ def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
     )
     # The largest that fits.
     for instruction in sorted(found.machine.instructions, key=lambda each: -each.flops):
-        if instruction.lanes != found.lanes or len(instruction.operands) != 1:
+        if instruction.lanes != found.lanes or not instruction.loads:
             continue
         try:
             return tensorize(

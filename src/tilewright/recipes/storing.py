@@ -20,6 +20,12 @@ from tilewright.recipes.banks import item_loops, longer, padding_between
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import group_root
 from tilewright.recipes.matrices import Matrices, held_result, matrices
+from tilewright.recipes.matrix_stores import (
+    finished,
+    is_stored,
+    reads_rows,
+    stored_as_matrices,
+)
 from tilewright.recipes.roles import find_compute
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import on_lanes
@@ -38,12 +44,13 @@ _WIDEST = 16
 
 
 def through_shared(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, lanes: int = 0
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, found: Matrices | None = None
 ) -> Kernel:
-    """Tiles of the result in pieces of ``config.through``, each handed on in shared memory; by
-    subgroups of so many ``lanes``, where these act as one."""
-    root = group_root(config)
-    kernel = in_pieces(kernel, root, config.through)
+    """Tiles of the result in pieces of ``config.through``, each handed on in shared memory: by
+    subgroups that act as one, where matrices are ``found``; finished, if they store matrices and
+    read none."""
+    root, lanes = group_root(config), 0 if found is None else found.lanes
+    kernel = _finished(in_pieces(kernel, root, config.through), root, found)
     far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
     compute = find_compute(kernel, root)
     return share_result(
@@ -53,6 +60,14 @@ def through_shared(
         vector=1 if compute.instruction else _at_once(compute, machine, config),
         lanes=lanes,
     )
+
+
+def _finished(kernel: Kernel, root: str, found: Matrices | None) -> Kernel:
+    """``kernel`` with what ``root`` stores finished by the lanes that hold it, if they store it as
+    matrices then; not where it reads other ones, as the lanes that store rows do that better."""
+    if found is None or reads_rows(kernel, root, found):
+        return kernel
+    return finished(kernel, root, found)
 
 
 def in_pieces(kernel: Kernel, root: str, sizes: Mapping[str, int]) -> Kernel:
@@ -93,9 +108,9 @@ def choose_through(
     """
     root, found = group_root(config), matrices(tiles, machine, config)
     alone = _alone(tiles, root)
-    held = [o.view.buffer for o in find_compute(alone, root).operands if _is_own(o.view.buffer)]
     if found is not None:
-        alone = held_result(alone, root, held[0].name, found)
+        alone = held_result(alone, root, _held(alone, root)[0].name, found)
+    held = _held(_finished(alone, root, found), root)
     ways = _Ways(alone, machine, config, root, found)
     room = ways.hierarchy.shared - taken
     rows = next((d for d in config.item if d != config.lanes), config.lanes)
@@ -108,7 +123,7 @@ def choose_through(
     if direct > 1 / _PAYS or room < least * row or not pieces:
         return config
     config = replace(config, through={rows: max(pieces)})
-    through = through_shared(alone, machine, config, ways.lanes)
+    through = through_shared(alone, machine, config, found)
     store = find_compute(through, root)
     if coalescing(through, store, ways.hierarchy, ("element", config.vector)) < _PAYS * direct:
         return replace(config, through={})
@@ -152,16 +167,25 @@ class _Ways:
         far_dim = _far(self.kernel, self.root, self.lanes)
         # Where work-items go through the tile by another dim, its outermost one.
         far = names.index(far_dim) if far_dim in names else 0
-        kernel = on_lanes(through, [name], self.lanes) if self.found else through
-        copy = find_compute(kernel, name)
         read = next(o.view for o in store.operands if o.view.buffer is tile.buffer)
+        kernel, way = self._handing_on(through, name)
         accesses = [
-            (name, copy.out, self._own_vector(copy)),
+            (name, find_compute(kernel, name).out, way),
             (self.root, read, ("element", _at_once(store, self.machine, self.config))),
         ]
         padding = padding_between(kernel, accesses, far, self.hierarchy)
         layout = longer(tile.buffer.layout, far, padding)
         return padding, layout.extent * tile.buffer.dtype.bytes
+
+    def _handing_on(self, through: Kernel, name: str) -> tuple[Kernel, tuple[str, int] | Matrices]:
+        """``through`` with the compute ``name`` as those do it who hold what it hands on: each lane
+        a vector, or all together matrices."""
+        found, kernel = self.found, through
+        if found is not None:
+            if is_stored(stored_as_matrices(through, [name], found), name, found):
+                return through, found
+            kernel = on_lanes(through, [name], found.lanes)
+        return kernel, self._own_vector(find_compute(kernel, name))
 
     def _own_vector(self, compute: Compute) -> tuple[str, int]:
         """The dim along which a work-item has neighbours, and how many of them it stores at once:
@@ -171,6 +195,12 @@ class _Ways:
             return dim, _size(compute, dim)
         (own, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
         return self.config.lanes, self.machine.lanes(own.dtype)
+
+
+def _held(kernel: Kernel, root: str) -> list[Buffer]:
+    """What ``root`` reads of what work-items hold."""
+    buffers = [operand.view.buffer for operand in find_compute(kernel, root).operands]
+    return [buffer for buffer in buffers if _is_own(buffer)]
 
 
 def _is_own(buffer: Buffer) -> bool:
@@ -190,12 +220,13 @@ def _alone(kernel: Kernel, compute: str) -> Kernel:
 
 
 def handed_on(kernel: Kernel) -> list[str]:
-    """The computes by which work-items put what they hold into shared memory."""
+    """The computes by which work-items put what they hold into shared memory, each for itself."""
     return [
         stmt.name
         for stmt in walk_stmts(kernel.body)
         if isinstance(stmt, Compute)
         and stmt.out.buffer.space is Space.WORKGROUP
+        and not stmt.instruction
         and all(o.view.buffer.space is Space.PRIVATE for o in stmt.operands)
     ]
 

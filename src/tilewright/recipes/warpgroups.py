@@ -21,6 +21,7 @@ from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrices import Matrices, rows_along
+from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -87,7 +88,7 @@ def specialized(
     result.stage("shared", kernel)
     result.stage("ordered", ordered(kernel, config))
     if config.through:
-        result.stage("stored", _stored(result.kernel, config))
+        result.stage("stored", _stored(result.kernel, config, found))
     divided = division(found.machine, config, found.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
     result.stage(
@@ -97,11 +98,11 @@ def specialized(
         result.stage("multicast", multicast(result.kernel, loop))
 
 
-def _stored(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def _stored(kernel: Kernel, config: WorkgroupConfig, found: Matrices) -> Kernel:
     """Tiles of the result in pieces of ``config.through``, which a unit stores as boxes: each in
     the longest swizzled rows along the tensor's innermost dim."""
     root = group_root(config)
-    kernel = in_pieces(kernel, root, config.through)
+    kernel = finished(in_pieces(kernel, root, config.through), root, found)
     store = find_compute(kernel, root)
     apart, sizes = steps(store.dims, store.out), extents(store)
     outer = sorted(sizes, key=lambda name: -apart[var(name)])

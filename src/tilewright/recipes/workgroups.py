@@ -59,6 +59,7 @@ from tilewright.recipes.matrices import (
     rows_along,
     rows_last,
 )
+from tilewright.recipes.matrix_stores import finishing, is_stored, stored_as_matrices
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.residues import by_residue, only_taps
 from tilewright.recipes.roles import (
@@ -115,15 +116,12 @@ def schedule(
         sizes = {dim: config.step.get(dim, 1) for dim in taps if dim in left}
         result.stage("tapped", tile(result.kernel, MAIN, sizes))
     if config.through and config.fill != TENSOR:
-        lanes = found.lanes if found is not None else 0
-        result.stage("handed on", through_shared(result.kernel, machine, config, lanes))
+        result.stage("handed on", through_shared(result.kernel, machine, config, found))
     check_shared(result.kernel, machine, config)
-    if found is not None and found.by_rows:
-        if config.fill != TENSOR:
+    if found is not None:
+        if found.by_rows and config.fill != TENSOR:
             result.stage("started", start_products(result.kernel, MAIN))
-        result.stage("tensorized", in_rows(result.kernel, found))
-    elif found is not None:
-        result.stage("tensorized", in_fragments(result.kernel, found))
+        result.stage("tensorized", _on_matrices(result.kernel, found))
         result.stage("ahead", _loaded_ahead(result.kernel, config))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
@@ -183,6 +181,12 @@ def _loaded_ahead(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
         return load_ahead(kernel, STEP)
     except ScheduleError:
         return kernel
+
+
+def _on_matrices(kernel: Kernel, found: Matrices) -> Kernel:
+    """The products of a step by instructions, and what is handed on of their sums."""
+    kernel = in_rows(kernel, found) if found.by_rows else in_fragments(kernel, found)
+    return stored_as_matrices(kernel, handed_on(kernel), found)
 
 
 def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Kernel:
@@ -300,6 +304,7 @@ def _lowered(
 ) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     held = config.fill == Fill.REGISTERS.value
+    handed = bool(config.through) and config.fill != TENSOR
     copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
@@ -316,8 +321,10 @@ def _lowered(
         along = compute.dims[-1].var.name if is_vector(compute) else None
         kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
     if found is not None:
-        own = [PRODUCERS[0], *streamers(kernel), *handed_on(kernel)]
-        own += [] if config.through and config.fill != TENSOR else [item_root(config)]
+        own = [PRODUCERS[0], *streamers(kernel), *finishing(kernel, item_root(config))]
+        own += handed_on(kernel)
+        if not (handed or is_stored(kernel, item_root(config), found)):
+            own.append(item_root(config))
         kernel = on_own_registers(kernel, found, list(dict.fromkeys(own)))
     kernel = lower_computes(
         kernel,

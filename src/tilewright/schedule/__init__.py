@@ -7,11 +7,12 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 same taps), `unit` (dims of extent 1), `promote` and `result` (copies in better places), `share` and
 `share_result` (copies for a workgroup, and results on their way through its memory), `pipeline`
 (copying ahead), `share_tiles` and `specialize` (copies of whole tiles, by a subgroup of its own,
-through `rounds` of tiles), `store_tiles` (results that a unit stores), `hoist` (packing apart),
-`pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
-masks), `kinds` and `spread` (how loops run), `raster` (in which order), `enclose` (one iteration
-around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made
-one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` (lowering to loops).
+through `rounds` of tiles), `store_tiles` (results that a unit stores), `finish` (and that are made
+in registers before), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim`
+and `guard` (loop bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster`
+(in which order), `enclose` (one iteration around), `widen`, `slices` and `stream` (partial
+results), `join` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes
+hold together), `loops` (lowering to loops).
 `storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
 `Schedule`, which records them.
 """
@@ -20,6 +21,7 @@ from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
+from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
@@ -66,6 +68,7 @@ __all__ = [
     "drop_unit_dims",
     "enclose",
     "extend",
+    "finish",
     "fuse_dims",
     "fuse_tensor_dims",
     "guard",

@@ -124,7 +124,8 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
           compute init(n in 8): acc[lane, n] = 0.0
 
     Dims of the compute that are parts of one that lanes and registers share are called after it.
-    The compute reads or writes exactly one such matrix (or several of one layout), by its own dims:
+    The compute reads or writes exactly one such matrix (or several that are spread alike), by its
+    own dims:
     all of it, or a piece of which each lane holds as much as any other (``acc[m + p*4, n]``).
     """
     for each in computes:
@@ -203,7 +204,6 @@ class _Spread:
 
     def _matrix(self, place: Place) -> tuple[Buffer, dict[int, Dim]]:
         """The matrix that lanes hold, and by its dims those of the compute."""
-        dims = {dim.var: dim for dim in self.compute.dims}
         others = _allocated_outside(place)
         held = [
             v
@@ -212,11 +212,29 @@ class _Spread:
         ]
         if not held:
             raise self._refusal("no operand is in registers", "choose a compute on a fragment")
-        if len({v.buffer.layout for v in held}) > 1:
+        found = [(view.buffer, self._along(view, place)) for view in held]
+        if any(self._shares(*each) != self._shares(*found[0]) for each in found):
             raise self._refusal(
                 "its operands lie in registers in different ways", "hold them in one layout"
             )
-        view = held[0]
+        return found[0]
+
+    def _shares(self, buffer: Buffer, dims: Mapping[int, Dim]) -> dict[Var, list[tuple[int, int]]]:
+        """What each dim of the compute is made of, innermost first: sizes, and the steps of the
+        lane, 0 where a lane goes on."""
+        held = registers(buffer.layout, self.lanes)
+        shares: dict[Var, list[tuple[int, int]]] = {dim.var: [] for dim in dims.values()}
+        for block in self._blocks(buffer, dims, held):
+            share, step = shares[dims[block.dim].var], block.stride // held
+            if share and not step and not share[-1][1]:
+                share[-1] = (share[-1][0] * block.size, 0)
+            else:
+                share.append((block.size, step))
+        return shares
+
+    def _along(self, view: View, place: Place) -> dict[int, Dim]:
+        """Which dim of the compute goes through each of a matrix."""
+        dims = {dim.var: dim for dim in self.compute.dims}
         along: dict[int, Dim] = {}
         for number, (index, size) in enumerate(zip(view.index, view.buffer.shape, strict=True)):
             dim = next((dims[v] for v in variables(index) if v in dims), None)
@@ -232,7 +250,7 @@ class _Spread:
                 )
             if dim is not None:
                 along[number] = dim
-        return view.buffer, along
+        return along
 
     def _refusal(self, what: str, cure: str) -> ScheduleError:
         return ScheduleError(f"on_lanes: {what}", where=headline(self.compute), cure=cure)

@@ -1,6 +1,7 @@
-"""Instructions on matrices that the 32 lanes of a warp carry out together: mma.sync and ldmatrix.
+"""Instructions on matrices that the 32 lanes of a warp carry out together: mma.sync, ldmatrix and
+stmatrix (of a warpgroup, all four warps at the same time).
 
-Source: NVIDIA, PTX ISA, "mma" and "ldmatrix"; LLVM, User Guide for NVPTX Back-end.
+Source: NVIDIA, PTX ISA, "mma", "ldmatrix" and "stmatrix"; LLVM, User Guide for NVPTX Back-end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tilewright.targets.nvidia.warpgroups import emit_product
 _REGISTER = 4
 # What instructions take as LLVM's own types; all others as the bits of a register.
 _AS_THEY_ARE = (f16, f32, f64, s32)
-# Rows that make a matrix of ldmatrix.
+# Rows that make a matrix of ldmatrix and stmatrix.
 _ROWS = 8
 
 
@@ -38,10 +39,12 @@ def emit_matrices(memory: Memory, plan: ComputePlan, instruction: Instruction) -
             why=f"{instruction.name} has none",
             cure="promote the operand, so that its copy has no mask",
         )
-    if instruction.lanes > LANES:
-        emit_product(memory, plan, instruction)
-    elif len(instruction.operands) == 1:
+    if instruction.stores:
+        _emit_store(memory, plan, instruction)
+    elif instruction.loads:
         _emit_load(memory, plan, instruction)
+    elif instruction.lanes > LANES:
+        emit_product(memory, plan, instruction)
     else:
         _emit_product(memory, plan, instruction)
 
@@ -98,7 +101,7 @@ def _emit_load(memory: Memory, plan: ComputePlan, instruction: Instruction) -> N
     dtype, w = instruction.out.dtype, memory.w
     packed = _REGISTER // dtype.bytes
     count = fragment.registers // packed
-    pointer = _row(memory, plan, fragment, role, count)
+    pointer = _row(memory, source, plan.stmt.dims, (fragment, role))
     type_ = "i32" if count == 1 else "{ " + ", ".join(["i32"] * count) + " }"
     result = w.call(type_, instruction.emit, pointer.typed, pointer.type)
     words = [
@@ -119,34 +122,71 @@ def _unpacked(memory: Memory, word: str, dtype: DType, packed: int) -> Value:
     )
 
 
-def _row(memory: Memory, plan: ComputePlan, fragment: Fragment, role: Role, count: int) -> Pointer:
-    """Where the row begins that this lane names: of the matrices in the order of the registers that
-    they go to, eight rows each."""
+def _emit_store(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+    """Rows in shared memory from a fragment: each lane names one, by where it begins."""
+    (source,), (role,) = plan.operands, instruction.operands
+    assert role.fragment is not None
+    if plan.out.buffer.space is not Space.WORKGROUP:
+        raise CompilationError(
+            f"{instruction.name} to {plan.out.buffer.name!r}",
+            why="it stores to workgroup memory only",
+            cure="hand the result on in workgroup memory (`share_result`, `store_tiles`)",
+        )
+    w, dims = memory.w, plan.stmt.dims
+    parts = _registers(memory, source, role, dims)
+    words = [
+        part if part.dtype is s32 else Value(w.assign(f"bitcast {part.typed} to i32"), s32)
+        for part in parts
+    ]
+    pointer = _row(memory, plan.out, dims, (role.fragment, instruction.out))
+    arguments = [pointer.typed, *(word.typed for word in words)]
+    types = [pointer.type, *(word.type for word in words)]
+    w.call_void(instruction.emit, ", ".join(arguments), ", ".join(types))
+
+
+def _row(
+    memory: Memory, address: Address, dims: tuple[Dim, ...], forms: tuple[Fragment, Role]
+) -> Pointer:
+    """Where the row at ``address`` begins that this lane names: of the matrices in the order of the
+    registers that are theirs, eight rows each. ``forms`` are those in registers and in memory."""
     assert memory.lane is not None
-    w, lane, (source,) = memory.w, memory.lane, plan.operands
+    w, lane, (fragment, role) = memory.w, memory.lane, forms
+    packed = _REGISTER // role.dtype.bytes
+    count = fragment.registers // packed
     type_, sizes = lane.type, fragment.sizes
     row = w.assign(f"and {lane.typed}, {_ROWS - 1}")
     matrix = w.assign(f"lshr {lane.typed}, {_ROWS.bit_length() - 1}")
     if count < fragment.lanes // _ROWS:
         matrix = w.assign(f"and {type_} {matrix}, {count - 1}")
-    packed = _REGISTER // role.dtype.bytes
     places = {name: "0" for name in fragment.dims}
     inner = dict.fromkeys(fragment.dims, 1)
     for block in reversed(fragment.layout.blocks):
         name = fragment.dims[block.dim]
-        if packed <= block.stride < fragment.registers and block.size > 1:
-            digit = w.assign(f"udiv {type_} {matrix}, {block.stride // packed}")
-            digit = w.assign(f"urem {type_} {digit}, {block.size}")
-            scaled = w.assign(f"mul {type_} {digit}, {inner[name]}")
-            places[name] = w.assign(f"add {type_} {places[name]}, {scaled}")
+        if block.size > 1:
+            number, step = _digit(block.stride, fragment.registers, (lane.text, matrix), packed)
+            if step:
+                digit = w.assign(f"udiv {type_} {number}, {step}")
+                digit = w.assign(f"urem {type_} {digit}, {block.size}")
+                scaled = w.assign(f"mul {type_} {digit}, {inner[name]}")
+                places[name] = w.assign(f"add {type_} {places[name]}, {scaled}")
         inner[name] *= block.size
     rows = role.steps[0].dim
     places[rows] = w.assign(f"add {type_} {places[rows]}, {row}")
     values = {
         dim.var: Value(places[name], lane.dtype, 1, (0, sizes[name] - 1))
-        for dim, name in zip(plan.stmt.dims, fragment.dims, strict=True)
+        for dim, name in zip(dims, fragment.dims, strict=True)
     }
-    return _pointer(memory, source, values)
+    return _pointer(memory, address, values)
+
+
+def _digit(stride: int, held: int, numbers: tuple[str, str], packed: int) -> tuple[str, int]:
+    """Of which of the ``numbers`` (the lane and its matrix) a block of a fragment is a digit, and
+    the step of that: of the lane, where warps have parts of their own; 0 within a matrix. Lanes
+    hold so many elements each, ``packed`` in a register."""
+    lane, matrix = numbers
+    if stride >= LANES * held:
+        return lane, stride // held
+    return (matrix, stride // packed) if packed <= stride < held else ("", 0)
 
 
 def _pointer(memory: Memory, address: Address, values: Mapping[Var, Value]) -> Pointer:

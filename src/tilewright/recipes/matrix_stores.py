@@ -1,0 +1,92 @@
+"""Results that lanes hold together, stored to shared memory as the matrices that they are made of.
+
+Of what a subgroup has accumulated, each lane has pairs. Where the machine stores matrices, lanes
+finish them in registers first (`schedule.finish`), and what is left, a copy to shared memory, is
+carried out by an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
+from tilewright.recipes.matrices import Matrices
+from tilewright.recipes.roles import extents, find_compute, has_compute, strides
+from tilewright.schedule.finish import finish
+from tilewright.schedule.fragments import hold
+from tilewright.schedule.tensorize import tensorize
+
+
+def finished(kernel: Kernel, root: str, found: Matrices) -> Kernel:
+    """``kernel`` with what ``root`` stores finished in registers, if the machine stores matrices of
+    it: where lanes hold one matrix, and no operand is added up in memory."""
+    store = find_compute(kernel, root)
+    held = [o for o in store.operands if o.view.buffer.space is Space.PRIVATE]
+    fitting = [each for each in _stores(found) if _fits(store, each, found)]
+    if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
+        return kernel
+    kernel = finish(kernel, root)
+    fragment = fitting[0].operands[0].fragment
+    assert fragment is not None
+    copies = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == root]
+    for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
+        kernel = hold(kernel, root, made, fragment, _dims(fitting[0], found))
+    return kernel
+
+
+def reads_rows(kernel: Kernel, root: str, found: Matrices) -> bool:
+    """Whether ``root`` reads matrices besides what lanes hold, which neighbours in memory would
+    better read for all: such as a residual."""
+    store = find_compute(kernel, root)
+    others = [o.view for o in store.operands if o.view.buffer.space is not Space.PRIVATE]
+    apart = [strides(store, view) for view in others]
+    return any(all(each.get(found.dims[own], 0) != 0 for own in ("m", "n")) for each in apart)
+
+
+def finishing(kernel: Kernel, root: str) -> list[str]:
+    """The compute that `finished` has put before ``root``, if it has."""
+    name = f"{root}_finish"
+    return [name] if has_compute(kernel, name) else []
+
+
+def is_stored(kernel: Kernel, compute: str, found: Matrices) -> bool:
+    """Whether `stored_as_matrices` has found an instruction for ``compute``."""
+    name = find_compute(kernel, compute).instruction
+    return any(each.name == name for each in _stores(found))
+
+
+def stored_as_matrices(kernel: Kernel, copies: Sequence[str], found: Matrices) -> Kernel:
+    """Those of the ``copies`` from registers to shared memory that are rows of whole matrices there
+    are carried out by instructions."""
+    for name in copies:
+        for instruction in _stores(found):
+            try:
+                kernel = tensorize(kernel, name, instruction, _dims(instruction, found))
+                break
+            except ScheduleError:
+                continue
+    return kernel
+
+
+def _stores(found: Matrices) -> list[Instruction]:
+    """The instructions by which its subgroups store matrices, the largest first."""
+    stores = (i for i in found.machine.instructions if i.stores and i.lanes == found.lanes)
+    return sorted(stores, key=lambda each: -each.flops)
+
+
+def _fits(store: Compute, instruction: Instruction, found: Matrices) -> bool:
+    """Whether ``store`` goes through whole matrices, of the type of the instruction's."""
+    if store.out.buffer.dtype is not instruction.out.dtype:
+        return False
+    sizes, dims = extents(store), _dims(instruction, found)
+    return all(
+        dim in sizes and sizes[dim] % instruction.sizes[own] == 0 for own, dim in dims.items()
+    )
+
+
+def _dims(instruction: Instruction, found: Matrices) -> dict[str, str]:
+    return {own: found.dims[own] for own in instruction.sizes}
