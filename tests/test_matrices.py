@@ -538,6 +538,19 @@ def test_refused_transforms(name: str) -> None:
         make(parse_kernel(HELD), fragment)
 
 
+def test_on_lanes_takes_matrices_that_lanes_hold() -> None:
+    """Rows of 16 among 32 lanes: a lane would have half a row, which no block of the layout is."""
+    text = """
+kernel k(out y: f32[16, 16]):
+  subgroup for s in 1:
+    alloc acc: f32[16, 16] private
+    compute init(m in 16, n in 16):
+      acc[m, n] = 0.0
+"""
+    with pytest.raises(ScheduleError, match="no lane holds a part of 'acc' by itself"):
+        on_lanes(parse_kernel(text), ["init"], 32)
+
+
 def test_on_lanes_takes_computes_on_one_matrix() -> None:
     kernel = parse_kernel(HELD.replace("init(i in 32", "init(i in 30"))
     with pytest.raises(ScheduleError, match="does not go through all of 'acc'"):

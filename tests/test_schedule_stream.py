@@ -14,6 +14,7 @@ import tilewright as tw
 from assembly import assembled
 from compiled import check
 from schedule_cases import becomes, equal, memory
+from staged import check_races
 from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, Compute, For, Kernel, Let, Space, parse_kernel
@@ -345,6 +346,33 @@ def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
     assert "streamed" in choose.schedule(op, op.kernel(), machine, config).stages
     for report in check_op(op, machine, "all", config):
         assert not report.issues, report
+
+
+MATRICES = {
+    "warps": ("mma_m16n8k16_f32_bf16", "sm_80", {"m": 32, "n": 32}, {"m": 16, "n": 16}),
+    "warpgroups": ("wgmma_m64n16k16_f32_bf16", "sm_90a", {"m": 128, "n": 16}, {"m": 64, "n": 16}),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("stream", [2, 3, 5])
+def test_parts_of_matrices_in_registers_are_added_up(name: str, stream: int) -> None:
+    """Who adds them up holds them as the products do: lanes take whole parts of no other form."""
+    instruction, level, group, item = MATRICES[name]
+    config = WorkgroupConfig(
+        instruction,
+        "n",
+        group,
+        item,
+        ("m", "n"),
+        {"k": 32},
+        vector=8,
+        stages=2,
+        fill="async",
+        stream=stream,
+        k="k",
+    )
+    check_races(tw.matmul("200x96:96x40", dtype="bf16"), nvidia.machine(level), config)
 
 
 def test_the_stages() -> None:

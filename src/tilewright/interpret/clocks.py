@@ -122,6 +122,7 @@ class ClockRun:
     def __init__(self, clocks: Clocks, within: LanesRun, lanes: int) -> None:
         self.clocks, self.within, self.stored = clocks, within, within.stored
         self._lanes = lanes
+        self.epoch: object = self  # clocks begin anew in each launch
 
     @property
     def last(self) -> int:

@@ -41,6 +41,10 @@ class Run(Protocol):
     def last(self) -> int:
         """Behind the stamps that it takes."""
 
+    @property
+    def epoch(self) -> object:
+        """What a log is of: runs of another one begin anew, and nothing before matters to them."""
+
     def log(self, extent: int) -> Log:
         """A log of the accesses to a buffer of ``extent`` elements."""
 
@@ -80,6 +84,7 @@ class ParallelRun:
     ) -> None:
         self.var, self.base, self.stored, self.kind = var, base, stored, kind
         self.last = base
+        self.epoch: object = None  # stamps grow from run to run
 
     def log(self, extent: int) -> Log:
         return AccessLog(extent)
@@ -106,6 +111,7 @@ class TeamRun:
 
     def __init__(self, start: int, teams: int, members: int, stored: frozenset[Buffer]) -> None:
         self.stored = stored
+        self.epoch: object = None  # stamps grow from run to run
         self._members = members
         self._bases = np.full(teams, start, np.int64)
         self._same: int | None = start  # the base, where all teams have the same

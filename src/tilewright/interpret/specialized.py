@@ -84,7 +84,7 @@ class SpecializedLaunch(Launch):
         """Reports accesses to the part of a workgroup that may have ended before them."""
         for storage in list(self._memory.storages.values()):
             buffer = storage.buffer
-            logs = [log for log in storage.logs.values() if isinstance(log, ClockLog)]
+            logs = [log for _, log in storage.logs.values() if isinstance(log, ClockLog)]
             if buffer.space is not Space.CLUSTER or not logs:
                 continue
             part = part_extent(buffer)

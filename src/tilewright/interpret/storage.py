@@ -82,7 +82,7 @@ class Storage:
         # Those of asynchronous copies and ops. The newest joined the queue.
         self.writes, self.reads = UnderWay(len(data)), UnderWay(len(data))
         self.queue: Queue | None = None
-        self.logs: dict[int, Log] = {}
+        self.logs: dict[int, tuple[object, Log]] = {}
         self.shape = buffer.layout.padded_shape(len(buffer.shape))
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
@@ -91,9 +91,10 @@ class Storage:
         for depth in range(self.depth, len(runs)):
             run = runs[depth]
             if self.buffer in run.stored:
-                log = self.logs.get(depth)
-                if log is None:
-                    log = self.logs[depth] = run.log(len(self.data))
+                epoch, log = self.logs.get(depth, (run.epoch, None))
+                if log is None or epoch is not run.epoch:
+                    log = run.log(len(self.data))
+                    self.logs[depth] = (run.epoch, log)
                 named = (run, self.buffer.name)
                 raced = log.note(verb, named, where, None if raced else findings) or raced
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
@@ -13,6 +13,7 @@ from tilewright.recipes.roles import MAIN, RESULT, find_compute, roles
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.join import join_groups
+from tilewright.schedule.place import holds
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.stream import stream_reduction
@@ -80,8 +81,12 @@ def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
 
 def streamers(kernel: Kernel) -> tuple[str, ...]:
     """The computes that store and add up parts of tiles, where shares cut some."""
-    names = dict.fromkeys(s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute))
-    return tuple(n for n in (f"{_STREAM}_store", f"{_STREAM}_sum") if n in names)
+    return (*(n for n in (f"{_STREAM}_store",) if holds(kernel.body, n)), *stream_adders(kernel))
+
+
+def stream_adders(kernel: Kernel) -> tuple[str, ...]:
+    """The compute that adds up parts of tiles, where shares cut some."""
+    return tuple(n for n in (f"{_STREAM}_sum",) if holds(kernel.body, n))
 
 
 def zeros(config: WorkgroupConfig) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.mapping import stream_adders
 from tilewright.recipes.roles import MAIN, extents, find_compute, strides
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
@@ -173,8 +174,7 @@ def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
             kernel, MAIN, name, MAIN, by="dims", space=Space.PRIVATE, name=_fragment(name)
         )
     # The result's first: with it, loads know which tiles there are.
-    out = find_compute(kernel, MAIN).out.buffer.name
-    kernel = held_result(kernel, MAIN, out, found)
+    kernel = held_sums(kernel, found)
     for name, role in pairs.items():
         kernel = _held(kernel, MAIN, _fragment(name), role, found)
     for name in pairs:
@@ -193,6 +193,13 @@ def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Ke
         kernel = lower_computes(
             kernel, [name], vector=last or None, lanes=lanes, unroll=list(sizes)
         )
+    return kernel
+
+
+def held_sums(kernel: Kernel, found: Matrices) -> Kernel:
+    """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
+    for name in (MAIN, *stream_adders(kernel)):
+        kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, found)
     return kernel
 
 

@@ -20,7 +20,7 @@ from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swi
 from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import cluster_loops, group_root, ordered
-from tilewright.recipes.matrices import Matrices, rows_along
+from tilewright.recipes.matrices import Matrices, held_sums, rows_along
 from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
@@ -28,7 +28,6 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.collapse import fuse_tensor_dims
-from tilewright.schedule.fragments import hold
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
 from tilewright.schedule.share import steps
@@ -192,7 +191,4 @@ def _rows(main: Compute, found: Matrices, config: WorkgroupConfig, position: int
 
 def in_rows(kernel: Kernel, found: Matrices) -> Kernel:
     """The products of one step on what is shared, and sums in the registers of lanes."""
-    out, fragment = find_compute(kernel, MAIN).out.buffer.name, found.instruction.out.fragment
-    assert fragment is not None
-    kernel = hold(kernel, MAIN, out, fragment, {d: found.dims[d] for d in fragment.dims})
-    return tensorize(kernel, MAIN, found.instruction, found.dims)
+    return tensorize(held_sums(kernel, found), MAIN, found.instruction, found.dims)

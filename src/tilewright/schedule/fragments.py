@@ -191,6 +191,11 @@ class _Spread:
         for block in reversed(buffer.layout.blocks):
             if block.size == 1:
                 continue
+            if block.stride < held < block.stride * block.size:
+                raise self._refusal(
+                    f"no lane holds a part of '{buffer.name}' by itself",
+                    "spread it over the lanes first (`hold`)",
+                )
             size = min(block.size, left[block.dim])
             if left[block.dim] % size or (size < block.size and block.stride >= held):
                 raise self._refusal(
