@@ -14,8 +14,9 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import Roles
+from tilewright.recipes.work import Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
-from tilewright.recipes.workgroup_cost import Prediction, Work, predict, stored_bytes
+from tilewright.recipes.workgroup_cost import Prediction, predict, stored_bytes
 
 # Tiles that are shared at a time, where copies run by themselves: one is computed with.
 _STAGES = (3, 2, 4)

@@ -21,15 +21,14 @@ import math
 from dataclasses import dataclass, replace
 
 from tilewright.errors import UnsupportedError
-from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
-from tilewright.recipes.residues import RESIDUE, leaves_out_taps, taken
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.residues import leaves_out_taps
+from tilewright.recipes.work import Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
 # What kernels attain of the peak of each: products, shared memory, L2, memory.
@@ -47,69 +46,6 @@ _COPY = 8
 _WIDEST = 16
 
 LIMITS = ("compute", "shared", "L2", "DRAM", "latency")
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A or B: its name in the op's body, the bytes of an element, those of the tensor, the dims
-    that it depends on by their roles, and whether it lies contiguous along one of them."""
-
-    name: str
-    bytes: int
-    tensor: int
-    dims: tuple[str, ...]
-    runs: bool
-
-
-@dataclass(frozen=True)
-class Work:
-    """What has to be done, whatever the config: the dims' sizes and roles, the operands, bytes of
-    an element of the sum (``total``) and of the result, the products per core and cycle at best
-    (``peak``), and how many tensors the epilogue reads (``read``). Of the products and of a
-    workgroup's steps, those that count are the part ``taken``."""
-
-    sizes: dict[str, int]
-    parts: Roles
-    operands: tuple[Operand, Operand]
-    total: int
-    result: int
-    peak: int
-    read: int
-    taken: float = 1.0
-
-    @property
-    def products(self) -> float:
-        return math.prod(self.sizes.values()) * self.taken
-
-    @property
-    def results(self) -> int:
-        return math.prod(self.sizes[d] for d in self.parts.kept)
-
-
-def work_of(kernel: Kernel, machine: Machine) -> Work:
-    """The work of a contraction, whose dims were combined."""
-    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
-    parts = roles(main)
-    # All residues read the same of A.
-    a, b = (
-        Operand(
-            o.var.name,
-            o.var.type.bytes,
-            o.view.buffer.bytes,
-            tuple(d for d in dims + parts.k + parts.batch if d not in same),
-            1 in strides(main, o.view).values(),
-        )
-        for o, dims, same in zip(
-            main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True
-        )
-    )
-    total = main.out.buffer.dtype
-    peak = 1
-    if machine.rates is not None:
-        peak = machine.rates.peak(main.operands[0].var.type, total)
-    result = out.out.buffer.dtype.bytes
-    read = len(out.operands) - 1
-    return Work(extents(main), parts, (a, b), total.bytes, result, peak, read, taken(main))
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from tilewright.recipes.roles import (
     strides,
 )
 from tilewright.recipes.storing import choose_through
+from tilewright.recipes.work import work_of
 from tilewright.recipes.workgroup_candidates import (
     HELD,
     Candidate,
@@ -48,7 +49,7 @@ from tilewright.recipes.workgroup_candidates import (
     slices_of,
     steps_of,
 )
-from tilewright.recipes.workgroup_cost import Prediction, predict, work_of
+from tilewright.recipes.workgroup_cost import Prediction, predict
 from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
 from tilewright.schedule.unit import drop_unit_dims
 
