@@ -28,7 +28,7 @@ from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.residues import leaves_out_taps
-from tilewright.recipes.work import Work
+from tilewright.recipes.work import Operand, Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
 # What kernels attain of the peak of each: products, shared memory, L2, memory.
