@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
-from tilewright.recipes.workgroup_checks import lanes_of, work_items
+from tilewright.recipes.workgroup_checks import lanes_of, loads_ahead, work_items
 
 # Registers of a work-item that addresses, counters and masks take, and the most that it has.
 _ADDRESSES, MOST_REGISTERS = 40, 255
@@ -76,12 +76,13 @@ def needed(machine: Machine, config: WorkgroupConfig, total: int, copied: float)
     if instruction is None or lanes == 1:
         words += sum(config.item.values()) * total
     else:
+        times = 2 if loads_ahead(machine, config) else 1
         for role in instruction.operands:
             # Those that an instruction reads from shared memory take none.
             if role.fragment is not None:
                 own = next(d for d in role.fragment.dims if d != "k")
                 size = config.item.get(config.lanes, 1) if own == "n" else _rows(config)
-                words += size * instruction.sizes["k"] * role.dtype.bytes / lanes
+                words += times * size * instruction.sizes["k"] * role.dtype.bytes / lanes
     if config.fill == "registers":
         words += copied
     return _whole(_ADDRESSES + math.ceil(words / 4) + _REGISTERS - 1)

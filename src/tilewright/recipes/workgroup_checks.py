@@ -156,6 +156,17 @@ def lanes_of(machine: Machine, config: WorkgroupConfig) -> int:
     return machine.instruction(config.instruction).lanes if config.instruction else 1
 
 
+def loads_ahead(machine: Machine, config: WorkgroupConfig) -> bool:
+    """Whether fragments of the next product are loaded during one: where steps are copied ahead by
+    themselves and have an even number of products."""
+    if lanes_of(machine, config) == 1 or config.fill != Fill.ASYNC.value or config.stages < 2:
+        return False
+    instruction = machine.instruction(config.instruction)
+    in_registers = all(role.fragment is not None for role in instruction.operands)
+    products = config.step.get(config.k, 1) // instruction.sizes["k"]
+    return in_registers and products % 2 == 0
+
+
 def _check_stream(config: WorkgroupConfig, steps: int) -> None:
     others = [n for n in ("slices", "item_slices", "persistent") if getattr(config, n)]
     if others:

@@ -74,7 +74,13 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import handed_on, through_shared
 from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, specialized
-from tilewright.recipes.workgroup_checks import check, check_joined, check_shared, items_kind
+from tilewright.recipes.workgroup_checks import (
+    check,
+    check_joined,
+    check_shared,
+    items_kind,
+    loads_ahead,
+)
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.distribute import serial_loops
@@ -122,7 +128,7 @@ def schedule(
         if found.by_rows and config.fill != TENSOR:
             result.stage("started", start_products(result.kernel, MAIN))
         result.stage("tensorized", _on_matrices(result.kernel, found))
-        result.stage("ahead", _loaded_ahead(result.kernel, config))
+        result.stage("ahead", _loaded_ahead(result.kernel, machine, config))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
         dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
@@ -172,10 +178,10 @@ def _until_shared(
     return taps
 
 
-def _loaded_ahead(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Fragments of the next product are loaded during one, where steps are copied ahead by
-    themselves and have an even number of products."""
-    if config.fill != Fill.ASYNC.value or config.stages < 2:
+def _loaded_ahead(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+    """Fragments of the next product are loaded during one, across steps, of which there is a
+    constant number."""
+    if not loads_ahead(machine, config):
         return kernel
     try:
         return load_ahead(kernel, STEP)
