@@ -28,7 +28,7 @@ from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.residues import RESIDUE, leaves_out_taps, taken
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, runs_along
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 
 # What kernels attain of the peak of each: products, shared memory, L2, memory.
@@ -96,7 +96,7 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
             o.var.type.bytes,
             o.view.buffer.bytes,
             tuple(d for d in dims + parts.k + parts.batch if d not in same),
-            1 in strides(main, o.view).values(),
+            any(runs_along(main, o.view, dim) for dim in extents(main)),
         )
         for o, dims, same in zip(
             main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True

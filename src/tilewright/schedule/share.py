@@ -9,8 +9,6 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, difference, flattened
-from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
@@ -48,6 +46,7 @@ from tilewright.schedule.place import (
     size_of,
 )
 from tilewright.schedule.promote import Promotion
+from tilewright.schedule.runs import uniform
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -393,40 +392,3 @@ def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
         first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
         found[dim.var] = abs(second - first)
     return found
-
-
-def uniform(
-    compute: Compute, view: View, dim: Var, wide: int, here: Place
-) -> frozenset[Expr] | None:
-    """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
-    None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
-    form = flattened(view.buffer.layout.offset_of(view.index))
-    hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
-    if form.terms.get(dim, 0) != 1 or hidden:
-        return None
-    facts = here.facts_with(compute.dims)
-    found: set[Expr] = set()
-    for condition in conjuncts(view.mask):
-        if dim not in variables(condition) or facts.prove(condition) is True:
-            continue
-        if not _whole(condition, dim, wide, facts):
-            return None
-        found.add(condition)
-    return frozenset(found)
-
-
-def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
-    """Whether ``condition`` is the same for all of a run, which begins at a multiple of ``wide``.
-
-    ``rest + dim >= 0`` is, where ``rest`` is a multiple; ``rest - dim >= 0``, where one less than a
-    multiple.
-    """
-    form = difference(condition)
-    if form is None or abs(form.terms.get(dim, 0)) != 1:
-        return False
-    step = form.terms[dim]
-    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
-    if any(dim in variables(atom) for atom in rest.terms):
-        return False
-    modulus, remainder = facts.affine_congruence(rest)
-    return modulus % wide == 0 and remainder % wide == (0 if step == 1 else wide - 1)
