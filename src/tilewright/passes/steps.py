@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tilewright.dtypes import s64
 from tilewright.facts import Facts
-from tilewright.facts.affine import Affine, difference
+from tilewright.facts.affine import Affine, difference, integer
 from tilewright.ir.expr import Binary, Expr
 from tilewright.ir.stmt import Block, Compute, For, If, Kernel, Let, Stmt
 from tilewright.ir.visit import map_exprs, map_kernel, rewrite, with_nested
@@ -83,8 +83,12 @@ def _limited(node: Expr, facts: Facts) -> Expr:
 
 def _not_negative(form: Affine) -> Expr:
     """``form >= 0``, each term on the side where it is positive."""
-    more = Affine({a: c for a, c in form.terms.items() if c > 0}, max(form.constant, 0))
-    less = Affine({a: -c for a, c in form.terms.items() if c < 0}, max(-form.constant, 0))
-    if form.constant > 0:
-        return less.to_expr() < more.shifted(1).to_expr()
+    more = Affine({a: c for a, c in form.terms.items() if c > 0})
+    less = Affine({a: -c for a, c in form.terms.items() if c < 0})
+    if not less.terms:
+        return integer(-form.constant) <= more.to_expr()
+    if form.constant < 0:
+        return less.shifted(-form.constant - 1).to_expr() < more.to_expr()
+    if form.constant or not more.terms:
+        return less.to_expr() < more.shifted(form.constant + 1).to_expr()
     return less.to_expr() <= more.to_expr()

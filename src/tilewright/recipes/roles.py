@@ -17,8 +17,8 @@ from tilewright.schedule.place import holds
 from tilewright.schedule.runs import run_start
 from tilewright.simplify import simplify
 
-# Bytes that a work-item moves at most in one access.
-_AT_ONCE = 16
+# Bytes of a run that is worth moving as one.
+_RUN = 8
 # The names that ops give the reduction and the compute that stores its result.
 MAIN, RESULT = "main", "epilogue"
 
@@ -113,9 +113,9 @@ def strides(compute: Compute, view: View) -> dict[str, int | None]:
 
 
 def runs_along(compute: Compute, view: View, dim: str) -> bool:
-    """Whether what lies together along ``dim`` is as long as a device moves at once: all of it, or
-    rows of an image whose dims are one."""
-    wide = max(1, _AT_ONCE // view.buffer.dtype.bytes)
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or runs of some length
+    where dims are one, of which rows or whole images are multiples."""
+    wide = max(1, _RUN // view.buffer.dtype.bytes)
     facts = Facts.empty()
     for each in compute.dims:
         facts = facts.loop(each.var, each.extent)

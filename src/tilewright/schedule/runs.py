@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.facts.affine import Affine, affine, difference, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Expr, Var, conjuncts, const, var
@@ -14,17 +16,25 @@ from tilewright.simplify import simplify
 def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
     """Where runs of ``wide`` elements along ``dim`` begin in memory, but for a multiple of
     ``wide``; None where they are not neighbours everywhere."""
-    offset = view.buffer.layout.offset_of(view.index)
-    rest = _besides(flattened(offset), dim)
+    rest = even_start(view, dim)
     if rest is not None:
         return rest
-    # Several dims may be one, whose digits are quotients: those that no run crosses lose it.
-    names = {v.name for v in variables(offset)} | {dim.name}
+    # Several dims may be one, whose digits are quotients: all but the last lose what is in a run.
+    # Each by itself: addresses may be written when digits of different sums are no number again.
+    names = {v.name for index in view.index for v in variables(index)} | {dim.name}
     run, element = (var(fresh(name, names)) for name in ("run", "element"))
     runs = (facts.bounds(dim)[1] or 0) // wide + 1
     facts = facts.loop(run, const(runs)).loop(element, const(wide))
-    split = flattened(substitute(offset, {dim: run * wide + element}))
-    return _besides(affine(simplify(split.to_expr(), facts)), element)
+    number = {dim: run * wide + element}
+    digits = tuple(simplify(substitute(index, number), facts) for index in view.index)
+    return _besides(affine(view.buffer.layout.offset_of(digits)), element)
+
+
+def even_start(view: View, dim: Var) -> Affine | None:
+    """Where the elements along ``dim`` begin in memory; None where they are not all neighbours, but
+    for a swizzle, which exchanges whole runs."""
+    layout = replace(view.buffer.layout, swizzle=None)
+    return _besides(flattened(layout.offset_of(view.index)), dim)
 
 
 def _besides(form: Affine, dim: Var) -> Affine | None:

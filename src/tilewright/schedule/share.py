@@ -46,7 +46,7 @@ from tilewright.schedule.place import (
     size_of,
 )
 from tilewright.schedule.promote import Promotion
-from tilewright.schedule.runs import uniform
+from tilewright.schedule.runs import even_start, uniform
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -88,9 +88,9 @@ def share(
 
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
     of them), nested directly in one another. Each copies every so manieth run of ``vector``
-    neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
-    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``:
-    or of all).
+    neighbours (or of half as many, ...) in the source, so that neighbouring work-items read
+    neighbouring memory. ``by``, ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of
+    `promote` by operand (``by``: or of all).
 
     Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
     own. Otherwise (0) the work-items of the nest are all there are.
@@ -122,9 +122,17 @@ def share(
     def copy(pack: Compute, items: list[For], here: Place) -> Stmt:
         """The part of a work-item in the copy ``pack``."""
         order, source = _copy_order(pack), pack.operands[0].view
-        return by_items(pack, items, here, (order, source, vector), lanes)
+        return by_items(pack, items, here, (order, source, _run(pack, order, vector)), lanes)
 
     return Sharing("share", tuple(made), compute, at, copy).on_kernel(kernel)
+
+
+def _run(pack: Compute, order: Sequence[Dim], vector: int) -> int:
+    """How many elements to copy at a time: through the digits of joined dims only what stays
+    together, as elements that are stored apart are loaded one by one, better by neighbours."""
+    source, inner = pack.operands[0].view, order[-1].var
+    together = even_start(source, inner) is not None or even_start(pack.out, inner) is not None
+    return vector if together else 1
 
 
 @dataclass(frozen=True)
@@ -307,15 +315,16 @@ def together(
     """The part of ``compute``, which stands for what all ``items`` do, that one work-item does.
 
     ``runs``: the dims, the one along which neighbours do neighbours last, and how many elements of
-    a view one does at a time, where these are neighbours in memory there.
+    a view one does at a time (or half as many, ...), where these are neighbours in memory there.
     """
     order, view, vector = runs
     number, count = item_number(items)
     sizes = {dim.var: size_of(dim) for dim in compute.dims}
     inner = order[-1].var
-    wide = vector if sizes[inner] % vector == 0 else 1
-    same = uniform(compute, view, inner, wide, here) if wide > 1 else None
-    wide = 1 if same is None else wide
+    wide, same = vector, None
+    while wide > 1 and same is None:
+        same = uniform(compute, view, inner, wide, here) if sizes[inner] % wide == 0 else None
+        wide = wide if same is not None else wide // 2
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in compute.operands}
     part = var(fresh("part", taken))
