@@ -113,8 +113,10 @@ def strides(compute: Compute, view: View) -> dict[str, int | None]:
 
 
 def runs_along(compute: Compute, view: View, dim: str) -> bool:
-    """Whether neighbours along ``dim`` lie together in memory: all of them, or runs of some length
-    where dims are one, of which rows or whole images are multiples."""
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
+    are one, runs of which the rows of an image are multiples."""
+    if strides(compute, view).get(dim) == 1:
+        return True
     wide = max(1, _RUN // view.buffer.dtype.bytes)
     facts = Facts.empty()
     for each in compute.dims:

@@ -12,8 +12,8 @@ through `rounds` of tiles), `store_tiles` (results that a unit stores), `hoist` 
 masks), `kinds` and `spread` (how loops run), `raster` (in which order), `enclose` (one iteration
 around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups made
 one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` (lowering to loops).
-`storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
-`Schedule`, which records them.
+`storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `trace` has
+the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
