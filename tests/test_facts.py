@@ -196,7 +196,8 @@ def test_flattened_is_the_same_number(seed: int) -> None:
     number = x * r.randint(-20, 200) + y * r.choice([-3, 1, 14, 128]) + r.randint(-30, 30)
     other = number + y * (r.choice([7, 14]) * r.randint(-3, 3))
     by = const(r.choice([1, 7, 14]))
-    expr = number // by * 14 + other % by + (x % 5) // 3
+    digit = (number // by + y * r.randint(0, 3)) // const(r.choice([1, 3, 8]))
+    expr = number // by * 14 + other % by + (x % 5) // 3 + digit % const(r.choice([2, 5]))
     form = flattened(expr).to_expr()
     for _ in range(20):
         values = {x: r.randint(-99, 99), y: r.randint(-99, 99)}
@@ -207,3 +208,6 @@ def test_flattened_adds_digits_up() -> None:
     x, g = var("x"), var("g")
     expr = (x + g * 128) // 14 * 14 + (x + g * 2) % 14
     assert flattened(expr) == affine(x + g * 128)
+    # Rows and columns of an image, of whose pixels x is one.
+    pixel = x // 28 % 28 * 28 + x % 28
+    assert flattened(x // 784 * 1000 + pixel) == affine(x + x // 784 * 216)

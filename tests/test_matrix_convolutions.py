@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,11 @@ from tilewright.ir.stmt import For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines import nvidia
 from tilewright.ops.op import Op
+from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
 
 MACHINE = nvidia.machine("sm_80")
@@ -197,3 +201,47 @@ def test_swizzled_rows_are_loaded_as_matrices() -> None:
     # A swizzle of shorter runs would cut rows apart: no such instruction loads them.
     config = replace(config, swizzle={**config.swizzle, "a": (2, 2, 3)})
     assert "ldmatrix_m16k16_bf16>" not in to_text(check_races(op, MACHINE, config).kernel)
+
+
+# Pixels of an image, which are neighbours in nchw, though batch, height and width are one dim.
+
+
+@pytest.mark.parametrize(
+    ("size", "copied", "stored"),
+    [
+        (8, "], 16;", "st.global.v4.b32"),
+        (12, "], 8;", "st.global.v2.b32"),
+        (7, "", "st.global.b16"),
+    ],
+)
+def test_pixels_are_moved_in_runs(size: int, copied: str, stored: str) -> None:
+    """As long as divide a row: 8, 4, 1."""
+    op = tw.convolution(
+        f"mb4ic32ih{size}oc64kh1",
+        dtype="bf16",
+        src="nchw",
+        dst="nchw",
+        epilogue=[tw.bias(), tw.relu()],
+    ).resolved()
+    tiles = {"mb_oh_ow": 64, "oc": 64}
+    config = replace(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32}, fill="async")
+    made = check_races(op, MACHINE, replace(config, stages=2, step={"ic": 16}))
+    text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
+    copies = [line for line in text.splitlines() if "cp.async.c" in line and "group" not in line]
+    # Weights have runs of 8; half of the copies are theirs.
+    own = [line for line in copies if line.endswith(copied)] if copied else []
+    assert len(own) >= len(copies) / 2 or not copied
+    assert ("ld.global.nc.b16" in text) == (not copied)
+    assert set(re.findall(r"st\.global\S*", text)) == {stored}
+    # Fragments of A are turned as they are loaded.
+    assert ("ldmatrix_k16n16_bf16_trans" in to_text(made.kernel)) == bool(copied)
+
+
+def test_pixels_need_no_quotients() -> None:
+    """Where the rows of all images are one array, no digit of a number is computed."""
+    op = tw.convolution("mb4ic32ih12oc64kh1", dtype="bf16", src="nhwc", dst="nhwc").resolved()
+    tiles = {"mb_oh_ow": 64, "oc": 64}
+    config = replace(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32})
+    made = check_races(op, MACHINE, config)
+    text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
+    assert "mul.hi" not in text and "div" not in text and "rem" not in text

@@ -181,7 +181,7 @@ def test_how_tiles_are_copied_ahead() -> None:
     assert chosen(large, "sm_70") == (2, "registers")
     # Products of matrices take what is copied; others take it converted, which such copies don't.
     assert chosen("matmul f16:f16:f32 256x256:256x256", "sm_80") == (4, "async")
-    assert chosen("matmul f8_e4m3:f8_e4m3:f32 256x256:256x256", "sm_80") == (1, "copy")
+    assert chosen("matmul f8_e4m3:f8_e4m3:f32 256x256:256x256", "sm_80") == (2, "registers")
     # What would fill the registers is stored at once.
     assert chosen("conv f32:f32:f32 BWD_D mb2ic16ih9oc24kh3ph1", "sm_70") == (1, "copy")
     # Tiles of one residue are smaller.

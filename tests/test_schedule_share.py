@@ -253,6 +253,15 @@ def test_share_vectors_under_masks_that_leave_them_whole(limit: int, vectors: bo
     assert ("element in 4" in to_text(kernel)) == vectors
 
 
+@pytest.mark.parametrize(("limit", "run"), [(12, 4), (10, 2), (9, 1)])
+def test_share_in_shorter_runs_where_masks_cut_longer_ones(limit: int, run: int) -> None:
+    naive = _parse(DOTS.replace("k_o * 8 + k]", f"k_o * 8 + k | k_o * 8 + k < {limit}]"))
+    kernel = share(naive, "f", ["x"], at="k_o", vector=8)
+    equal(naive, kernel)
+    found = [n for n in (8, 4, 2) if f"element in {n})" in to_text(kernel)]
+    assert found == [run][: run > 1]
+
+
 def test_share_one_tensor_twice() -> None:
     naive = _parse(
         """

@@ -121,6 +121,20 @@ def test_rows_of_neighbours_that_are_digits_of_one_number() -> None:
     assert "compute epilogue(part in 2, element in 4)" in to_text(shared)
 
 
+def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
+    """In nchw, they are as long as divide a row."""
+    naive = convolution(mb=2, ih=6, iw=4, oc=4, kh=1, kw=1, pad=(0, 0), channels_last=False)
+    kernel = linearize(naive, ["mb", "oh", "ow"], "mb_oh_ow")
+    group, item = {"mb_oh_ow": 24, "oc": 4}, {"mb_oh_ow": 4, "oc": 2}
+    kernel = distribute(
+        kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
+    )
+    for vector, longest in ((2, 2), (4, 4), (8, 4)):
+        shared = share_result(kernel, "epilogue", vector=vector)
+        equal(kernel, shared)
+        assert f"element in {longest})" in to_text(shared)
+
+
 def _convolved(channels_last: bool, item: dict[str, int], **options: int) -> Kernel:
     naive = convolution(ih=6, iw=6, oc=6, channels_last=channels_last, **options)  # type: ignore[arg-type]
     kernel = linearize(naive, ["oh", "ow"], "oh_ow")

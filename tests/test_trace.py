@@ -41,7 +41,7 @@ def test_one_line_for_each_step(
     lines = printed(monkeypatch, capfd, 1)
     assert all(LINE.fullmatch(line) for line in lines)
     names = [line.split()[1] for line in lines]
-    for name in ("schedule", "naive", "tensorized", "hoist", "lets", "lower", "assemble"):
+    for name in ("schedule", "naive", "tensorized", "steps", "hoist", "lets", "lower", "assemble"):
         assert name in names
     assert not any(line.endswith(("changed", "-")) for line in lines)
 
@@ -86,6 +86,7 @@ def test_the_page_has_the_kernels_behind_the_passes(tmp_path: Path) -> None:
     assert "t = i // 2" in text
     assert "lower &amp; more" in text
     assert [(s.kind, s.name, s.changed) for s in trace.steps] == [
+        ("pass", "steps", False),
         ("pass", "hoist", True),
         ("pass", "lets", False),
         ("part", "lower & more", None),
@@ -98,5 +99,6 @@ def test_a_trace_can_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # the second time from memory, if it was asked
         trace = Trace(level=0)
         tw.compile(op, threads=1, trace=trace)
-        assert [step.name for step in trace.steps if step.kind == "pass"][:2] == ["hoist", "lets"]
+        passes = [step.name for step in trace.steps if step.kind == "pass"]
+        assert passes[:3] == ["steps", "hoist", "lets"]
         assert any(step.kind == "stage" and step.kernel is not None for step in trace.steps)

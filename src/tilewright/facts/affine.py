@@ -276,11 +276,29 @@ def _expand_shared(root: Expr) -> Affine:
     return done[root]
 
 
+def _quotient(number: Affine, by: int) -> Affine:
+    """``number // by``, multiples of ``by`` taken out."""
+    for atom, factor in number.terms.items():
+        match atom:
+            case Binary(op="floordiv", a=inner, b=Const(value=value)) if factor == 1 and value > 0:
+                rest = {a: c for a, c in number.terms.items() if a is not atom}
+                outside = Affine(rest, number.constant)
+                return _quotient(affine(inner).plus(outside, int(value)), by * int(value))
+    rest = {atom: c % by for atom, c in number.terms.items() if c % by}
+    quotient = Affine({atom: c // by for atom, c in number.terms.items() if c // by})
+    quotient = quotient.shifted(number.constant // by)
+    if not rest:
+        return quotient
+    left = Affine(rest, number.constant % by).to_expr()
+    return quotient + Affine({binary("floordiv", left, integer(by)): 1})
+
+
 def flattened(expr: Expr) -> Affine:
     """The affine form of ``expr`` with quotients and remainders of one number added up again.
 
     ``x % c`` counts as ``x - x // c * c``, and multiples of ``c`` come out of ``x // c``, so that
-    ``(x + 128*g) // 14 * 14 + (x + 2*g) % 14`` is ``x + 128*g``.
+    ``(x + 128*g) // 14 * 14 + (x + 2*g) % 14`` is ``x + 128*g``; and ``(x // 14 + g) // 2`` is
+    ``(x + 14*g) // 28``.
     """
     form = affine(expr)
     result = Affine({}, form.constant)
@@ -290,15 +308,10 @@ def flattened(expr: Expr) -> Affine:
             case Binary(op="floordiv" | "mod", a=inner, b=Const(value=divisor)) if (
                 atom.type is s64 and int(divisor) > 0
             ):
-                number, by = flattened(inner), int(divisor)
-                rest = {a: c % by for a, c in number.terms.items() if c % by}
-                whole = {a: c // by for a, c in number.terms.items() if c // by}
-                part = Affine(whole, number.constant // by)
-                if rest:
-                    left = Affine(rest, number.constant % by).to_expr()
-                    part = part + Affine({binary("floordiv", left, integer(by)): 1})
+                number = flattened(inner)
+                part = _quotient(number, int(divisor))
                 if atom.op == "mod":
-                    part = number.plus(part, -by)
+                    part = number.plus(part, -int(divisor))
         result = result.plus(part, factor)
     return result
 

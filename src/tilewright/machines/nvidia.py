@@ -57,6 +57,7 @@ _TURING = (
 _AMPERE = (
     *_TURING,
     "async_copy",
+    "cvt_bf16",
     "mma_m16n8k16_f32_f16",
     "mma_m16n8k16_f32_bf16",
     "mma_m16n8k4_f32_tf32",

@@ -1,7 +1,8 @@
 """Passes: kernels to kernels, behind the schedule and before the target.
 
-In reading order: `pipeline` (what runs, in which order, and what is recorded of it), `hoist`
-(loop-invariant expressions), `lets` (names that are not needed).
+In reading order: `pipeline` (what runs, in which order, and what is recorded of it), `steps`
+(conditions that neighbours share), `hoist` (loop-invariant expressions), `lets` (names that are not
+needed).
 
 What is not here, because it is done elsewhere or would do nothing:
 
@@ -18,5 +19,6 @@ What is not here, because it is done elsewhere or would do nothing:
 from tilewright.passes.hoist import hoist
 from tilewright.passes.lets import reduce_lets
 from tilewright.passes.pipeline import PASSES, Pass, Record, run
+from tilewright.passes.steps import in_steps
 
-__all__ = ["PASSES", "Pass", "Record", "hoist", "reduce_lets", "run"]
+__all__ = ["PASSES", "Pass", "Record", "hoist", "in_steps", "reduce_lets", "run"]

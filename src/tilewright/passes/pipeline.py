@@ -10,6 +10,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes.hoist import hoist
 from tilewright.passes.lets import reduce_lets
+from tilewright.passes.steps import in_steps
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Record:
 Observer = Callable[[Record], None]
 
 PASSES = (
+    Pass("steps", in_steps),
     Pass("hoist", hoist),
     Pass("lets", reduce_lets),
 )

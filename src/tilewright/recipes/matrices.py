@@ -17,7 +17,7 @@ from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import stream_adders
-from tilewright.recipes.roles import MAIN, extents, find_compute, strides
+from tilewright.recipes.roles import MAIN, extents, find_compute, runs_along, strides
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.kinds import set_kind
@@ -93,7 +93,8 @@ def rows_along(main: Compute, found: Matrices, position: int) -> str:
     k = found.dims["k"]
     steps = strides(main, main.operands[position].view)
     kept = found.dims["m"] if steps.get(found.dims["m"]) else found.dims["n"]
-    return kept if steps.get(kept) == 1 and steps.get(k) != 1 else k
+    turned = steps.get(k) != 1 and runs_along(main, main.operands[position].view, kept)
+    return kept if turned else k
 
 
 def multiplies(main: Compute, found: Matrices) -> bool:
@@ -106,7 +107,7 @@ def rows_in_place(main: Compute, found: Matrices) -> int:
     """How many operands lie in memory in the rows in which they are to be shared."""
     return sum(
         _role_of(main, found, at) is not None
-        and strides(main, main.operands[at].view).get(rows_along(main, found, at)) == 1
+        and runs_along(main, main.operands[at].view, rows_along(main, found, at))
         for at in range(2)
     )
 

@@ -14,8 +14,11 @@ from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.place import holds
+from tilewright.schedule.runs import run_start
 from tilewright.simplify import simplify
 
+# Bytes of a run that is worth moving as one.
+_RUN = 8
 # The names that ops give the reduction and the compute that stores its result.
 MAIN, RESULT = "main", "epilogue"
 
@@ -107,3 +110,16 @@ def strides(compute: Compute, view: View) -> dict[str, int | None]:
         dim.var.name: None if dim.var in uneven else offset.terms.get(dim.var, 0)
         for dim in compute.dims
     }
+
+
+def runs_along(compute: Compute, view: View, dim: str) -> bool:
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
+    are one, runs of which the rows of an image are multiples."""
+    if strides(compute, view).get(dim) == 1:
+        return True
+    wide = max(1, _RUN // view.buffer.dtype.bytes)
+    facts = Facts.empty()
+    for each in compute.dims:
+        facts = facts.loop(each.var, each.extent)
+    along = [each.var for each in compute.dims if each.var.name == dim]
+    return any(run_start(view, each, wide, facts) is not None for each in along)

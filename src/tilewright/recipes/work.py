@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.residues import RESIDUE, taken
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, strides
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, runs_along
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
             o.var.type.bytes,
             o.view.buffer.bytes,
             tuple(d for d in dims + parts.k + parts.batch if d not in same),
-            1 in strides(main, o.view).values(),
+            any(runs_along(main, o.view, dim) for dim in extents(main)),
         )
         for o, dims, same in zip(
             main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True

@@ -7,14 +7,15 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 same taps), `unit` (dims of extent 1), `promote` and `result` (copies in better places), `share` and
 `share_result` (copies for a workgroup, and results on their way through its memory), `pipeline`
 (copying ahead), `share_tiles` and `specialize` (copies of whole tiles, by a subgroup of its own,
-through `rounds` of tiles), `store_tiles` (results that a unit stores), `finish` (and that are made
-in registers before), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `trim`
-and `guard` (loop bounds and tests instead of masks), `kinds` and `spread` (how loops run), `raster`
-(in which order), `enclose` (one iteration around), `widen`, `slices` and `stream` (partial
-results), `join` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes
-hold together), `loops` (lowering to loops).
-`storage`, `identity`, `dependence` and `digits` hold what several of them need; `trace` has the
-`Schedule`, which records them.
+through `rounds` of tiles), `multicast` (by the workgroups of a cluster for each other),
+`store_tiles` (results that a unit stores), `finish` (and that are made in registers before),
+`load_ahead` (fragments for the next product), `hoist` (packing apart), `pad` and `extend` (longer
+dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
+`spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`, `slices` and
+`stream` (partial results), `join` (two nests of workgroups made one), `tensorize`, `fragments`
+(matrices that lanes hold together), `loops` (lowering to loops).
+`storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `trace` has
+the `Schedule`, which records them.
 """
 
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims

@@ -9,8 +9,6 @@ from typing import Literal
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, difference, flattened
-from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
@@ -48,6 +46,7 @@ from tilewright.schedule.place import (
     size_of,
 )
 from tilewright.schedule.promote import Promotion
+from tilewright.schedule.runs import even_start, uniform
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -89,9 +88,9 @@ def share(
 
     The work-items are the loops of the hierarchy around the loop ``at`` (which may be the innermost
     of them), nested directly in one another. Each copies every so manieth run of ``vector``
-    neighbours in the source, so that neighbouring work-items read neighbouring memory. ``by``,
-    ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of `promote` by operand (``by``:
-    or of all).
+    neighbours (or of half as many, ...) in the source, so that neighbouring work-items read
+    neighbouring memory. ``by``, ``layout``, ``row_padding``, ``swizzle`` and ``cast`` are those of
+    `promote` by operand (``by``: or of all).
 
     Where subgroups act as one, they make the copies with so many ``lanes`` each, in loops of their
     own. Otherwise (0) the work-items of the nest are all there are.
@@ -123,9 +122,17 @@ def share(
     def copy(pack: Compute, items: list[For], here: Place) -> Stmt:
         """The part of a work-item in the copy ``pack``."""
         order, source = _copy_order(pack), pack.operands[0].view
-        return by_items(pack, items, here, (order, source, vector), lanes)
+        return by_items(pack, items, here, (order, source, _run(pack, order, vector)), lanes)
 
     return Sharing("share", tuple(made), compute, at, copy).on_kernel(kernel)
+
+
+def _run(pack: Compute, order: Sequence[Dim], vector: int) -> int:
+    """How many elements to copy at a time: through the digits of joined dims only what stays
+    together, as elements that are stored apart are loaded one by one, better by neighbours."""
+    source, inner = pack.operands[0].view, order[-1].var
+    together = even_start(source, inner) is not None or even_start(pack.out, inner) is not None
+    return vector if together else 1
 
 
 @dataclass(frozen=True)
@@ -308,15 +315,16 @@ def together(
     """The part of ``compute``, which stands for what all ``items`` do, that one work-item does.
 
     ``runs``: the dims, the one along which neighbours do neighbours last, and how many elements of
-    a view one does at a time, where these are neighbours in memory there.
+    a view one does at a time (or half as many, ...), where these are neighbours in memory there.
     """
     order, view, vector = runs
     number, count = item_number(items)
     sizes = {dim.var: size_of(dim) for dim in compute.dims}
     inner = order[-1].var
-    wide = vector if sizes[inner] % vector == 0 else 1
-    same = uniform(compute, view, inner, wide, here) if wide > 1 else None
-    wide = 1 if same is None else wide
+    wide, same = vector, None
+    while wide > 1 and same is None:
+        same = uniform(compute, view, inner, wide, here) if sizes[inner] % wide == 0 else None
+        wide = wide if same is not None else wide // 2
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in compute.operands}
     part = var(fresh("part", taken))
@@ -393,40 +401,3 @@ def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
         first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
         found[dim.var] = abs(second - first)
     return found
-
-
-def uniform(
-    compute: Compute, view: View, dim: Var, wide: int, here: Place
-) -> frozenset[Expr] | None:
-    """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
-    None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
-    form = flattened(view.buffer.layout.offset_of(view.index))
-    hidden = any(dim in variables(atom) for atom in form.terms if atom is not dim)
-    if form.terms.get(dim, 0) != 1 or hidden:
-        return None
-    facts = here.facts_with(compute.dims)
-    found: set[Expr] = set()
-    for condition in conjuncts(view.mask):
-        if dim not in variables(condition) or facts.prove(condition) is True:
-            continue
-        if not _whole(condition, dim, wide, facts):
-            return None
-        found.add(condition)
-    return frozenset(found)
-
-
-def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
-    """Whether ``condition`` is the same for all of a run, which begins at a multiple of ``wide``.
-
-    ``rest + dim >= 0`` is, where ``rest`` is a multiple; ``rest - dim >= 0``, where one less than a
-    multiple.
-    """
-    form = difference(condition)
-    if form is None or abs(form.terms.get(dim, 0)) != 1:
-        return False
-    step = form.terms[dim]
-    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
-    if any(dim in variables(atom) for atom in rest.terms):
-        return False
-    modulus, remainder = facts.affine_congruence(rest)
-    return modulus % wide == 0 and remainder % wide == (0 if step == 1 else wide - 1)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, flattened
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const
 from tilewright.ir.printer import headline, to_text
@@ -43,7 +42,8 @@ from tilewright.schedule.place import (
     views_of,
     walk_placed,
 )
-from tilewright.schedule.share import by_items, own_values, steps, uniform, work_items
+from tilewright.schedule.runs import run_start, uniform
+from tilewright.schedule.share import by_items, own_values, steps, work_items
 from tilewright.schedule.storage import BlockList, blocked_layout
 from tilewright.schedule.transform import transform
 
@@ -253,13 +253,14 @@ def _longest(compute: Compute, dim: Dim, vector: int, here: Place) -> int:
     """The longest of ``vector``, its half, ... so that runs along ``dim`` begin at multiples of it,
     and no mask cuts them: others are no one access, and single elements are nearer to those of
     neighbouring work-items."""
-    offset = flattened(compute.out.buffer.layout.offset_of(compute.out.index))
-    rest = Affine({a: c for a, c in offset.terms.items() if a is not dim.var}, offset.constant)
-    modulus, remainder = here.facts_with(compute.dims).affine_congruence(rest)
+    facts = here.facts_with(compute.dims)
     while vector > 1:
-        whole = modulus % vector == remainder % vector == size_of(dim) % vector == 0
-        if whole and uniform(compute, compute.out, dim.var, vector, here) is not None:
-            return vector
+        start = run_start(compute.out, dim.var, vector, facts)
+        if start is not None and size_of(dim) % vector == 0:
+            modulus, remainder = facts.affine_congruence(start)
+            whole = modulus % vector == remainder % vector == 0
+            if whole and uniform(compute, compute.out, dim.var, vector, here) is not None:
+                return vector
         vector //= 2
     return 1
 

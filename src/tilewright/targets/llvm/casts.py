@@ -6,8 +6,9 @@ inexact result has its last bit set), so that the rounding after it sees that so
 (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
 to odd", 2008).
 
-Only f16 uses instructions of its own (F16C); without them LLVM calls functions, which the module
-defines. ``vcvtneps2bf16`` is not used: it takes subnormals for zeros.
+f16 has instructions of its own on x86 (F16C); without them LLVM calls functions, which the module
+defines. To bf16 a dialect says whether there is one: NVIDIA's ``cvt.rn.bf16x2.f32`` does what is
+said above to two elements at a time, x86's ``vcvtneps2bf16`` takes subnormals for zeros.
 
 A value of 4 bits is a byte whose upper half may be anything: the lower half is read, and what is
 made here has zeros in the upper one.
@@ -187,6 +188,10 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
     if to is f16:
         _define_half_conversions(w)
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
+    if to is bf16 and w.dialect.rounds_bf16:
+        bfloat = "bfloat" if value.lanes == 1 else f"<{value.lanes} x bfloat>"
+        rounded = w.assign(f"fptrunc {value.typed} to {bfloat}")
+        return Value(w.assign(f"bitcast {bfloat} {rounded} to {type_}"), bf16, value.lanes)
     if to is bf16:
         quiet = f.op("or", f.bits(value.text), 0x400000)
         nan = f.compare("uno", value.text, value.text)

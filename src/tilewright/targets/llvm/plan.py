@@ -262,7 +262,7 @@ class Planner:
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
         if not all(isinstance(atom, Var) for atom in offset.terms):
             # Digits of one number may be neighbours in memory: then it is the number that counts.
-            flat = flattened(offset.to_expr())
+            flat = affine(simplify(flattened(offset.to_expr()).to_expr(), facts))
             if _loose(flat) < _loose(offset):
                 offset = flat
         parts: dict[str, list[tuple[Expr, int]]] = {

@@ -8,6 +8,8 @@ Source: LLVM, User Guide for NVPTX Back-end.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.dtypes import s32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel, LoopKind
@@ -133,7 +135,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     calls |= {"cluster_barrier": _emit_cluster_barrier} if clusters else {}
     form = Form(
         TRIPLE,
-        _DIALECT,
+        replace(_DIALECT, rounds_bf16="cvt_bf16" in machine.features),
         calls,
         _attributes,
         _identity,

@@ -1,0 +1,80 @@
+"""Runs: neighbours along a dim that are neighbours in memory, moved in one access."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.facts.affine import Affine, affine, difference, flattened
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Expr, Var, conjuncts, const, var
+from tilewright.ir.stmt import Compute, View
+from tilewright.ir.visit import substitute, variables
+from tilewright.schedule.place import Place, fresh
+from tilewright.simplify import simplify
+
+
+def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
+    """Where runs of ``wide`` elements along ``dim`` begin in memory, but for a multiple of
+    ``wide``; None where they are not neighbours everywhere."""
+    rest = even_start(view, dim)
+    if rest is not None:
+        return rest
+    # Several dims may be one, whose digits are quotients: all but the last lose what is in a run.
+    # Each by itself: addresses may be written when digits of different sums are no number again.
+    names = {v.name for index in view.index for v in variables(index)} | {dim.name}
+    run, element = (var(fresh(name, names)) for name in ("run", "element"))
+    runs = (facts.bounds(dim)[1] or 0) // wide + 1
+    facts = facts.loop(run, const(runs)).loop(element, const(wide))
+    number = {dim: run * wide + element}
+    digits = tuple(simplify(substitute(index, number), facts) for index in view.index)
+    return _besides(affine(view.buffer.layout.offset_of(digits)), element)
+
+
+def even_start(view: View, dim: Var) -> Affine | None:
+    """Where the elements along ``dim`` begin in memory; None where they are not all neighbours, but
+    for a swizzle, which exchanges whole runs."""
+    layout = replace(view.buffer.layout, swizzle=None)
+    return _besides(flattened(layout.offset_of(view.index)), dim)
+
+
+def _besides(form: Affine, dim: Var) -> Affine | None:
+    """``form`` without ``dim``; None where steps along that are not 1."""
+    if form.terms.get(dim, 0) != 1:
+        return None
+    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
+    return None if any(dim in variables(atom) for atom in rest.terms) else rest
+
+
+def uniform(
+    compute: Compute, view: View, dim: Var, wide: int, here: Place
+) -> frozenset[Expr] | None:
+    """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
+    None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
+    facts = here.facts_with(compute.dims)
+    if run_start(view, dim, wide, facts) is None:
+        return None
+    found: set[Expr] = set()
+    for condition in conjuncts(view.mask):
+        if dim not in variables(condition) or facts.prove(condition) is True:
+            continue
+        if not _whole(condition, dim, wide, facts):
+            return None
+        found.add(condition)
+    return frozenset(found)
+
+
+def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
+    """Whether ``condition`` is the same for all of a run, which begins at a multiple of ``wide``.
+
+    ``rest + dim >= 0`` is, where ``rest`` is a multiple; ``rest - dim >= 0``, where one less than a
+    multiple.
+    """
+    form = difference(condition)
+    if form is None or abs(form.terms.get(dim, 0)) != 1:
+        return False
+    step = form.terms[dim]
+    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
+    if any(dim in variables(atom) for atom in rest.terms):
+        return False
+    modulus, remainder = facts.affine_congruence(rest)
+    return modulus % wide == 0 and remainder % wide == (0 if step == 1 else wide - 1)
