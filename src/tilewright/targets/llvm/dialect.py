@@ -30,7 +30,8 @@ class Dialect:
     their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
     ``index`` is the type of whatever index is known to fit in it; others have s64.
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
-    added to memory in one operation.
+    added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
+    decides by itself how long registers hold one, and LLVM takes longer the more there is.
     """
 
     arguments: int = 0
@@ -45,6 +46,7 @@ class Dialect:
     index: DType = s64
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
+    once: bool = False
 
 
 PLAIN = Dialect()
