@@ -321,8 +321,10 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b``. Both have one type; comparisons and logic give bool. Folds two constants."""
-    a = as_expr(a, b if isinstance(b, Expr) else None)
-    b = as_expr(b, a)
+    if not isinstance(a, Expr):
+        a = as_expr(a, b if isinstance(b, Expr) else None)
+    if not isinstance(b, Expr):
+        b = as_expr(b, a)
     key = (Binary, op, id(a), id(b))
     known = _interned.get(key)
     if known is not None and (node := known()) is not None:

@@ -61,18 +61,22 @@ class Expressions:
         self.w = w
         self.variables: dict[Var, Result] = {}
         self._emit_load = emit_load
-        self._scopes: list[dict[tuple[Expr, int], Result]] = [{}]
+        self._values: dict[Expr, Result] = {}
         # what values became in other types: splats, and indices in the other width
-        self._converted: list[dict[tuple[str, str], str]] = [{}]
+        self._converted: dict[tuple[str, str], str] = {}
+        # how many of each there were when a scope began; what is behind goes with it
+        self._scopes: list[tuple[int, int]] = []
         self._loads: Loads = {}
 
     def push(self) -> None:
-        self._scopes.append({})
-        self._converted.append({})
+        self._scopes.append((len(self._values), len(self._converted)))
 
     def pop(self) -> None:
-        self._scopes.pop()
-        self._converted.pop()
+        values, converted = self._scopes.pop()
+        while len(self._values) > values:
+            self._values.popitem()
+        while len(self._converted) > converted:
+            self._converted.popitem()
 
     def evaluate(self, expr: Expr, loads: Loads) -> Result:
         """The value of ``expr``; ``loads`` has the address of every load in it."""
@@ -96,11 +100,11 @@ class Expressions:
     def _once(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
         """``value`` as ``make`` converts it, which is remembered."""
         key = (value.text, llvm_type(dtype, lanes))
-        for scope in self._converted:
-            if key in scope:
-                return Value(scope[key], dtype, lanes, value.range)
+        found = self._converted.get(key)
+        if found is not None:
+            return Value(found, dtype, lanes, value.range)
         made = make(self.w, value, dtype, lanes)
-        self._converted[-1][key] = made.text
+        self._converted[key] = made.text
         return made
 
     def _visit(self, expr: Expr) -> Result:
@@ -114,13 +118,12 @@ class Expressions:
         # Loads are not remembered: a store between two of them may change the value.
         if isinstance(expr, Load):
             return self._emit_load(expr, self._loads)
-        key = (expr, 0)
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
+        found = self._values.get(expr)
+        if found is not None:
+            return found
         result = self._compute(expr)
         if not reads_memory(expr):
-            self._scopes[-1][key] = result
+            self._values[expr] = result
         return result
 
     def _compute(self, expr: Expr) -> Result:
@@ -213,9 +216,9 @@ class Expressions:
         if dtype is s64:
             return None
         key = (" ".join(f"{factor}*{value.text}" for value, factor in steps), "")
-        for scope in self._converted:
-            if key in scope:
-                return Value(scope[key], dtype, 1, sums[-1])
+        found = self._converted.get(key)
+        if found is not None:
+            return Value(found, dtype, 1, sums[-1])
         total: Value | None = None
         for (value, factor), range_, whole in zip(steps, ranges, sums, strict=True):
             flags = overflow_flags(value.range, (factor, factor), range_)
@@ -225,7 +228,7 @@ class Expressions:
                 text = self.w.assign(f"add {flags}{total.typed}, {text}")
             total = Value(text, dtype, 1, whole)
         assert total is not None
-        self._converted[-1][key] = total.text
+        self._converted[key] = total.text
         return total
 
     def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:

@@ -11,8 +11,8 @@ from tilewright.targets.llvm.dialect import PLAIN, Dialect
 # and addresses are made of.
 _ARITHMETIC = ("add", "sub", "mul", "udiv", "sdiv", "urem", "srem")
 _BITS = ("and", "or", "xor", "shl", "lshr", "ashr", "icmp", "trunc", "zext", "sext")
-_CHOICES = ("select", "getelementptr", "extractelement", "insertelement")
-_PURE = frozenset((*_ARITHMETIC, *_BITS, *_CHOICES))
+_PARTS = ("select", "getelementptr", "extractelement", "insertelement", "bitcast")
+_PURE = frozenset((*_ARITHMETIC, *_BITS, *_PARTS))
 
 
 class Writer:
