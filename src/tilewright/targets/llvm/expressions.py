@@ -15,7 +15,19 @@ from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, 
 from tilewright.errors import CompilationError
 from tilewright.facts import intervals
 from tilewright.facts.intervals import EVERYTHING
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, cast, const
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    cast,
+    const,
+    represented,
+)
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
@@ -173,8 +185,7 @@ class Expressions:
                 return True if right else left
         dtype = expr.a.type
         if not isinstance(left, Value) and not isinstance(right, Value):
-            folded = const(BINARY[expr.op](left, right), expr.type)
-            number: Known = folded.value
+            number: Known = represented(BINARY[expr.op](left, right), expr.type)
             return number
         if dtype is s64:
             return self._index(expr, left, right)
@@ -326,8 +337,7 @@ class Expressions:
     def _unary(self, expr: Unary) -> Result:
         inner = self._visit(expr.a)
         if not isinstance(inner, Value):
-            folded = const(UNARY[expr.op](inner), expr.type)
-            number: Known = folded.value
+            number: Known = represented(UNARY[expr.op](inner), expr.type)
             return number
         w, dtype, range_ = self.w, expr.type, EVERYTHING
         if dtype is s64:
