@@ -180,6 +180,18 @@ def test_answers_hold_wherever_a_program_can_get(seed: int) -> None:
         assert known in (None, evaluate(condition, state)), (scope, condition, state)
 
 
+@settings(max_examples=200, deadline=None)
+@given(seeds)
+def test_what_is_proved_holds(seed: int) -> None:
+    generator = random.Random(seed)
+    scope = random_scope(generator)
+    facts = scope.facts()
+    condition = random_condition(generator, scope.variables(), 3)
+    # Where no program gets, anything may be proved.
+    if list(scope.states(generator)):
+        assert facts.holds(condition) is (facts.prove(condition) is True)
+
+
 @given(seeds)
 def test_an_affine_form_has_the_value_of_its_expression(seed: int) -> None:
     generator = random.Random(seed)

@@ -7,6 +7,7 @@ sound; where the facts contradict each other (unreachable code), any answer is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import gcd
 
 from tilewright.dtypes import boolean, s64
@@ -333,6 +334,7 @@ def _has_relations(atom: Expr) -> bool:
     return not isinstance(atom, Var) and (_choice(atom) is not None or bool(_relations(atom)))
 
 
+@lru_cache(maxsize=1 << 12)
 def _relations(atom: Expr) -> tuple[Affine, ...]:
     """Inequalities (at least 0) that tie a quotient to its dividend, whatever the scope."""
     if not isinstance(atom, Binary) or atom.op != "floordiv" or atom.type is not s64:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, represented
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.visit import children
 
@@ -59,7 +59,7 @@ def _value(
         case _:
             raise TypeError(f"unknown expression {type(node).__name__}")
     # Constants are rounded and wrapped to their type, and so is each value here.
-    value: bool | int | float = const(result, node.type).value
+    value: bool | int | float = represented(result, node.type)
     return value
 
 

@@ -283,15 +283,15 @@ def const(value: Any, type: DType | None = None) -> Const:
             type = s64
         else:
             type = f32
-    value = _as_type(value, type)
+    value = represented(value, type)
     # -0.0 == 0.0 and nan != nan, so floats are told apart by their bits.
     key_value = value.hex() if isinstance(value, float) else value
     result: Const = Const._intern((Const, type.name, key_value), type, value=value)
     return result
 
 
-def _as_type(value: Any, type: DType) -> Any:
-    """``value`` as a Python bool, int or float that ``type`` represents exactly."""
+def represented(value: Any, type: DType) -> Any:
+    """``value`` as the Python bool, int or float that a constant of ``type`` has for it."""
     if type.kind == "bool":
         return bool(value)
     if type.is_integer:
@@ -321,8 +321,10 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b``. Both have one type; comparisons and logic give bool. Folds two constants."""
-    a = as_expr(a, b if isinstance(b, Expr) else None)
-    b = as_expr(b, a)
+    if not isinstance(a, Expr):
+        a = as_expr(a, b if isinstance(b, Expr) else None)
+    if not isinstance(b, Expr):
+        b = as_expr(b, a)
     key = (Binary, op, id(a), id(b))
     known = _interned.get(key)
     if known is not None and (node := known()) is not None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import SHARED, Layout, Swizzle
+from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import View
-from tilewright.ir.visit import substitute, variables
+from tilewright.ir.visit import reads_memory, substitute, variables
 from tilewright.simplify import simplify
 
 
@@ -92,9 +94,18 @@ def shift(offset: Expr, dim: Var, value: int, facts: Facts) -> int | None:
 def _difference(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
     if atom is dim:
         return value
+    if len(variables(atom)) == 1 and not reads_memory(atom):
+        return _value(atom, dim, value) - _value(atom, dim, 0)
     grown = substitute(atom, {dim: const(value)}) - substitute(atom, {dim: const(0)})
     simple = simplify(grown, facts)
     return int(simple.value) if isinstance(simple, Const) else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _value(expr: Expr, variable: Var, value: int) -> int:
+    """``expr``, of one variable. Remembered: each of an instruction's many matrices asks for the
+    same few digits of the same elements."""
+    return int(evaluate(expr, {variable: value}))
 
 
 def _blocks(

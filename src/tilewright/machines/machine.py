@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 
 from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
@@ -56,12 +57,16 @@ class Machine:
         lanes = self.vector_bytes // dtype.bytes
         return min(lanes, self.most_lanes) if self.most_lanes else lanes
 
+    @cached_property
+    def _by_name(self) -> dict[str, Instruction]:
+        return {instruction.name: instruction for instruction in self.instructions}
+
     def instruction(self, name: str) -> Instruction:
         """The instruction called ``name``. Raises `UnsupportedError` if the machine lacks it."""
-        for instruction in self.instructions:
-            if instruction.name == name:
-                return instruction
-        near = get_close_matches(name, [i.name for i in self.instructions])
+        found = self._by_name.get(name)
+        if found is not None:
+            return found
+        near = get_close_matches(name, self._by_name)
         raise UnsupportedError(
             f"{self.name} has no instruction '{name}'",
             cure="choose one of " + ", ".join(near or self.multiply_adds),

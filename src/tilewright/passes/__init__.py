@@ -7,8 +7,9 @@ needed).
 What is not here, because it is done elsewhere or would do nothing:
 
 - Common subexpressions: expressions are interned, and `targets.llvm.expressions` remembers the
-  value of each in a block and all that it dominates. What loops next to each other compute, `hoist`
-  shares; that makes values live longer, so its names have a budget.
+  value of each in a block and all that it dominates. What unrolled iterations have in common,
+  `targets.llvm.writer` writes once. What loops next to each other compute, `hoist` shares; that
+  makes values live longer, so its names have a budget.
 - Strength reduction: `targets.llvm.plan` turns every affine address into a pointer that its loop
   advances. What is not affine (``(ih - kh + 1) // 2``) becomes affine once `hoist` has named it.
 - Peephole: a product and a sum of floats may be contracted to an FMA, and LLVM's instruction

@@ -78,7 +78,7 @@ def spreads(
     eight rows at a time instead; dot products read so many elements along a dim ``together``.
     """
     main = find_compute(kernel, MAIN)
-    numbers = _numbers(item_loops(kernel, MAIN), hierarchy.subgroup)
+    numbers = item_numbers(item_loops(kernel, MAIN), hierarchy.subgroup)
     writers = {
         s.out.buffer: s
         for s in walk_stmts(kernel.body)
@@ -94,7 +94,7 @@ def spreads(
             copy,
             copy.dims[-1].var.name if copy.dims else "",
             copied,
-            _numbers(item_loops(kernel, copy.name), hierarchy.subgroup),
+            item_numbers(item_loops(kernel, copy.name), hierarchy.subgroup),
         )
         view = operand.view
         loaded: _Access
@@ -168,7 +168,7 @@ def padding_between(
         if isinstance(way, Matrices):
             found.append(_Rows(view, compute, way))
         else:
-            numbers = _numbers(item_loops(kernel, name), hierarchy.subgroup)
+            numbers = item_numbers(item_loops(kernel, name), hierarchy.subgroup)
             found.append(_Access(view, compute, *way, numbers))
     plain = accesses[0][1].buffer.layout
     whole = max(access.run for access in found)
@@ -234,7 +234,7 @@ class _Access:
         }
         known |= numbers
         shape = (_POINTS, max((a.shape[1] for a in known.values()), default=1), elements)
-        self.index = [np.broadcast_to(_values(index, known), shape) for index in view.index]
+        self.index = [np.broadcast_to(values_of(index, known), shape) for index in view.index]
         self.active = np.ones(shape, np.bool_)
 
     def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
@@ -264,7 +264,7 @@ class _Rows(_Access):
         }
         known = {d.var: places[d.var.name] for d in main.dims if d.var.name in places}
         shape = (_POINTS, ROWS, self.run)
-        self.index = [np.broadcast_to(_values(index, known), shape) for index in view.index]
+        self.index = [np.broadcast_to(values_of(index, known), shape) for index in view.index]
 
     def turns(self, layout: Layout, hierarchy: Hierarchy) -> Any:
         words, active = matrix_rows(layout.place(self.index) * self.size, self.size)
@@ -278,7 +278,7 @@ def _steps(dim: Dim, points: Any, elements: int, count: int, run: int) -> Any:
     return points * count % size + np.arange(elements) // run % count
 
 
-def _numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:
+def item_numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:
     """The numbers of the first work-items along each loop, as (1, lanes of a subgroup, 1)."""
     known = [(i.var, int(i.extent.value)) for i in items if isinstance(i.extent, Const)]
     count = min(subgroup, prod(extent for _, extent in known))
@@ -290,7 +290,7 @@ def _numbers(items: Sequence[For], subgroup: int) -> dict[Var, Any]:
     return numbers
 
 
-def _values(expr: Expr, known: Mapping[Var, Any]) -> Any:
+def values_of(expr: Expr, known: Mapping[Var, Any]) -> Any:
     """``expr`` where everything that is not known is 0."""
     match expr:
         case Const():
@@ -298,6 +298,6 @@ def _values(expr: Expr, known: Mapping[Var, Any]) -> Any:
         case Var():
             return known.get(expr, 0)
         case Binary() if expr.op in _OPERATORS:
-            return _OPERATORS[expr.op](_values(expr.a, known), _values(expr.b, known))
+            return _OPERATORS[expr.op](values_of(expr.a, known), values_of(expr.b, known))
         case _:
             return 0

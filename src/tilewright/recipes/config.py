@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from tilewright.errors import ScheduleError
@@ -215,15 +216,20 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def _check(config: Config) -> None:
     """Refuses a value of another form than its field has: configs come from texts and files."""
-    for each in fields(config):
-        form, holds = _FORMS[str(each.type)]
-        value = getattr(config, each.name)
+    for name, form, holds in _forms(type(config).__name__):
+        value = getattr(config, name)
         if not holds(value):
             raise ScheduleError(
-                f"{each.name}={value!r} is not {form}",
+                f"{name}={value!r} is not {form}",
                 where=f"config {type(config).__name__}",
-                cure=f"write {each.name} as {form}",
+                cure=f"write {name} as {form}",
             )
+
+
+@cache
+def _forms(kind: str) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
+    """The fields of a kind of config, with the forms of their values."""
+    return tuple((each.name, *_FORMS[str(each.type)]) for each in fields(CONFIGS[kind]))
 
 
 def parse_config(text: str) -> Config:

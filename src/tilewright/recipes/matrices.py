@@ -228,18 +228,18 @@ def _held(kernel: Kernel, compute: str, name: str, role: Role, found: Matrices) 
 def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
     """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
     fill = next(
-        s.name
-        for s in walk_stmts(kernel.body)
-        if isinstance(s, Compute) and s.out.buffer.name == buffer
+        s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.out.buffer.name == buffer
     )
     # The largest that fits.
     for instruction in sorted(found.machine.instructions, key=lambda each: -each.flops):
         if instruction.lanes != found.lanes or not instruction.loads:
             continue
+        if instruction.out.dtype is not fill.out.buffer.dtype:
+            continue
         try:
             return tensorize(
-                kernel, fill, instruction, {own: found.dims[own] for own in instruction.sizes}
+                kernel, fill.name, instruction, {own: found.dims[own] for own in instruction.sizes}
             )
         except ScheduleError:
             continue
-    return on_own_registers(kernel, found, [fill])
+    return on_own_registers(kernel, found, [fill.name])

@@ -4,19 +4,20 @@ neighbours in memory by neighbouring work-items, through memory that they share.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tilewright.facts.affine import Affine, flattened
+import numpy as np
+
+from tilewright.facts.affine import flattened
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Let, Stmt
-from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
+from tilewright.ir.visit import rewrite_stmts, walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import item_loops, longer, padding_between
+from tilewright.recipes.banks import item_loops, item_numbers, longer, padding_between, values_of
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import group_root
 from tilewright.recipes.matrices import Matrices, held_result, matrices
@@ -243,12 +244,11 @@ def coalescing(
     size = store.out.buffer.dtype.bytes
     offset = flattened(store.out.buffer.layout.offset_of(store.out.index))
     wide = min(_size(store, lanes), longest, max(1, _WIDEST // size))
-    loops = item_loops(kernel, store.name)
-    sizes = [int(loop.extent.value) for loop in loops if isinstance(loop.extent, Const)]
-    starts: list[list[int]] = []
-    for item in range(min(math.prod(sizes), hierarchy.subgroup)):
-        known = dict(zip((loop.var.name for loop in loops), _digits(item, sizes), strict=True))
-        starts.append([_value(offset, {**known, lanes: i}) * size for i in range(wide)])
+    items = item_numbers(item_loops(kernel, store.name), hierarchy.subgroup)
+    places = {**items, var(lanes): np.arange(wide)}
+    offsets = sum(factor * values_of(atom, places) for atom, factor in offset.terms.items())
+    shape = np.broadcast_shapes(*(place.shape for place in places.values()))
+    starts = np.broadcast_to((offsets + offset.constant) * size, shape).reshape(-1, wide).tolist()
     accesses = [list(access) for access in zip(*starts, strict=True)]
     if all(b - a == size for row in starts for a, b in pairwise(row)):
         # One access for all of a vector.
@@ -262,20 +262,3 @@ def _size(compute: Compute, name: str) -> int:
     """The extent of the dim called ``name``: 1 if there is none."""
     found = [d.extent for d in compute.dims if d.var.name == name]
     return int(found[0].value) if found and isinstance(found[0], Const) else 1
-
-
-def _digits(number: int, sizes: Sequence[int]) -> list[int]:
-    digits: list[int] = []
-    for size in reversed(sizes):
-        digits.append(number % size)
-        number //= size
-    return digits[::-1]
-
-
-def _value(form: Affine, known: Mapping[str, int]) -> int:
-    """``form`` where everything that is not known is 0: it moves all alike."""
-    total = form.constant
-    for atom, factor in form.terms.items():
-        values = {v: known.get(v.name, 0) for v in variables(atom)}
-        total += factor * (values[atom] if isinstance(atom, Var) else int(evaluate(atom, values)))
-    return total

@@ -118,9 +118,12 @@ class Place:
 
 def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
     """Every statement with its place, outer before inner, in program order."""
-    yield stmt, place
-    for part, inner in zip(nested(stmt), place.within(stmt), strict=True):
-        yield from walk_placed(part, inner)
+    stack = [(stmt, place)]
+    while stack:
+        node, here = stack.pop()
+        yield node, here
+        inside = tuple(zip(nested(node), here.within(node), strict=True))
+        stack.extend(reversed(inside))
 
 
 def rewrite_placed(stmt: Stmt, place: Place, change: Callable[[Stmt, Place], Stmt | None]) -> Stmt:

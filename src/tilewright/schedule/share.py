@@ -392,12 +392,14 @@ def _copy_order(pack: Compute) -> list[Dim]:
 def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
     """How far apart in memory the first two elements along each dim are."""
     offset = view.buffer.layout.offset_of(view.index)
-    found: dict[Var, int] = {}
-    for dim in dims:
-        at = [
-            substitute(offset, {v: const(int(v is dim.var) * i) for v in variables(offset)})
-            for i in (0, 1)
-        ]
-        first, second = (int(e.value) if isinstance(e, Const) else 0 for e in at)
-        found[dim.var] = abs(second - first)
-    return found
+    start: dict[Var, Expr] = dict.fromkeys(variables(offset), const(0))
+
+    def where(place: dict[Var, Expr]) -> int:
+        at = substitute(offset, place)
+        return int(at.value) if isinstance(at, Const) else 0
+
+    first = where(start)
+    return {
+        dim.var: abs(where({**start, dim.var: const(1)}) - first) if dim.var in start else 0
+        for dim in dims
+    }

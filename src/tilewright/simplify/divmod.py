@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.dtypes import s64
 from tilewright.facts import Affine, Facts, affine
-from tilewright.ir.expr import Binary, Const, Expr, const
+from tilewright.ir.expr import Binary, Const, Expr, binary, const
 from tilewright.simplify.rules import Rule, Types, c0, c1, c2, x, y, z
 
 
@@ -138,6 +138,15 @@ def _quotient_of_remainder(expr: Expr, facts: Facts) -> Expr | None:
     return (atom.a // divisor) % count
 
 
+def _negated(expr: Expr, facts: Facts) -> Expr | None:
+    """A quotient or remainder by a negative number, as one by a positive number."""
+    assert isinstance(expr, Binary)
+    if not isinstance(expr.b, Const) or not s64.lowest < expr.b.value < 0:
+        return None
+    result = binary(expr.op, -expr.a, -expr.b)
+    return result if expr.op == "floordiv" else -result
+
+
 _POSITIVE = const(0) < c0
 _BOTH_POSITIVE = (const(0) < c0) & (const(0) < c1)
 _IN_BLOCK = (const(0) <= y) & (y < c0)
@@ -153,8 +162,8 @@ RULES = (
     Rule("modulo-one", x % 1, const(0), types=Types.INTEGER),
     Rule("modulo-self", x % x, const(0), types=Types.INTEGER),
     Rule("divide-self", x // x, const(1), x != 0, types=Types.INTEGER),
-    Rule("negative-divisor", x // c0, (-x) // (-c0), _NEGATIVE),
-    Rule("negative-modulus", x % c0, -((-x) % (-c0)), _NEGATIVE),
+    Rule("negative-divisor", x // c0, (-x) // (-c0), _NEGATIVE, procedure=_negated),
+    Rule("negative-modulus", x % c0, -((-x) % (-c0)), _NEGATIVE, procedure=_negated),
     Rule(
         "constant-quotient",
         x // c0,

@@ -13,7 +13,20 @@ from enum import Enum
 
 from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.facts import Facts
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, var
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    binary,
+    conjuncts,
+    const,
+    var,
+)
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.visit import children, rebuild
 
@@ -111,7 +124,9 @@ class Rule:
             return True
         if isinstance(self.condition, Predicate):
             return self.condition.holds(bindings)
-        return facts.prove(instantiate(self.condition, bindings, type)) is True
+        return all(
+            facts.holds(instantiate(each, bindings, type)) for each in conjuncts(self.condition)
+        )
 
 
 def is_constant_wildcard(wildcard: Var) -> bool:
@@ -151,7 +166,10 @@ def match(pattern: Expr, expr: Expr, bindings: dict[Var, Expr]) -> bool:
         return bool(pattern.value == expr.value)
     if isinstance(pattern, Binary | Unary) and pattern.op != expr.op:  # type: ignore[attr-defined]
         return False
-    return all(map(lambda a, b: match(a, b, bindings), children(pattern), children(expr)))
+    for part, own in zip(children(pattern), children(expr), strict=True):
+        if not match(part, own, bindings):
+            return False
+    return True
 
 
 def instantiate(template: Expr, bindings: Bindings, type: DType) -> Expr:
@@ -160,6 +178,9 @@ def instantiate(template: Expr, bindings: Bindings, type: DType) -> Expr:
         return bindings[template]
     if isinstance(template, Const):
         return template if template.type is boolean else const(template.value, type)
+    if isinstance(template, Binary):  # most of them
+        a, b = instantiate(template.a, bindings, type), instantiate(template.b, bindings, type)
+        return binary(template.op, a, b)
     parts = tuple(instantiate(part, bindings, type) for part in children(template))
     return rebuild(template, parts)
 

@@ -31,7 +31,8 @@ class Dialect:
     ``index`` is the type of whatever index is known to fit in it; others have s64.
     ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals.
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
-    added to memory in one operation.
+    added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
+    decides by itself how long registers hold one, and LLVM takes longer the more there is.
     """
 
     arguments: int = 0
@@ -47,6 +48,7 @@ class Dialect:
     rounds_bf16: bool = False
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
+    once: bool = False
 
 
 PLAIN = Dialect()

@@ -15,7 +15,19 @@ from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, 
 from tilewright.errors import CompilationError
 from tilewright.facts import intervals
 from tilewright.facts.intervals import EVERYTHING
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, cast, const
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    cast,
+    const,
+    represented,
+)
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
@@ -61,18 +73,22 @@ class Expressions:
         self.w = w
         self.variables: dict[Var, Result] = {}
         self._emit_load = emit_load
-        self._scopes: list[dict[tuple[Expr, int], Result]] = [{}]
+        self._values: dict[Expr, Result] = {}
         # what values became in other types: splats, and indices in the other width
-        self._converted: list[dict[tuple[str, str], str]] = [{}]
+        self._converted: dict[tuple[str, str], str] = {}
+        # how many of each there were when a scope began; what is behind goes with it
+        self._scopes: list[tuple[int, int]] = []
         self._loads: Loads = {}
 
     def push(self) -> None:
-        self._scopes.append({})
-        self._converted.append({})
+        self._scopes.append((len(self._values), len(self._converted)))
 
     def pop(self) -> None:
-        self._scopes.pop()
-        self._converted.pop()
+        values, converted = self._scopes.pop()
+        while len(self._values) > values:
+            self._values.popitem()
+        while len(self._converted) > converted:
+            self._converted.popitem()
 
     def evaluate(self, expr: Expr, loads: Loads) -> Result:
         """The value of ``expr``; ``loads`` has the address of every load in it."""
@@ -96,11 +112,11 @@ class Expressions:
     def _once(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
         """``value`` as ``make`` converts it, which is remembered."""
         key = (value.text, llvm_type(dtype, lanes))
-        for scope in self._converted:
-            if key in scope:
-                return Value(scope[key], dtype, lanes, value.range)
+        found = self._converted.get(key)
+        if found is not None:
+            return Value(found, dtype, lanes, value.range)
         made = make(self.w, value, dtype, lanes)
-        self._converted[-1][key] = made.text
+        self._converted[key] = made.text
         return made
 
     def _visit(self, expr: Expr) -> Result:
@@ -114,13 +130,12 @@ class Expressions:
         # Loads are not remembered: a store between two of them may change the value.
         if isinstance(expr, Load):
             return self._emit_load(expr, self._loads)
-        key = (expr, 0)
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
+        found = self._values.get(expr)
+        if found is not None:
+            return found
         result = self._compute(expr)
         if not reads_memory(expr):
-            self._scopes[-1][key] = result
+            self._values[expr] = result
         return result
 
     def _compute(self, expr: Expr) -> Result:
@@ -170,8 +185,7 @@ class Expressions:
                 return True if right else left
         dtype = expr.a.type
         if not isinstance(left, Value) and not isinstance(right, Value):
-            folded = const(BINARY[expr.op](left, right), expr.type)
-            number: Known = folded.value
+            number: Known = represented(BINARY[expr.op](left, right), expr.type)
             return number
         if dtype is s64:
             return self._index(expr, left, right)
@@ -213,9 +227,9 @@ class Expressions:
         if dtype is s64:
             return None
         key = (" ".join(f"{factor}*{value.text}" for value, factor in steps), "")
-        for scope in self._converted:
-            if key in scope:
-                return Value(scope[key], dtype, 1, sums[-1])
+        found = self._converted.get(key)
+        if found is not None:
+            return Value(found, dtype, 1, sums[-1])
         total: Value | None = None
         for (value, factor), range_, whole in zip(steps, ranges, sums, strict=True):
             flags = overflow_flags(value.range, (factor, factor), range_)
@@ -225,7 +239,7 @@ class Expressions:
                 text = self.w.assign(f"add {flags}{total.typed}, {text}")
             total = Value(text, dtype, 1, whole)
         assert total is not None
-        self._converted[-1][key] = total.text
+        self._converted[key] = total.text
         return total
 
     def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:
@@ -323,8 +337,7 @@ class Expressions:
     def _unary(self, expr: Unary) -> Result:
         inner = self._visit(expr.a)
         if not isinstance(inner, Value):
-            folded = const(UNARY[expr.op](inner), expr.type)
-            number: Known = folded.value
+            number: Known = represented(UNARY[expr.op](inner), expr.type)
             return number
         w, dtype, range_ = self.w, expr.type, EVERYTHING
         if dtype is s64:

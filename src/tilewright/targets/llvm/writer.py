@@ -7,9 +7,20 @@ from contextlib import contextmanager
 
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 
+# Instructions of which the same text gives the same value anywhere in a block: what indices, masks
+# and addresses are made of.
+_ARITHMETIC = ("add", "sub", "mul", "udiv", "sdiv", "urem", "srem")
+_BITS = ("and", "or", "xor", "shl", "lshr", "ashr", "icmp", "trunc", "zext", "sext")
+_PARTS = ("select", "getelementptr", "extractelement", "insertelement", "bitcast")
+_PURE = frozenset((*_ARITHMETIC, *_BITS, *_PARTS))
+
 
 class Writer:
-    """Collects instructions. ``block`` is the label of the basic block being written."""
+    """Collects instructions. ``block`` is the label of the basic block being written.
+
+    Where the dialect writes values ``once``, those that the block already has are taken again:
+    unrolled iterations and neighbouring accesses have most of their arithmetic in common.
+    """
 
     def __init__(
         self, declarations: dict[str, str], dialect: Dialect = PLAIN, function: str = ""
@@ -23,6 +34,7 @@ class Writer:
         self.declarations = declarations  # shared by all functions of a module: name -> line
         self._names = 0
         self._labels = 0
+        self._made: dict[str, str] = {}  # what holds here: names, by instruction
 
     def name(self, hint: str = "v") -> str:
         """A fresh local name."""
@@ -36,9 +48,14 @@ class Writer:
 
     def assign(self, instruction: str, hint: str = "v") -> str:
         """Writes ``%name = instruction`` and returns the name."""
+        found = self._made.get(instruction)
+        if found is not None:
+            return found
         self._names += 1
         name = f"%{hint}{self._names}"
         self.lines.append(f"  {name} = {instruction}")
+        if self.dialect.once and instruction.partition(" ")[0] in _PURE:
+            self._made[instruction] = name
         return name
 
     def emit(self, instruction: str) -> None:
@@ -49,6 +66,7 @@ class Writer:
         """Begins the basic block ``label``."""
         self.lines.append(f"{label}:")
         self.block = label
+        self._made = {}
 
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")
@@ -60,11 +78,15 @@ class Writer:
     def where(self, condition: str) -> Iterator[None]:
         """What is written meanwhile runs only where ``condition`` holds."""
         then, after = self.label("on"), self.label("off")
+        before = self._made
         self.branch(condition, then, after)
         self.start(then)
+        # What was known before holds inside and behind; what is made inside, inside only.
+        self._made = dict(before)
         yield
         self.jump(after)
         self.start(after)
+        self._made = before
 
     def reserve(self) -> int:
         """A line to be written later with `fill`: phis know their values only after the loop."""
