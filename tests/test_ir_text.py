@@ -454,7 +454,7 @@ def test_refused_expressions(text: str, what: str, marked: str, cure: str) -> No
             "loads",
             "write one of copies, stores, products",
         ),
-        ("compute c(d in 3) signals floats[d]:\n  pass", "unknown variable d", "d", "define"),
+        ("compute c(d in 3) signals floats[e]:\n  pass", "unknown variable e", "e", "define"),
         ("compute c(d in 3) joins:\n  pass", "expected a name of the queue", ":", "name"),
         ("compute c(d in 3, e in d):\n  floats[d] = 1.0", "unknown variable d", "d", "define"),
         ("x = 1\nblock:\n  y = x\nz = y", "unknown variable y", "y", "define"),

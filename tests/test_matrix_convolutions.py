@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tilewright as tw
+from assembly import assembled
 from staged import check_races
 from tilewright.errors import ScheduleError
 from tilewright.ir import to_text
@@ -245,3 +246,16 @@ def test_pixels_need_no_quotients() -> None:
     made = check_races(op, MACHINE, config)
     text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
     assert "mul.hi" not in text and "div" not in text and "rem" not in text
+
+
+# Tiles of which a condition leaves one column, or one row.
+
+
+@pytest.mark.parametrize("level", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("problem", ["177x72:72x2", "1x72:72x90", "2x72:72x90", "33x72:72x9"])
+def test_narrow_results_stay_in_their_lanes(problem: str, level: str) -> None:
+    """``lane % 4 * 2 < 2`` makes the digit zero: it is still the lane's."""
+    op = tw.matmul(problem, dtype="f16:f16:f32", src="ba", weights="ba").resolved()
+    machine = nvidia.machine(level)
+    scheduled = check_races(op, machine)
+    assembled(to_ptx(lower_launches(run(scheduled.kernel), machine).text, level), level)

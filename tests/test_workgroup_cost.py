@@ -144,10 +144,10 @@ def test_what_a_core_holds() -> None:
     )
     chosen = predicted(op, machine, config)
     # Three stages of two tiles of 128 rows of 32 elements; 128 sums per lane, 32 words of
-    # fragments.
+    # fragments for one product, and for the next.
     assert chosen.shared == 3 * 2 * 128 * 32 * 2
-    assert chosen.registers == 128 + 32 + 40
-    # 2 * 128 * 200 registers are less than 65536, and twice that are more than all.
+    assert chosen.registers == 128 + 2 * 32 + 40
+    # 2 * 128 * 232 registers are less than 65536, and twice that are more than all.
     assert chosen.resident == 2 and chosen.waves == 1024 / (2 * 108)
     assert prediction_of(op.kernel(), machine, replace(config, stages=11)) is None
     assert prediction_of(op.kernel(), machine, replace(config, item={"n": 128, "m": 64})) is None

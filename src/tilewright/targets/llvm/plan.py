@@ -152,10 +152,14 @@ class Planner:
         self._rank: Var | None = None  # that of the loop over the workgroups of a cluster
         self._variables: dict[Var, _Variable] = {}
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
+        # What is known, whatever conditions around say: a lane finds its own part by its number,
+        # which a condition may have made zero.
+        self._everywhere = Facts.empty()
 
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
         """The plan of ``stmt`` where ``facts`` hold."""
         plans: list[Plan] = []
+        outside = self._everywhere
         for node in stmt.body if isinstance(stmt, Block) else (stmt,):
             if isinstance(node, Block):
                 plans.extend(self.plan(node, facts))
@@ -163,6 +167,8 @@ class Planner:
             plans.append(self._plan_one(node, facts))
             if isinstance(node, Let):
                 facts = facts.bind(node.var, node.value)
+                self._everywhere = self._everywhere.bind(node.var, node.value)
+        self._everywhere = outside
         return plans
 
     def _plan_one(self, node: Stmt, facts: Facts) -> Plan:
@@ -204,7 +210,9 @@ class Planner:
             self._lane = node.var
         if node.kind is LoopKind.CLUSTER:
             self._rank = node.var
+        outside, self._everywhere = self._everywhere, self._everywhere.loop(node.var, node.extent)
         body = self.plan(node.body, facts.loop(node.var, node.extent))
+        self._everywhere = outside
         if lanes:
             self._lane = None
         del self._variables[node.var]
@@ -216,9 +224,11 @@ class Planner:
                 f"the structured op {node.name!r} has not been lowered",
                 cure="lower it to loops, or match it with an instruction, before the target",
             )
+        outside = self._everywhere
         for dim in node.dims:
             self._define(dim.var, "lane", Scope())
             facts = facts.loop(dim.var, dim.extent)
+            self._everywhere = self._everywhere.loop(dim.var, dim.extent)
         signal = None
         if isinstance(node.completion, View):
             signal = self.address(node.completion.buffer, node.completion.index, facts)
@@ -226,6 +236,7 @@ class Planner:
         operands = tuple(self.address(o.view.buffer, o.view.index, facts) for o in node.operands)
         for dim in node.dims:
             del self._variables[dim.var]
+        self._everywhere = outside
         return ComputePlan(node, out, operands, facts, signal)
 
     def _plan_call(self, node: Call, facts: Facts) -> CallPlan:
@@ -259,6 +270,8 @@ class Planner:
             whose = simplify(index[0], facts)
             peer = whose if whose is not self._rank else None
             index = (const(0), *index[1:])
+        if buffer in self.spread:
+            facts = self._everywhere
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
         if not all(isinstance(atom, Var) for atom in offset.terms):
             # Digits of one number may be neighbours in memory: then it is the number that counts.
