@@ -65,6 +65,18 @@ class Fragment:
         """Elements of the tile that each lane holds."""
         return registers(self.layout, self.lanes)
 
+    def run(self, dim: str) -> int:
+        """How many neighbours along ``dim`` the lanes reach at once, each with what it has of them
+        side by side."""
+        number, found, held = self.dims.index(dim), 1, self.registers
+        for block in reversed(self.layout.blocks):
+            if block.dim != number or block.size == 1:
+                continue
+            if block.stride < held and (block.stride > 1 or found > 1):
+                break
+            found *= block.size
+        return found
+
     def scaled(self, held: int) -> tuple[Block, ...]:
         """The tile's blocks where each lane holds ``held`` elements: more than this tile's."""
         own = self.registers

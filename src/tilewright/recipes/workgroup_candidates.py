@@ -117,20 +117,23 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
     work-items, or by the unit."""
     if config.fill != TENSOR or work.taken != 1:
         return
-    for each in (config, *_stored(work, config)):
+    for each in (config, *_stored(work, config, machine)):
         prediction = predict(work, machine, each)
         if prediction is not None and prediction.waves > 1:
             yield replace(each, persistent=prediction.resident * machine.cores)
 
 
-def _stored(work: Work, config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
-    """``config`` with whole tiles of the result that the unit stores, too. Not where there are but
-    two slots, of which one is still read when the next product starts: what memory there is, is
-    better used for a third."""
+def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
+    """``config`` with results that the unit stores, too: whole tiles of subgroups, or what one
+    product has of rows, which takes less memory, and waits for the piece before. Not where there
+    are but two slots, of which one is still read when the next product starts: what memory there
+    is, is better used for a third."""
     rows = next((dim for dim in config.item if dim != config.lanes), "")
     # Rows of single bytes are short ones.
     if rows and config.stages > 2 and stored_bytes(work, config) > 1:
-        yield replace(config, through={rows: config.item[rows]})
+        whole, least = config.item[rows], machine.instruction(config.instruction).sizes["m"]
+        for piece in dict.fromkeys((whole, least)):
+            yield replace(config, through={rows: piece})
 
 
 def _clustered(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:

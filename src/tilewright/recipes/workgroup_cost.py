@@ -73,10 +73,11 @@ class Prediction:
 class _Group:
     """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
     the registers of each, its bytes of shared memory, its steps on an average and at ``most``, the
-    bytes that it stores, and how many such there are. What it takes per step: products, bytes to
-    shared memory and from there (``moved``), bytes from global memory (``loaded``; of what a
-    cluster reads in common, each ``fetched`` but a part from L2) and the accesses for them
-    (``copies``), and products of matrices one after another (``turns``)."""
+    bytes that it stores and those of the segments that they touch, and how many such there are.
+    What it takes per step: products, bytes to shared memory and from there (``moved``), bytes from
+    global memory (``loaded``; of what a cluster reads in common, each ``fetched`` but a part from
+    L2) and the accesses for them (``copies``), and products of matrices one after another
+    (``turns``)."""
 
     items: int
     beside: int
@@ -91,6 +92,7 @@ class _Group:
     copies: float
     turns: int
     stored: int
+    segments: float
     count: int
 
 
@@ -183,6 +185,9 @@ def _wave(
         # The unit stores the last piece while the next tile is multiplied: others are waited for.
         pieces = math.prod(config.item[d] // size for d, size in config.through.items())
         ends = ends * (pieces - 1) / pieces + group.stored / (rates.shared * _SHARED)
+    elif begun:
+        # Nobody else multiplies meanwhile.
+        ends = group.segments / rates.port
     if not begun:
         # Further tiles of one wait for neither, but whoever stores does not multiply meanwhile: how
         # long that takes is an estimate.
@@ -252,6 +257,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         size / math.prod(count for d, count in config.cluster.items() if d not in o.dims)
         for o, size in zip(work.operands, bytes_, strict=True)
     )
+    stored = results * stored_bytes(work, config)
     instruction = _instruction(machine, config)
     along = instruction.sizes.get("k", 1) if instruction is not None else 1
     return _Group(
@@ -267,7 +273,8 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         fetched=fetched * math.prod(own.values()),
         copies=_copies(work, config, tile),
         turns=depth // along if lanes > 1 else 0,
-        stored=results * stored_bytes(work, config),
+        stored=stored,
+        segments=stored / _coalesced(work, machine, config),
         count=count,
     )
 
@@ -275,6 +282,16 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
 def stored_bytes(work: Work, config: WorkgroupConfig) -> int:
     """Bytes of an element of what workgroups store: of the result, or of parts of it."""
     return work.total if config.slices else work.result
+
+
+def _coalesced(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
+    """The part of the segments of memory that a store needs, where lanes store what they hold of
+    matrices."""
+    instruction, hierarchy = _instruction(machine, config), machine.hierarchy
+    fragment = instruction.out.fragment if instruction is not None else None
+    if fragment is None or hierarchy is None or config.through:
+        return 1.0
+    return min(1.0, fragment.run("n") * stored_bytes(work, config) / hierarchy.segment)
 
 
 def _through(work: Work, config: WorkgroupConfig) -> int:
