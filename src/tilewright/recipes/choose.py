@@ -10,10 +10,18 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.tags import ANY
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
-from tilewright.recipes import choices, contraction, streaming, workgroup_model, workgroups
+from tilewright.recipes import (
+    choices,
+    contraction,
+    direct,
+    streaming,
+    workgroup_model,
+    workgroups,
+)
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,
+    DirectConfig,
     StreamingConfig,
     WorkgroupConfig,
 )
@@ -49,6 +57,9 @@ def _candidates(op: Op, kernel: Kernel, machine: Machine) -> Iterator[Config]:
     exact = _exact(op, kernel)
     # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
     starts = (kernel,) if kernel is exact else (kernel, exact)
+    alone = direct.default_config(exact, machine)
+    if alone is not None:
+        yield alone
     for each in starts if machine.banked else ():
         for shared in workgroup_model.default_configs(each, machine, prepacked(op)):
             if each is exact or _multiplies_matrices(shared, machine):
@@ -75,13 +86,15 @@ def schedule(op: Op, kernel: Kernel, machine: Machine, config: Config) -> Schedu
     multiplies matrices: rounding would only cost time. Raises `ScheduleError`."""
     if not _multiplies_matrices(config, machine):
         kernel = _exact(op, kernel)
-    if isinstance(config, ContractionConfig | WorkgroupConfig):
+    if isinstance(config, ContractionConfig | DirectConfig | WorkgroupConfig):
         if not choices.is_contraction(kernel):
             raise ScheduleError(
                 f"{op.kind} is no contraction",
                 where=f"config {config!r}",
                 cure="use a StreamingConfig",
             )
+        if isinstance(config, DirectConfig):
+            return direct.schedule(kernel, machine, config, prepacked(op))
         if isinstance(config, WorkgroupConfig):
             return workgroups.schedule(kernel, machine, config, prepacked(op))
         return contraction.schedule(kernel, machine, config, prepacked(op))

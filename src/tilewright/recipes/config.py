@@ -136,6 +136,25 @@ class WorkgroupConfig:
 
 
 @dataclass(frozen=True)
+class DirectConfig:
+    """How a sum of a few products runs on work-items that share nothing (a depthwise convolution).
+
+    - ``lanes``: the dim across a work-item's vector, and ``vector``: elements of it
+    - ``item``: results of a work-item along other dims; dims left out are 1
+    """
+
+    lanes: str
+    vector: int
+    item: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
 class StreamingConfig:
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
@@ -150,10 +169,11 @@ class StreamingConfig:
 # The `fill` of tiles that a unit of the machine copies.
 TENSOR = "tensor"
 
-Config = ContractionConfig | StreamingConfig | WorkgroupConfig
+Config = ContractionConfig | DirectConfig | StreamingConfig | WorkgroupConfig
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
     "WorkgroupConfig": WorkgroupConfig,
+    "DirectConfig": DirectConfig,
     "StreamingConfig": StreamingConfig,
 }
 

@@ -131,6 +131,8 @@ def _widen(w: Writer, value: Value) -> Value:
     if value.dtype is f16:
         _define_half_conversions(w)
         return f.value(w.assign(f"fpext {value.typed} to {f.type}"))
+    if value.dtype is bf16 and w.dialect.words and lanes % 2 == 0:
+        return _halves_of_words(w, value)
     if value.dtype is bf16:
         raw = w.assign(f"zext {value.typed} to {f.bits_type}")
         return f.value(f.floats(f.op("shl", raw, 16)))
@@ -142,6 +144,23 @@ def _widen(w: Writer, value: Value) -> Value:
     upper = w.assign(f"trunc {f.bits_type} {f.op('shl', raw, 8)} to {short_type}")
     half = w.assign(f"bitcast {short_type} {upper} to {llvm_type(f16, lanes)}")
     return _widen(w, Value(half, f16, lanes))
+
+
+def _halves_of_words(w: Writer, value: Value) -> Value:
+    """bf16 as f32, two from each word: an instruction for each, where one for each 16 bits would
+    have to take these out of the word first."""
+    half = value.lanes // 2
+    f = Arithmetic(w, f32, half)
+    words = w.assign(f"bitcast {value.typed} to {f.bits_type}")
+    low, high = f.op("shl", words, 16), f.op("and", words, ~0xFFFF)
+    if half == 1:
+        first = w.assign(f"insertelement <2 x float> poison, float {f.floats(low)}, i64 0")
+        both = w.assign(f"insertelement <2 x float> {first}, float {f.floats(high)}, i64 1")
+        return Value(both, f32, 2)
+    order = ", ".join(f"i32 {i + half * upper}" for i in range(half) for upper in (0, 1))
+    pair = f"{f.bits_type} {low}, {f.bits_type} {high}"
+    whole = w.assign(f"shufflevector {pair}, <{value.lanes} x i32> <{order}>")
+    return Value(Arithmetic(w, f32, value.lanes).floats(whole), f32, value.lanes)
 
 
 def _single(w: Writer, value: Value) -> Value:

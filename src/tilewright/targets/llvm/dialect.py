@@ -33,6 +33,7 @@ class Dialect:
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
     decides by itself how long registers hold one, and LLVM takes longer the more there is.
+    ``words``: vectors are registers of 32 bits, one beside the other.
     """
 
     arguments: int = 0
@@ -49,6 +50,7 @@ class Dialect:
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
     once: bool = False
+    words: bool = False
 
 
 PLAIN = Dialect()

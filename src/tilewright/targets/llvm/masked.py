@@ -178,18 +178,24 @@ class SingleLanes:
             found = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
         else:
             found = self._each_lane(pointer, buffer.dtype, active, count, mask)
-        if mask.lanes == 1 and buffer.dtype in (s8, u8) and count % _WORD == 0:
+        if mask.lanes == 1 and self._is_words(buffer.dtype, count):
             return self._words_where(found, mask)
         zero = self._exprs.value(0, buffer.dtype, count)
         flags = self._exprs.value(mask, boolean, count)
         text = self._w.assign(f"select {flags.typed}, {found.typed}, {zero.typed}")
         return Value(text, buffer.dtype, count)
 
+    def _is_words(self, dtype: DType, count: int) -> bool:
+        """Whether such elements are a whole number of words, of several each."""
+        small = dtype in (s8, u8) or (self._w.dialect.words and dtype.bytes == _WORD // 2)
+        return small and count * dtype.bytes % _WORD == 0
+
     def _words_where(self, found: Value, mask: Value) -> Value:
-        """Bytes, or zeros, by words: LLVM would take them apart, as GPUs choose between words."""
-        words = llvm_type(s32, found.lanes // _WORD)
-        flags = self._exprs.value(mask, boolean, found.lanes // _WORD)
-        zero = self._exprs.value(0, s32, found.lanes // _WORD)
+        """Elements, or zeros, by words: LLVM takes others apart, and GPUs choose between words."""
+        count = found.lanes * found.dtype.bytes // _WORD
+        words = llvm_type(s32, count)
+        flags = self._exprs.value(mask, boolean, count)
+        zero = self._exprs.value(0, s32, count)
         kept = self._w.assign(f"bitcast {found.typed} to {words}")
         chosen = self._w.assign(f"select {flags.typed}, {words} {kept}, {zero.typed}")
         return found._replace(text=self._w.assign(f"bitcast {words} {chosen} to {found.type}"))

@@ -110,6 +110,7 @@ _DIALECT = Dialect(
     index=s32,
     library=_no_library,
     float_atomics=True,
+    words=True,
     once=True,
 )
 _CALLS: dict[str, EmitCall] = {

@@ -1,0 +1,164 @@
+"""Sums of a few products of which nothing is shared: each work-item makes its results by itself.
+
+So are depthwise convolutions, forward and by data, and stencils of one channel: what is read, other
+products read as well only where taps overlap, and the cache has that. An item has neighbours along
+what is contiguous, as many as one load moves (or one, where taps move along it: then the items of
+a subgroup are the neighbours), and a few along a dim of taps, whose inputs it loads once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import variables
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import DirectConfig
+from tilewright.recipes.reordering import memory_order
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.streaming import contiguous_dim, lower_rest, parallelize_outermost
+from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.promote import promote
+from tilewright.schedule.unit import drop_unit_dims
+
+# Products that are added up in one result, at most.
+_MOST_PRODUCTS = 64
+# Neighbours along a dim of taps, whose inputs overlap.
+_ALONG = (4, 3, 2)
+# Bytes that one load moves.
+_WIDEST = 16
+
+
+def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
+    """The config for the naive ``kernel``, a contraction; None where its operands are worth
+    sharing, or threads of a CPU run it, which have vectors of their own."""
+    if not machine.banked:
+        return None
+    kernel = drop_unit_dims(kernel)
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    parts, sizes = roles(main), extents(main)
+    lanes = contiguous_dim(out)
+    few = math.prod(sizes[dim] for dim in parts.k) <= _MOST_PRODUCTS
+    taps = set(parts.k) <= set(taps_of(main))
+    if parts.n or not parts.m or not few or not taps or lanes not in sizes:
+        return None
+    vector = _vector(main, lanes)
+    moved = _moved(main)
+    along = [dim for dim in memory_order(out) if dim in moved and dim != lanes]
+    item = {}
+    for dim in along[-1:]:
+        size = next((n for n in _ALONG if sizes[dim] % n == 0), 1)
+        item = {dim: size} if size > 1 else {}
+    return DirectConfig(lanes, vector, item)
+
+
+def _along(main: Compute, config: DirectConfig) -> list[str]:
+    """The reduced dims that are written out: taps along the item's dim, which read what the ones
+    beside read; or the last one. Of all, there would be more loads under way than registers."""
+    taps = taps_of(main)
+    found = {
+        v.name
+        for index in main.operands[0].view.index
+        if {v.name for v in variables(index)} & set(config.item)
+        for v in variables(index)
+    }
+    return [dim for dim in taps if dim in found] or list(roles(main).k[-1:])
+
+
+def _moved(main: Compute) -> set[str]:
+    """The dims of the result along which taps move."""
+    taps, found = set(taps_of(main)), set[str]()
+    for index in main.operands[0].view.index:
+        names = {v.name for v in variables(index)}
+        if names & taps:
+            found |= names - taps
+    return found
+
+
+def _vector(main: Compute, lanes: str) -> int:
+    """Elements along ``lanes`` that a work-item takes: a load's, if they lie side by side for each
+    tap, and there are no others at the end."""
+    a = main.operands[0]
+    if lanes in _moved(main) or strides(main, a.view).get(lanes) != 1:
+        return 1
+    widest = max(operand.var.type.bytes for operand in main.operands[:2])
+    most = max(1, _WIDEST // widest)
+    return math.gcd(most, extents(main)[lanes])
+
+
+def schedule(
+    kernel: Kernel, machine: Machine, config: DirectConfig, prepack: str | None
+) -> ScheduledKernel:
+    """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
+    result = ScheduledKernel(kernel)
+    result.stage("naive", kernel)
+    result.stage("whole", drop_unit_dims(kernel))
+    _check(config, find_compute(result.kernel, MAIN))
+    _packed(result, machine, config, prepack)
+    out = find_compute(result.kernel, RESULT)
+    order = memory_order(out)
+    sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
+    storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
+    result.stage("tiled", tile_and_fuse(result.kernel, RESULT, sizes, order, storage=storage))
+    main = find_compute(result.kernel, MAIN)
+    along = _along(main, config)
+    outer = [dim for dim in roles(main).k if dim not in along]
+    order = [*outer, *config.item, *along]
+    lowered = result.kernel
+    for name in ("init", MAIN, RESULT):
+        dims = extents(find_compute(lowered, name))
+        lanes = config.lanes if config.lanes in dims else None
+        unroll = [d for d in (*along, *config.item) if d in dims]
+        lowered = lower_computes(
+            lowered, [name], vector=lanes, lanes=config.vector, order=order, unroll=unroll
+        )
+    result.stage("lowered", lower_rest(lowered))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    return result
+
+
+def _check(config: DirectConfig, main: Compute) -> None:
+    parts, sizes = roles(main), extents(main)
+    for dim, size in {**config.item, config.lanes: config.vector}.items():
+        if dim not in parts.kept or sizes[dim] % size:
+            raise ScheduleError(
+                f"{size} results along {dim!r}",
+                where=f"config {config!r}",
+                why=f"the result has { ({d: sizes[d] for d in parts.kept}) }, in whole tiles",
+                cure="name its dims, and divisors of their sizes",
+            )
+
+
+def _packed(
+    result: ScheduledKernel, machine: Machine, config: DirectConfig, prepack: str | None
+) -> None:
+    """B, where it may be packed beforehand: what an item loads at once lies side by side."""
+    main = find_compute(result.kernel, MAIN)
+    view = main.operands[1].view
+    if prepack != view.buffer.name:
+        return
+    parts = roles(main)
+    used = [d for d, step in strides(main, view).items() if step != 0]
+    last = [config.lanes] if config.lanes in used else []
+    layout = [*parts.k, *(d for d in used if d not in (*parts.k, *last)), *last]
+    name = f"{prepack}_packed"
+    kernel = promote(
+        result.kernel,
+        MAIN,
+        "b",
+        by="dims",
+        space=Space.GLOBAL,
+        layout=[d for d in layout if d in used],
+        name=name,
+    )
+    try:
+        pack, kernel = hoist_pack(kernel, name)
+    except ScheduleError:
+        return  # Something else reads the weights as they are.
+    result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
+    result.stage("packed", kernel)
