@@ -46,8 +46,12 @@ CHOSEN: dict[str, tuple[Op, DirectConfig | None]] = {
     ),
     "strides": (_conv("g12mb2ic12ih9oc12oh5kh3sh2ph1"), DirectConfig("g", 4)),
     "by data": (
-        _conv("g16mb2ic16ih8oc16oh4kh3sh2ph1", "bwd_d"),
+        _conv("g16mb2ic16ih8oc16oh8kh3ph1", "bwd_d"),
         DirectConfig("g", 8, {"iw": 4}),
+    ),
+    "by data, where strides leave taps out": (
+        _conv("g16mb2ic16ih8oc16oh4kh3sh2ph1", "bwd_d"),
+        None,
     ),
     "dilation, one dim": (
         _conv("g8mb2ic8iw16oc8ow16kw3dw1pw2", layout="axb"),

@@ -24,7 +24,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.passes import run as cleaned
 from tilewright.recipes import choose
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import DirectConfig, WorkgroupConfig
 from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.schedule.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
@@ -263,8 +263,9 @@ def test_when_they_are_chosen() -> None:
     row = tw.matmul("1x1024:1024x1024", dtype="u8:s8:s32")
     assert _chosen(row, "sm_80") == "dp4a_s32x4_u8_s8"
     # Channels of their own have no neighbours that both operands share across lanes.
-    alone = _convolution("g32mb1ic32ih8oc32oh8kh3ph1", "u8:s8:s8")
-    assert _chosen(alone, "sm_70") == "fma_lanes_s32x4"
+    alone = _convolution("g32mb1ic32ih8oc32oh8kh3ph1", "u8:s8:s8").resolved()
+    config, _ = choose.choose(alone, alone.kernel(), nvidia.machine("sm_70"))
+    assert config == DirectConfig("g", 16, {"ow": 4})
     assert _chosen(tw.matmul("64x64:64x64", dtype="s32"), "sm_70") == "fma_s32x4"
 
 

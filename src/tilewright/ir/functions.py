@@ -184,7 +184,8 @@ _ALL = (
         "cluster_barrier",
         (),
         (Synchronize(Group.CLUSTER),),
-        "Waits for all work-items of the cluster's workgroups; their accesses before it are done.",
+        "Waits for all work-items of the cluster's workgroups; their accesses before it, of the "
+        "memory of workgroups, are done.",
     ),
     Function(
         "subgroup_barrier",

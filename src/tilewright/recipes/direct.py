@@ -17,6 +17,7 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import DirectConfig
 from tilewright.recipes.reordering import memory_order
+from tilewright.recipes.residues import by_residue
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import contiguous_dim, lower_rest, parallelize_outermost
@@ -36,7 +37,8 @@ _WIDEST = 16
 
 def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
     """The config for the naive ``kernel``, a contraction; None where its operands are worth
-    sharing, or threads of a CPU run it, which have vectors of their own."""
+    sharing, where strides decide which taps count (those that do not are left out by workgroups),
+    or where threads of a CPU run it, which have vectors of their own."""
     if not machine.banked:
         return None
     kernel = drop_unit_dims(kernel)
@@ -44,7 +46,7 @@ def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
     parts, sizes = roles(main), extents(main)
     lanes = contiguous_dim(out)
     few = math.prod(sizes[dim] for dim in parts.k) <= _MOST_PRODUCTS
-    taps = set(parts.k) <= set(taps_of(main))
+    taps = set(parts.k) <= set(taps_of(main)) and by_residue(kernel) is kernel
     if parts.n or not parts.m or not few or not taps or lanes not in sizes:
         return None
     vector = _vector(main, lanes)
