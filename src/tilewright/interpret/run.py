@@ -201,9 +201,10 @@ class _Interpreter:
         if stmt.kind not in CONCURRENT or count < 2:
             action()
             return
-        # What a cluster's workgroups do with their own memory, their launch watches.
-        stores = self._lockstep.nest(stmt).stores
-        stored = frozenset(buffer for buffer in stores if buffer.space is not Space.CLUSTER)
+        stored = frozenset(self._lockstep.nest(stmt).stores)
+        if stmt.kind is LoopKind.CLUSTER:
+            # What its workgroups do with their own memory, their launch watches.
+            stored = frozenset(each for each in stored if each.space is not Space.CLUSTER)
         self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored, stmt.kind))
         self._stamps += count
         try:
