@@ -266,6 +266,7 @@ def test_a_machine_without_clusters() -> None:
 
 REFUSED: dict[str, tuple[tuple[str, str], str]] = {
     "another loop": (("cluster for m_o2", "grid for m_o2"), "no loop over the workgroups"),
+    "a cluster in a cluster": (("grid for n_o", "cluster for n_o"), "several that make a cluster"),
     "nothing in common": (
         ("b = weights_packed[n + n_o * 16, k", "b = weights_packed[n + m_o2 * 16, k"),
         "its workgroups read nothing in common",

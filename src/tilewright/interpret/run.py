@@ -106,6 +106,7 @@ class _Interpreter:
         self._synchronized: dict[int, Synchronized] = {}
         self._run: dict[type[Stmt], Callable[[Any, Frame], None]] = {
             Block: self._block,
+            Allocate: self._alone,
             For: self._for,
             If: self._if,
             Let: self._let,
@@ -140,6 +141,9 @@ class _Interpreter:
         finally:
             for buffer, before in reversed(allocated):
                 self._memory.release(buffer, before)
+
+    def _alone(self, stmt: Allocate, frame: Frame) -> None:
+        """What is allocated in a block of its own nobody uses."""
 
     def _let(self, stmt: Let, frame: Frame) -> None:
         frame.values[stmt.var] = self._value(stmt.value, frame, stmt)
