@@ -189,3 +189,19 @@ kernel k(out y: s64[8]):
 """
     with pytest.raises(UnsupportedError, match="no subgroup acts as one here"):
         interpret.run(parse_kernel(text), {"y": np.zeros(8, np.int64)})
+
+
+def test_clusters_that_use_the_same_memory() -> None:
+    text = """
+kernel k(out y: s64[8]):
+  alloc s: s64[2, 4] cluster
+  grid for g in 4:
+    cluster for c in 2:
+      subgroup for w in 1:
+        s[c, 0] = g
+        y[g*2 + c] = s[c, 0]
+"""
+    kernel = parse_kernel(text)
+    verify(kernel)
+    with pytest.raises(InterpreterFault, match="data race on 's': iteration g="):
+        interpret.run(kernel, {"y": np.zeros(8, np.int64)})

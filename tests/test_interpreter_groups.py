@@ -700,3 +700,8 @@ def test_thread_loops_are_a_perfect_nest() -> None:
     kernel = parse_kernel(f"kernel k(out y: s64[4]):\n{indented(body)}\n")
     with pytest.raises(UnsupportedError, match="inside of what work-items run"):
         interpret.run(kernel, {"y": np.zeros(4, np.int64)})
+
+
+@pytest.mark.parametrize("body", ["alloc s: s64[2]", "grid for g in 2:\n  alloc s: s64[2]"])
+def test_memory_alone(body: str) -> None:
+    run("out y: s64[1]", body)

@@ -244,8 +244,19 @@ FAULTS = {
       subgroup for w in 2:
         cluster_barrier()
     """,
-        "cluster_barrier stands in no cluster",
+        "cluster_barrier stands in no cluster of a constant number of workgroups",
         "`cluster_barrier()` in `subgroup for w in 2:` in `grid for g in 4:` in kernel k",
+    ),
+    "barrier of a cluster that varies": (
+        """
+    grid for g in 2:
+      cluster for c in g + 1:
+        subgroup for w in 2:
+          cluster_barrier()
+    """,
+        "cluster_barrier stands in no cluster of a constant number of workgroups",
+        "`cluster_barrier()` in `subgroup for w in 2:` in `cluster for c in g + 1:` in "
+        "`grid for g in 2:` in kernel k",
     ),
     "barrier of a cluster for a lane": (
         """
@@ -290,6 +301,10 @@ ASYNCHRONOUS_FAULTS = {
     ),
     "lanes that are part of the nest": (
         "subgroup for w in 2:\n      lane for l in 4:\n        mbarrier_wait(&full[0], 0)",
+        "mbarrier_wait stands where no subgroup acts as one",
+    ),
+    "lanes without subgroups": (
+        "lane for l in 4:\n      mbarrier_wait(&full[0], 0)",
         "mbarrier_wait stands where no subgroup acts as one",
     ),
     "a fence of nobody": ("fence_async()", "fence_async stands where no subgroup acts as one"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -196,3 +197,87 @@ def test_refusals(name: str) -> None:
     with pytest.raises(ScheduleError, match=message) as caught:
         load_ahead(parse_kernel(text.replace(old, new, 1)), "step")
     assert caught.value.cure and caught.value.where
+
+
+# Each work-item takes two numbers at a time of what is copied for all.
+FORM = """
+kernel sums(in a: f32[32], out y: f32[8]):
+  alloc s: f32[2, 8] workgroup
+  workgroup for t in 4:
+    alloc acc: f32[2] private
+    for i in 2:
+      acc[i] = 0.0
+    for i in 2:
+      copy_async(&s[0, t * 2 + i], &a[t * 2 + i])
+    commit_copies()
+    for step in 4:
+      wait_copies(0)
+      barrier()
+      if step < 3:
+        for i in 2:
+          copy_async(&s[(step + 1) % 2, t * 2 + i], &a[step * 8 + t * 2 + i + 8])
+      commit_copies()
+      unrolled for k in 4:
+        alloc f: f32[2] private
+        for i in 2:
+          f[i] = s[step % 2, k * 2 + i]
+        for i in 2:
+          acc[i] = acc[i] * 2.0 + f[i]
+    for i in 2:
+      y[t * 2 + i] = acc[i]
+"""
+
+
+def _sums(kernel: Kernel) -> list[float]:
+    y = np.zeros(8, np.float32)
+    run(kernel, {"a": np.arange(32, dtype=np.float32), "y": y})
+    return [float(each) for each in y]
+
+
+def test_the_form_itself() -> None:
+    kernel = parse_kernel(FORM)
+    ahead = load_ahead(kernel, "step")
+    verify(ahead)
+    assert _sums(ahead) == _sums(kernel)
+
+
+NO_FORM: dict[str, tuple[str, str, str]] = {
+    # The copies for a further step write over what the last product would read.
+    "a product reads what is copied": (
+        "* 2.0 + f[i]",
+        "* s[step % 2, k * 2 + i] + f[i]",
+        "does not load into private memory",
+    ),
+    "a fragment is loaded again": (
+        "* 2.0 + f[i]",
+        "* 2.0 + f[i]\n        for i in 2:\n          f[i] = s[step % 2, i]\n        acc[0] = f[0]",
+        "does not load into private memory",
+    ),
+    "loads need a name": (
+        "        for i in 2:\n          f[i] = s[step % 2, k * 2 + i]",
+        "        z = k * 2\n        for i in 2:\n          f[i] = s[step % 2, z + i]",
+        "does not load into private memory",
+    ),
+    "copies need a name": (
+        "      if step < 3:",
+        "      z = step + 1\n      if z < 4:",
+        "copies that run by themselves",
+    ),
+    "a wait that differs": ("wait_copies(0)", "wait_copies(step - step)", "begin with a wait"),
+    "no products": ("for k in 4", "for k in 0", "an even number"),
+}
+
+
+@pytest.mark.parametrize("name", NO_FORM)
+def test_refused_forms(name: str) -> None:
+    old, new, message = NO_FORM[name]
+    kernel = parse_kernel(FORM.replace(old, new))
+    verify(kernel)
+    with pytest.raises(ScheduleError, match=message):
+        load_ahead(kernel, "step")
+
+
+def test_a_loop_without_anything_in_it_is_refused() -> None:
+    text = "kernel k(out y: f32[1]):\n  y[0] = 0.0\n  for step in 4:\n    pass\n"
+    with pytest.raises(ScheduleError, match="begin with a wait"):
+        load_ahead(parse_kernel(text), "step")

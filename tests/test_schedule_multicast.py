@@ -266,6 +266,7 @@ def test_a_machine_without_clusters() -> None:
 
 REFUSED: dict[str, tuple[tuple[str, str], str]] = {
     "another loop": (("cluster for m_o2", "grid for m_o2"), "no loop over the workgroups"),
+    "a cluster in a cluster": (("grid for n_o", "cluster for n_o"), "several that make a cluster"),
     "nothing in common": (
         ("b = weights_packed[n + n_o * 16, k", "b = weights_packed[n + m_o2 * 16, k"),
         "its workgroups read nothing in common",
@@ -310,3 +311,45 @@ def test_what_the_device_cannot_reach(name: str) -> None:
     assert old in text
     with pytest.raises(CompilationError, match=message):
         lower_launches(parse_kernel(text.replace(old, new)), MACHINE)
+
+
+OWN = """
+kernel k(out y: s64[8]):
+  grid for g in 2:
+    alloc s: s64[{size}, 4] cluster
+    cluster for c in {size}:
+      subgroup for w in 1:
+        if c == 0:
+          s[0, 1] = 5
+        s[c, 0] = 3
+        cluster_barrier()
+        y[g * 2 + c] = s[(c + {size}) % {size}, 0]
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ones_own_part_in_other_words(size: int) -> None:
+    kernel = parse_kernel(OWN.format(size=size))
+    verify(kernel)
+    (launch,) = (module := lower_launches(kernel, MACHINE)).launches
+    assert (launch.groups, launch.cluster, launch.shared) == (2 * size, size, 32)
+    assembled(to_ptx(module.text, "sm_90a"), "sm_90a")
+
+
+ACROSS = """
+kernel k(out y: s64[8]):
+  alloc s: s64[2, 4] cluster
+  cluster for c in 2:
+    subgroup for w in 1:
+      s[c, 0] = c
+  cluster for c in 2:
+    subgroup for w in 1:
+      y[c] = s[c, 0]
+"""
+
+
+def test_memory_of_a_cluster_does_not_outlive_it() -> None:
+    kernel = parse_kernel(ACROSS)
+    verify(kernel)
+    with pytest.raises(CompilationError, match="'s' is allocated outside of the launch"):
+        lower_launches(kernel, MACHINE)

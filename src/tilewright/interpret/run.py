@@ -106,6 +106,7 @@ class _Interpreter:
         self._synchronized: dict[int, Synchronized] = {}
         self._run: dict[type[Stmt], Callable[[Any, Frame], None]] = {
             Block: self._block,
+            Allocate: self._alone,
             For: self._for,
             If: self._if,
             Let: self._let,
@@ -140,6 +141,9 @@ class _Interpreter:
         finally:
             for buffer, before in reversed(allocated):
                 self._memory.release(buffer, before)
+
+    def _alone(self, stmt: Allocate, frame: Frame) -> None:
+        """What is allocated in a block of its own nobody uses."""
 
     def _let(self, stmt: Let, frame: Frame) -> None:
         frame.values[stmt.var] = self._value(stmt.value, frame, stmt)
@@ -201,9 +205,10 @@ class _Interpreter:
         if stmt.kind not in CONCURRENT or count < 2:
             action()
             return
-        # What a cluster's workgroups do with their own memory, their launch watches.
-        stores = self._lockstep.nest(stmt).stores
-        stored = frozenset(buffer for buffer in stores if buffer.space is not Space.CLUSTER)
+        stored = frozenset(self._lockstep.nest(stmt).stores)
+        if stmt.kind is LoopKind.CLUSTER:
+            # What its workgroups do with their own memory, their launch watches.
+            stored = frozenset(each for each in stored if each.space is not Space.CLUSTER)
         self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored, stmt.kind))
         self._stamps += count
         try:

@@ -184,20 +184,26 @@ def _parts_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
 
 def _cluster_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
     """What is wrong with the use of a cluster's memory, where it stands."""
-    clusters = clusters_around(path)
-    extent = clusters[0].extent if len(clusters) == 1 else None
-    if not isinstance(extent, Const):
+    extent = _cluster_extent(path)
+    if extent is None:
         return Defect(
             f"{buffer.name} is in the cluster's memory, but used outside of one cluster loop of "
             "constant extent",
             "use it inside of one loop over the workgroups of a cluster",
         )
-    if int(extent.value) != buffer.shape[0]:
+    if extent != buffer.shape[0]:
         return Defect(
-            f"{buffer.name} has {buffer.shape[0]} parts, but the cluster {extent.value} workgroups",
+            f"{buffer.name} has {buffer.shape[0]} parts, but the cluster {extent} workgroups",
             "let its outermost dim count the workgroups",
         )
     return _outside(f"the use of {buffer.name}, in the cluster's memory,", path)
+
+
+def _cluster_extent(path: Sequence[Stmt]) -> int | None:
+    """How many workgroups the cluster has; None without one loop of constant extent over them."""
+    clusters = clusters_around(path)
+    extent = clusters[0].extent if len(clusters) == 1 else None
+    return int(extent.value) if isinstance(extent, Const) else None
 
 
 def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
@@ -208,9 +214,9 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
         match effect:
             case Synchronize(group=Group.CLUSTER):
                 defect = _outside(function.name, path) or _in_lanes(function.name, path)
-                if defect is None and len(clusters_around(path)) != 1:
+                if defect is None and _cluster_extent(path) is None:
                     defect = Defect(
-                        f"{function.name} stands in no cluster",
+                        f"{function.name} stands in no cluster of a constant number of workgroups",
                         "put one loop over the workgroups of a cluster around",
                     )
             case Synchronize() if not in_threads(path) and _has_threads(path):
@@ -292,7 +298,7 @@ def _mbarrier_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
 def _outside(what: str, path: Sequence[Stmt]) -> Defect | None:
     """Why ``what`` cannot stand where no subgroup acts as one, nor its lanes in loops of theirs."""
     threads = [i for i, s in enumerate(path[:-1]) if isinstance(s, For) and s.kind in THREADS]
-    for i in threads:
+    for i in threads[1:]:
         loop = path[i]
         assert isinstance(loop, For)
         if loop.kind is LoopKind.LANE and not _next_to_threads(path[: i + 1]):

@@ -8,7 +8,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, const
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.access import buffers_in, buffers_written
 from tilewright.schedule.pipeline import is_barrier
@@ -96,7 +96,7 @@ class _Step:
     and in each iteration of ``inner`` the loads of ``fragments``, and products of these."""
 
     loop: For
-    pending: Expr
+    pending: Const
     copies: tuple[Stmt, ...]
     inner: For
     fragments: tuple[Buffer, ...]
@@ -111,10 +111,10 @@ class _Step:
 
 def _divided(loop: For) -> _Step:
     """What stands in ``loop``; refuses any other form."""
-    wait, *rest = sequence(loop.body)
-    pending = wait.args[0] if isinstance(wait, Call) and wait.function == "wait_copies" else None
-    form = len(rest) > 2 and is_barrier(rest[0]) and _commits(rest[-2])
-    if not form or not isinstance(pending, Expr):
+    stmts = sequence(loop.body)
+    form = len(stmts) > 3 and is_barrier(stmts[1]) and _commits(stmts[-2])
+    copies, pending = tuple(stmts[2:-2]), _pending(stmts[0]) if form else None
+    if pending is None or any(isinstance(stmt, Allocate | Let) for stmt in copies):
         raise _refusal(
             loop,
             "its steps do not begin with a wait, a barrier, and copies that run by themselves",
@@ -124,33 +124,54 @@ def _divided(loop: For) -> _Step:
         raise _refusal(
             loop, "how many steps there are is not constant, or it is one", "leave it as it is"
         )
-    inner = rest[-1]
-    even = (
-        isinstance(inner, For) and isinstance(inner.extent, Const) and inner.extent.value % 2 == 0
-    )
-    if not isinstance(inner, For) or inner.kind is not LoopKind.UNROLLED or not even:
+    inner = stmts[-1]
+    if not isinstance(inner, For) or not _is_even(inner):
         raise _refusal(
             loop,
             "its steps do not end with an even number of products, written out",
             "choose steps of an even number of products",
         )
+    copied = set[Buffer]().union(*map(buffers_written, copies))
+    return _Step(loop, pending, copies, inner, *_parts(inner, copied))
+
+
+def _parts(
+    inner: For, copied: set[Buffer]
+) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """The fragments, loads and products of ``inner``; refuses products that need more than what is
+    loaded of the buffers ``copied`` before."""
     body = sequence(inner.body)
     fragments = tuple(s.buffer for s in body if isinstance(s, Allocate))
     rest_of = [stmt for stmt in body if not isinstance(stmt, Allocate)]
     loads = tuple(stmt for stmt in rest_of if buffers_written(stmt) & set(fragments))
-    products = tuple(stmt for stmt in rest_of if stmt not in loads)
+    products = tuple(rest_of[len(loads) :])
+    first = (*loads, *products) == tuple(rest_of)
     own = all(buffer.space is Space.PRIVATE for buffer in fragments)
     alone = all(buffers_written(stmt) <= set(fragments) for stmt in loads)
     kept = set[Buffer]().union(*(buffers_written(stmt) for stmt in products))
     apart = all(kept.isdisjoint(buffers_in(stmt)) for stmt in loads)
-    if not fragments or not products or not (own and alone and apart):
+    loaded = all(copied.isdisjoint(buffers_in(stmt)) for stmt in products)
+    if not fragments or not products or not (first and own and alone and apart and loaded):
         raise _refusal(
             inner,
             "it does not load into private memory what the products behind then take",
             "hold the operands in fragments first",
         )
-    copies = tuple(rest[1:-2])
-    return _Step(loop, pending, copies, inner, fragments, loads, products)
+    return fragments, loads, products
+
+
+def _pending(stmt: Stmt) -> Const | None:
+    """How many groups of copies may be under way behind ``stmt``, if it is a wait that says so."""
+    if not (isinstance(stmt, Call) and stmt.function == "wait_copies"):
+        return None
+    (pending,) = stmt.args
+    return pending if isinstance(pending, Const) else None
+
+
+def _is_even(inner: For) -> bool:
+    """Whether the iterations of a loop are written out, two or more, in pairs."""
+    count = inner.extent.value if isinstance(inner.extent, Const) else 0
+    return inner.kind is LoopKind.UNROLLED and count > 0 and count % 2 == 0
 
 
 def _commits(stmt: Stmt) -> bool:

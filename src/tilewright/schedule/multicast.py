@@ -105,6 +105,11 @@ class _Multicast:
                 "it is no loop over the workgroups of a cluster",
                 "name a cluster loop of constant extent",
             )
+        loops = (*place.loops, *walk_stmts(cluster.body))
+        if any(isinstance(each, For) and each.kind is LoopKind.CLUSTER for each in loops):
+            raise self._refusal(
+                "it is one of several that make a cluster", "merge the cluster loops to one"
+            )
         self.size = int(cluster.extent.value)
         self.own = _depending(cluster)
         # By the statements of a step that copy for all: the copies.

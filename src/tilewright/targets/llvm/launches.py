@@ -83,6 +83,7 @@ def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
     Raises `CompilationError`, also for workgroups that ``machine`` has no room for.
     """
     parts, workspaces = _split(kernel)
+    _check_workspaces(workspaces)
     arguments = [(p.buffer, p.access) for p in kernel.params]
     arguments += [(buffer, "inout") for buffer in workspaces]
     declarations: dict[str, str] = {}
@@ -128,6 +129,17 @@ def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
             workspaces.remove(buffer)
             parts[users[0]] = block(Allocate(buffer), parts[users[0]])
     return parts, workspaces
+
+
+def _check_workspaces(workspaces: list[Buffer]) -> None:
+    """What lives across launches is in global memory, which all workgroups have once."""
+    for buffer in workspaces:
+        if buffer.space is Space.CLUSTER:
+            raise CompilationError(
+                f"the cluster's memory {buffer.name!r} is allocated outside of the launch",
+                why="its parts go with the workgroups that have them",
+                cure="allocate it inside of the grid loops, once for each launch",
+            )
 
 
 def _is_launch(node: Stmt) -> bool:

@@ -16,7 +16,7 @@ from tilewright.errors import CompilationError
 from tilewright.facts.affine import Affine, affine, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.ir.expr import Expr, Var, binary, const
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -263,12 +263,17 @@ class Planner:
                 loads[id(node)] = self.address(node.buffer, node.index, facts)
         return loads
 
+    def _is_own(self, whose: Expr, facts: Facts) -> bool:
+        """Whether ``whose`` part of the cluster's memory is that of the workgroup itself."""
+        rank = self._rank
+        return rank is not None and facts.prove(binary("eq", whose, rank)) is True
+
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
         """The address of an element, its terms sorted by the part their variable plays."""
         peer = None
         if buffer.space is Space.CLUSTER:
             whose = simplify(index[0], facts)
-            peer = whose if whose is not self._rank else None
+            peer = None if self._is_own(whose, facts) else whose
             index = (const(0), *index[1:])
         if buffer in self.spread:
             facts = self._everywhere
