@@ -11,20 +11,18 @@ from __future__ import annotations
 import math
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import DirectConfig
+from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.residues import by_residue
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import contiguous_dim, lower_rest, parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.promote import promote
 from tilewright.schedule.unit import drop_unit_dims
 
 # Products that are added up in one result, at most.
@@ -148,19 +146,4 @@ def _packed(
     used = [d for d, step in strides(main, view).items() if step != 0]
     last = [config.lanes] if config.lanes in used else []
     layout = [*parts.k, *(d for d in used if d not in (*parts.k, *last)), *last]
-    name = f"{prepack}_packed"
-    kernel = promote(
-        result.kernel,
-        MAIN,
-        "b",
-        by="dims",
-        space=Space.GLOBAL,
-        layout=[d for d in layout if d in used],
-        name=name,
-    )
-    try:
-        pack, kernel = hoist_pack(kernel, name)
-    except ScheduleError:
-        return  # Something else reads the weights as they are.
-    result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
-    result.stage("packed", kernel)
+    pack_before(result, machine, [d for d in layout if d in used])

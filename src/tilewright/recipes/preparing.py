@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel
@@ -87,21 +88,22 @@ def packed(
     elif group_of(machine, config) > 1:
         # Copies take what lies together along the dim that an instruction adds up.
         layout = [*(d for d in layout if d != config.k), config.k]
-    name = f"{prepack}_packed"
+    pack_before(result, machine, layout, rounded)
+
+
+def pack_before(
+    result: ScheduledKernel, machine: Machine, layout: Sequence[str], cast: DType | None = None
+) -> None:
+    """B packed before the kernel runs, its dims as ``layout`` has them, outermost first; as it was
+    where something else reads it, too."""
+    argument = find_compute(result.kernel, MAIN).operands[1].view.buffer.name
+    name = f"{argument}_packed"
     kernel = promote(
-        result.kernel,
-        MAIN,
-        "b",
-        by="dims",
-        space=Space.GLOBAL,
-        layout=layout,
-        cast=rounded,
-        name=name,
+        result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, cast=cast, name=name
     )
     try:
         pack, kernel = hoist_pack(kernel, name)
     except ScheduleError:
-        # Something else reads the weights as they are: they are shared from there.
         return
-    result.packs[prepack] = parallelize_outermost(lower_rest(pack), machine)
+    result.packs[argument] = parallelize_outermost(lower_rest(pack), machine)
     result.stage("packed", kernel)
