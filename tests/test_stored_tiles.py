@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from assembly import assembled
-from staged import check_text
+from staged import check_races
 from tilewright.errors import InterpreterFault, ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text
@@ -25,8 +25,6 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
-from tilewright.testing.check import check_stages
-from tilewright.testing.inputs import make_inputs
 
 MACHINE = nvidia.machine("sm_90a")
 CONFIG = WorkgroupConfig(
@@ -123,12 +121,8 @@ def _stores(kernel: Kernel) -> list[Compute]:
 @pytest.mark.parametrize("name", CASES)
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
-    scheduled = _scheduled(op, changed)
-    stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
-    assert {"stored", "specialized", "lowered"} <= stages.keys()
-    inputs = make_inputs(op.resolved(), exact=True, seed=0)
-    reports = check_stages(stages, scheduled.packs, MACHINE, inputs, "all")
-    assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
+    scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
+    assert {"stored", "specialized", "lowered"} <= scheduled.stages.keys()
     assert _stores(scheduled.kernel)
 
 
