@@ -39,52 +39,47 @@ def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
     or where threads of a CPU run it, which have vectors of their own."""
     if not machine.banked:
         return None
+    main = find_compute(kernel, MAIN)
+    if any(extents(main)[dim] > 1 for dim in roles(main).n):
+        return None
     kernel = drop_unit_dims(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     parts, sizes = roles(main), extents(main)
     lanes = contiguous_dim(out)
     few = math.prod(sizes[dim] for dim in parts.k) <= _MOST_PRODUCTS
     taps = set(parts.k) <= set(taps_of(main)) and by_residue(kernel) is kernel
-    if parts.n or not parts.m or not few or not taps or lanes not in sizes:
+    if not parts.m or not few or not taps or lanes not in sizes:
         return None
-    vector = _vector(main, lanes)
-    moved = _moved(main)
-    along = [dim for dim in memory_order(out) if dim in moved and dim != lanes]
-    item = {}
-    for dim in along[-1:]:
-        size = next((n for n in _ALONG if sizes[dim] % n == 0), 1)
-        item = {dim: size} if size > 1 else {}
-    return DirectConfig(lanes, vector, item)
+    moved = _windows(main)
+    along = [dim for dim in memory_order(out) if dim in moved and dim != lanes][-1:]
+    tiles = {dim: next((n for n in _ALONG if sizes[dim] % n == 0), 1) for dim in along}
+    item = {dim: size for dim, size in tiles.items() if size > 1}
+    return DirectConfig(lanes, 1 if lanes in moved else _vector(main, lanes), item)
 
 
 def _along(main: Compute, config: DirectConfig) -> list[str]:
     """The reduced dims that are written out: taps along the item's dim, which read what the ones
     beside read; or the last one. Of all, there would be more loads under way than registers."""
-    taps = taps_of(main)
-    found = {
-        v.name
-        for index in main.operands[0].view.index
-        if {v.name for v in variables(index)} & set(config.item)
-        for v in variables(index)
-    }
-    return [dim for dim in taps if dim in found] or list(roles(main).k[-1:])
+    windows = _windows(main)
+    found = set[str]().union(*(windows.get(dim, ()) for dim in config.item))
+    return [dim for dim in roles(main).k if dim in found] or list(roles(main).k[-1:])
 
 
-def _moved(main: Compute) -> set[str]:
-    """The dims of the result along which taps move."""
-    taps, found = set(taps_of(main)), set[str]()
+def _windows(main: Compute) -> dict[str, set[str]]:
+    """By the dims of the result along which taps move: these taps."""
+    taps, found = set(taps_of(main)), dict[str, set[str]]()
     for index in main.operands[0].view.index:
         names = {v.name for v in variables(index)}
-        if names & taps:
-            found |= names - taps
+        for dim in names - taps if names & taps else ():
+            found.setdefault(dim, set()).update(names & taps)
     return found
 
 
 def _vector(main: Compute, lanes: str) -> int:
-    """Elements along ``lanes`` that a work-item takes: a load's, if they lie side by side for each
-    tap, and there are no others at the end."""
+    """Elements along ``lanes`` that a work-item takes: a load's, if they lie side by side, and
+    there are no others at the end."""
     a = main.operands[0]
-    if lanes in _moved(main) or strides(main, a.view).get(lanes) != 1:
+    if strides(main, a.view).get(lanes) != 1:
         return 1
     widest = max(operand.var.type.bytes for operand in main.operands[:2])
     most = max(1, _WIDEST // widest)

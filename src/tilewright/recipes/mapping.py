@@ -9,11 +9,10 @@ from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import MAIN, RESULT, find_compute, roles
+from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.join import join_groups
-from tilewright.schedule.place import holds
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.stream import stream_reduction
@@ -22,6 +21,7 @@ from tilewright.schedule.stream import stream_reduction
 PRODUCERS = ("init", MAIN)
 # What the computes are called after that store and add up the parts of tiles that shares cut.
 _STREAM = "stream"
+STREAM_SUM = f"{_STREAM}_sum"
 
 
 def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
@@ -81,12 +81,7 @@ def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
 
 def streamers(kernel: Kernel) -> tuple[str, ...]:
     """The computes that store and add up parts of tiles, where shares cut some."""
-    return (*(n for n in (f"{_STREAM}_store",) if holds(kernel.body, n)), *stream_adders(kernel))
-
-
-def stream_adders(kernel: Kernel) -> tuple[str, ...]:
-    """The compute that adds up parts of tiles, where shares cut some."""
-    return tuple(n for n in (f"{_STREAM}_sum",) if holds(kernel.body, n))
+    return tuple(n for n in (f"{_STREAM}_store", STREAM_SUM) if has_compute(kernel, n))
 
 
 def zeros(config: WorkgroupConfig) -> tuple[str, ...]:

@@ -16,8 +16,15 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import stream_adders
-from tilewright.recipes.roles import MAIN, extents, find_compute, runs_along, strides
+from tilewright.recipes.mapping import STREAM_SUM
+from tilewright.recipes.roles import (
+    MAIN,
+    extents,
+    find_compute,
+    has_compute,
+    runs_along,
+    strides,
+)
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.kinds import set_kind
@@ -199,8 +206,9 @@ def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Ke
 
 def held_sums(kernel: Kernel, found: Matrices) -> Kernel:
     """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
-    for name in (MAIN, *stream_adders(kernel)):
-        kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, found)
+    for name in (MAIN, STREAM_SUM):
+        if has_compute(kernel, name):
+            kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, found)
     return kernel
 
 

@@ -16,7 +16,12 @@ from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.work import Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
-from tilewright.recipes.workgroup_cost import Prediction, predict, stored_bytes
+from tilewright.recipes.workgroup_cost import (
+    Prediction,
+    held_at_once,
+    predict,
+    stored_bytes,
+)
 
 # Tiles that are shared at a time, where copies run by themselves: one is computed with.
 _STAGES = (3, 2, 4)
@@ -118,9 +123,9 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
     if config.fill != TENSOR or work.taken != 1:
         return
     for each in (config, *_stored(work, config, machine)):
-        prediction = predict(work, machine, each)
-        if prediction is not None and prediction.waves > 1:
-            yield replace(each, persistent=prediction.resident * machine.cores)
+        held = held_at_once(work, machine, each)
+        if held:
+            yield replace(each, persistent=held)
 
 
 def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:

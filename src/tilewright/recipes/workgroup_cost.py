@@ -135,6 +135,14 @@ def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction
     return Prediction(whole, seconds, best / whole, filled, held, group.shared, group.registers)
 
 
+def held_at_once(work: Work, machine: Machine, config: WorkgroupConfig) -> int:
+    """How many workgroups all cores hold at a time, where there are more; 0 where all run at once,
+    or a core has no room for one."""
+    group = _group(work, machine, config)
+    held = _resident(group, machine) * machine.cores
+    return held if group.count > held else 0
+
+
 def _waves(
     count: int, concurrent: int, config: WorkgroupConfig
 ) -> tuple[tuple[int, int, bool], ...]:

@@ -112,12 +112,12 @@ class _Multicast:
             )
         self.size = int(cluster.extent.value)
         self.own = _depending(cluster)
-        # By the statements of a step that copy for all: the copies.
-        self.shared: dict[int, Compute] = {}
+        # By the statements of a step that copy for all: the loops around, and the copy.
+        self.shared: dict[int, tuple[tuple[For, ...], Compute]] = {}
         self.empty: dict[Buffer, None] = {}
         self._find()
         used = dict.fromkeys(self.empty)
-        for copy in self.shared.values():
+        for _, copy in self.shared.values():
             assert isinstance(copy.completion, View)
             used |= dict.fromkeys((copy.out.buffer, copy.completion.buffer))
         self.buffers = {buffer: self._in_parts(buffer) for buffer in used}
@@ -134,13 +134,11 @@ class _Multicast:
         before."""
         for stmt in walk_stmts(self.cluster):
             steps = nested(stmt) if isinstance(stmt, Block) else ()
-            copies = {
-                id(part): copy for part in steps for copy in [_copy(part)] if copy is not None
-            }
             alike = {
-                number: copy
-                for number, copy in copies.items()
-                if self.own.isdisjoint(view_variables(copy.operands[0].view))
+                id(part): copy
+                for part in steps
+                if (copy := _copy(part)) is not None
+                and self.own.isdisjoint(view_variables(copy[1].operands[0].view))
             }
             if not alike:
                 continue
@@ -247,14 +245,12 @@ class _Multicast:
 
     def _to_all(self, stmt: Stmt, place: Place) -> Stmt:
         """A copy, with the loops around, as the part of it that a workgroup makes for all."""
-        loops, copy = _nest_of(stmt)
-        for number, loop in enumerate(loops):
+        loops, copy = self.shared[id(stmt)]
+        for loop in loops:
             part = self._part(loop.extent)
             if part:
-                cut = substitute_stmt(copy, {loop.var: self.cluster.var * part + loop.var})
-                assert isinstance(cut, Compute)
-                loops[number] = replace(loop, extent=const(part))
-                return around(loops, self._with_peers(cut))
+                shorter = [replace(o, extent=const(part)) if o is loop else o for o in loops]
+                return around(shorter, self._with_peers(self._behind(copy, loop.var, part)))
         for loop in loops:
             place = place.inside(loop)
         for dim in copy.dims:
@@ -282,11 +278,15 @@ class _Multicast:
         period = out.layout.swizzle.period if out.layout.swizzle is not None else 1
         if not apart or part * apart % max(period, _ALIGNMENT // out.dtype.bytes):
             return None
-        cut = substitute_stmt(copy, {dim.var: self.cluster.var * part + dim.var})
-        assert isinstance(cut, Compute)
         dims = tuple(Dim(d.var, const(part)) if d is dim else d for d in copy.dims)
-        made = replace(cut, dims=dims)
+        made = replace(self._behind(copy, dim.var, part), dims=dims)
         return None if isinstance(tile_of(made, place.facts), str) else made
+
+    def _behind(self, copy: Compute, along: Var, part: int) -> Compute:
+        """``copy`` behind the parts of the workgroups before, ``part`` along a variable each."""
+        moved = substitute_stmt(copy, {along: self.cluster.var * part + along})
+        assert isinstance(moved, Compute)
+        return moved
 
     def _with_peers(self, copy: Compute) -> Compute:
         """``copy`` into the memory of each workgroup, with a signal to each."""
@@ -308,18 +308,13 @@ def _depending(cluster: For) -> set[Var]:
     return found
 
 
-def _nest_of(stmt: Stmt) -> tuple[list[For], Compute]:
-    """A compute, and the loops that it alone stands in, outermost first."""
+def _copy(stmt: Stmt) -> tuple[tuple[For, ...], Compute] | None:
+    """A copy that signals an mbarrier, and the loops that it alone stands in, outermost first, if
+    ``stmt`` is that."""
     loops: list[For] = []
-    while isinstance(stmt, For):
+    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
         loops.append(stmt)
         stmt = stmt.body
-    assert isinstance(stmt, Compute)
-    return loops, stmt
-
-
-def _copy(stmt: Stmt) -> Compute | None:
-    """The copy that signals an mbarrier, if ``stmt`` is one with loops around."""
-    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
-        stmt = stmt.body
-    return stmt if isinstance(stmt, Compute) and isinstance(stmt.completion, View) else None
+    if isinstance(stmt, Compute) and isinstance(stmt.completion, View):
+        return tuple(loops), stmt
+    return None

@@ -37,9 +37,9 @@ def even_start(view: View, dim: Var) -> Affine | None:
     return _besides(flattened(layout.offset_of(view.index)), dim)
 
 
-def _besides(form: Affine, dim: Var) -> Affine | None:
-    """``form`` without ``dim``; None where steps along that are not 1."""
-    if form.terms.get(dim, 0) != 1:
+def _besides(form: Affine, dim: Var, step: int = 1) -> Affine | None:
+    """``form`` without ``dim``; None where not all steps along that are ``step``."""
+    if form.terms.get(dim, 0) != step:
         return None
     rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
     return None if any(dim in variables(atom) for atom in rest.terms) else rest
@@ -70,11 +70,11 @@ def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
     multiple.
     """
     form = difference(condition)
-    if form is None or abs(form.terms.get(dim, 0)) != 1:
+    if form is None:
         return False
-    step = form.terms[dim]
-    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
-    if any(dim in variables(atom) for atom in rest.terms):
-        return False
-    modulus, remainder = facts.affine_congruence(rest)
-    return modulus % wide == 0 and remainder % wide == (0 if step == 1 else wide - 1)
+    for step, last in ((1, 0), (-1, wide - 1)):
+        rest = _besides(form, dim, step)
+        if rest is not None:
+            modulus, remainder = facts.affine_congruence(rest)
+            return modulus % wide == 0 and remainder % wide == last
+    return False
