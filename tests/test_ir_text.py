@@ -488,7 +488,7 @@ def test_a_refusal_shows_the_line() -> None:
         parse_kernel("kernel k(out a: f32[3]):\n  for i in 3:\n    a[i] = i\n")
     assert str(caught.value) == (
         "what a holds must be f32, this is s64\n"
-        "  at position 50:\n"
+        "  at line 3, column 12:\n"
         "      a[i] = i\n"
         "             ^\n"
         "  cure: convert it: `f32(...)`"

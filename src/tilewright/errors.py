@@ -23,11 +23,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a text: characters ``start`` to ``end`` (exclusive) of ``text``."""
+    """A place in a text: characters ``start`` to ``end`` (exclusive) of ``text``, which is that of
+    ``file`` where it came from one."""
 
     text: str
     start: int
     end: int
+    file: str | None = None
+
+    @property
+    def line(self) -> int:
+        """The line in which the place begins, counted from 1."""
+        return self.text.count("\n", 0, self.start) + 1
+
+    @property
+    def column(self) -> int:
+        """The character of its line at which the place begins, counted from 1."""
+        return self.start - self.text.rfind("\n", 0, self.start)
+
+    @property
+    def place(self) -> str:
+        """Where it begins, in words. Descriptors are one line: a position says it there."""
+        if self.file is not None:
+            return f"{self.file}:{self.line}:{self.column}"
+        if "\n" in self.text:
+            return f"line {self.line}, column {self.column}"
+        return f"position {self.start}"
 
     def caret(self) -> str:
         """The line that holds the place, and carets under it."""
@@ -42,7 +63,8 @@ class TilewrightError(Exception):
     """Base of all errors of this project.
 
     ``what`` is one sentence; ``where`` a `Span` or a name; ``why`` and ``cure`` are optional
-    sentences. ``str(error)`` puts them together.
+    sentences. ``span`` is the place in a text, also where ``where`` says it in words.
+    ``str(error)`` puts them together.
     """
 
     def __init__(
@@ -52,19 +74,21 @@ class TilewrightError(Exception):
         where: Span | str | None = None,
         why: str | None = None,
         cure: str | None = None,
+        span: Span | None = None,
     ) -> None:
         self.what = what
         self.where = where
+        self.span = where if isinstance(where, Span) else span
         self.why = why
         self.cure = cure
         super().__init__(self._format())
 
     def _format(self) -> str:
         lines = [self.what]
-        if isinstance(self.where, Span):
-            lines += [f"  {line}" for line in self.where.caret().splitlines()]
-            lines[1:1] = [f"  at position {self.where.start}:"]
-        elif self.where is not None:
+        if self.span is not None:
+            lines.append(f"  at {self.span.place}:")
+            lines += [f"  {line}" for line in self.span.caret().splitlines()]
+        if isinstance(self.where, str):
             lines.append(f"  where: {self.where}")
         if self.why is not None:
             lines.append(f"  why: {self.why}")

@@ -148,4 +148,4 @@ def fault(what: str, site: Site, lane: tuple[int, ...], *, why: str, cure: str) 
         f"{v.name}={at_lane(x, lane)}" for v, x in site.frame.values.items() if isinstance(v, Var)
     ]
     where = f"{text}\n  with {', '.join(values)}" if values else text
-    return InterpreterFault(what, where=where, why=why, cure=cure)
+    return InterpreterFault(what, where=where, why=why, cure=cure, span=stmt.span)

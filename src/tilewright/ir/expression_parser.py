@@ -41,12 +41,17 @@ class ExpressionParser:
     """A cursor over tokens, and the names in scope. Variables and buffers don't share names."""
 
     def __init__(
-        self, text: str, variables: Mapping[str, DType], buffers: Mapping[str, Buffer]
+        self,
+        text: str,
+        variables: Mapping[str, DType],
+        buffers: Mapping[str, Buffer],
+        file: str | None = None,
     ) -> None:
         self.text = text
+        self.file = file
         self.variables: Scope[DType] = Scope(variables)
         self.buffers: Scope[Buffer] = Scope(buffers)
-        self._tokens = tokenize(text)
+        self._tokens = tokenize(text, file)
         self._position = 0
 
     # The cursor.
@@ -94,7 +99,7 @@ class ExpressionParser:
 
     def span(self, start: int, end: int | None = None) -> Span:
         """The text from ``start`` to ``end`` (default: to the last token)."""
-        return Span(self.text, start, self.last_end if end is None else end)
+        return Span(self.text, start, self.last_end if end is None else end, self.file)
 
     @property
     def last_end(self) -> int:

@@ -43,9 +43,12 @@ _ACCESSES = ("in", "out", "inout")
 T = TypeVar("T")
 
 
-def parse_kernel(text: str) -> Kernel:
-    """The kernel that ``text`` spells. Raises `ParseError`."""
-    return _read(_StatementParser.kernel, text, None, None)
+def parse_kernel(text: str, *, file: str | None = None) -> Kernel:
+    """The kernel that ``text`` spells. Raises `ParseError`.
+
+    ``file`` is what errors call the text: those of the parser, and of all who refuse a statement.
+    """
+    return _read(_StatementParser.kernel, text, None, None, file)
 
 
 def parse_stmt(
@@ -71,8 +74,9 @@ def _read(
     text: str,
     variables: Mapping[str, DType] | None,
     buffers: Mapping[str, Buffer] | None,
+    file: str | None = None,
 ) -> T:
-    parser = _StatementParser(text, variables or {}, buffers or {})
+    parser = _StatementParser(text, variables or {}, buffers or {}, file)
     try:
         result = what(parser)
     except RecursionError:
@@ -106,7 +110,7 @@ class _StatementParser(ExpressionParser):
             raise self.unexpected(
                 "`kernel`", "begin with `kernel name(in a: f32[8], out b: f32[8]):`"
             )
-        self.take()
+        start = self.take().start
         name = self.expect("name", "for the kernel").text
         self.expect("(", "before the parameters")
         params: list[Param] = []
@@ -117,7 +121,8 @@ class _StatementParser(ExpressionParser):
         self.expect(")", "behind the parameters")
         for param in params:
             self.buffers.define(param.name, param.buffer)
-        return Kernel(name, tuple(params), self._indented("body of the kernel"))
+        span = self.span(start)
+        return Kernel(name, tuple(params), self._indented("body of the kernel"), span=span)
 
     def _param(self) -> Param:
         if self.token.text not in _ACCESSES:

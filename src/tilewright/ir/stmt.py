@@ -32,9 +32,11 @@ class LoopKind(Enum):
 
 
 class Stmt(Printed):
-    """Base of all statements."""
+    """Base of all statements. ``span`` is the place in a text that one came from, if any: of a loop
+    or a structured op its first line."""
 
     __slots__ = ()
+    span: Span | None
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -184,3 +186,4 @@ class Kernel(Printed):
     params: tuple[Param, ...]
     body: Stmt
     notes: dict[str, str] = field(default_factory=dict)
+    span: Span | None = None

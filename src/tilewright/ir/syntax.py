@@ -64,17 +64,19 @@ class Token(NamedTuple):
     end: int
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(text: str, file: str | None = None) -> list[Token]:
     """The tokens of ``text``, with the indentation made explicit; the last one is ``end``.
 
-    The first line's indentation is that of the whole text. Raises `ParseError`.
+    The first line's indentation is that of the whole text. Raises `ParseError`, which names
+    ``file``.
     """
-    return _Tokenizer(text).run()
+    return _Tokenizer(text, file).run()
 
 
 class _Tokenizer:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, file: str | None) -> None:
         self.text = text
+        self.file = file
         self.tokens: list[Token] = []
         self.indents: list[int] = []
         self.brackets = 0
@@ -131,10 +133,13 @@ class _Tokenizer:
             if not self.indents or width > self.indents[-1]:
                 raise ParseError(
                     "this line is indented like no line around it",
-                    where=Span(self.text, self.line_start, max(start, self.line_start + 1)),
+                    where=self._span(self.line_start, max(start, self.line_start + 1)),
                     cure="align it with the block that it belongs to",
                 )
             self.tokens.append(Token("dedent", "", start, start))
+
+    def _span(self, start: int, end: int) -> Span:
+        return Span(self.text, start, end, self.file)
 
     def _unknown(self, position: int) -> ParseError:
         character = self.text[position]
@@ -145,6 +150,6 @@ class _Tokenizer:
             cure = "close the name with a second backquote on the same line"
         return ParseError(
             f"the character {character!r} has no meaning here",
-            where=Span(self.text, position, position + 1),
+            where=self._span(position, position + 1),
             cure=cure,
         )

@@ -52,7 +52,7 @@ __all__ = ["may_nest", "verify"]
 
 def verify(kernel: Kernel) -> None:
     """Raises `VerificationError` for the first thing that is wrong with ``kernel``."""
-    _Verifier(kernel).kernel(kernel)
+    _Verifier(kernel).run()
 
 
 class _Verifier:
@@ -64,14 +64,19 @@ class _Verifier:
         self.shared: set[int] = set()
         # Where we are: the enclosing statements and the present one.
         self.path: list[Stmt] = []
-        self.kernel_name = kernel.name
+        self.kernel = kernel
 
     def refuse(self, what: str, cure: str, why: str | None = None) -> VerificationError:
         """The error about the present statement."""
         lines = [f"`{headline(stmt)}`" for stmt in self.path if not isinstance(stmt, Block)]
         place = " in ".join(reversed(lines)) or "the parameters"
+        spans = [stmt.span for stmt in reversed(self.path) if stmt.span is not None]
         return VerificationError(
-            what, where=f"{place} in kernel {self.kernel_name}", why=why, cure=cure
+            what,
+            where=f"{place} in kernel {self.kernel.name}",
+            why=why,
+            cure=cure,
+            span=spans[0] if spans else self.kernel.span,
         )
 
     def check(self, defect: Defect | None) -> None:
@@ -80,7 +85,9 @@ class _Verifier:
 
     # Kernels and declarations.
 
-    def kernel(self, kernel: Kernel) -> None:
+    def run(self) -> None:
+        """All of the kernel."""
+        kernel = self.kernel
         self.name(kernel.name)
         for param in kernel.params:
             name = param.name
