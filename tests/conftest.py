@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import skips
 from commands import Command, Ended
 from tilewright.cli import main
 from tilewright.engine import compile
@@ -27,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
+    skips.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    skips.register(config)
 
 
 @pytest.fixture

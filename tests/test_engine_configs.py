@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from compiled import check, inputs, small
+from skips import lacking
 from tilewright.errors import ArgumentError, ScheduleError, UnsupportedError
 from tilewright.machines import x86
 from tilewright.recipes.config import ContractionConfig, StreamingConfig, parse_config
@@ -137,7 +138,7 @@ def test_a_config_of_another_kind() -> None:
 def test_levels(level: str, dtype: str) -> None:
     kernel = tw.compile(small(dtype=dtype), target=f"x86:{level}", threads=2)
     if not kernel.target.runs_here:
-        pytest.skip(f"this processor has no {level}")
+        lacking(f"this processor has no {level}")
     check(kernel)
     registers = {"sse42": "xmm", "avx2": "ymm"}.get(level, "zmm")
     text = kernel.source("asm")
@@ -149,7 +150,7 @@ def test_levels(level: str, dtype: str) -> None:
 def test_code_for_other_machines_is_made_but_not_run(tmp_path: Path) -> None:
     kernel = tw.compile(small(), target="x86:amx", threads=1)
     if kernel.target.runs_here:
-        pytest.skip("this processor has AMX")
+        lacking("this processor has AMX, so all code runs here")
     arrays = inputs(kernel)
     why = r"kernels for x86:amx do not run[^$]*it has no amx-bf16[^$]*export the kernel"
     with pytest.raises(UnsupportedError, match=why):

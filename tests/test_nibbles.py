@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from interpreted import Interpreted
+from skips import lacking
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, bf16, boolean, dtype, f32, f64, s4, s8, s32, s64, u4, u8
 from tilewright.engine import CompiledKernel
@@ -89,7 +90,7 @@ def test_every_level(level: str, types: str) -> None:
     case = Case(parse("matmul", "5x24:24x35"), parse_types(types))
     target = f"x86:{level}"
     if not find_target(target).runs_here:
-        pytest.skip(f"this machine does not run {target}")
+        lacking(f"this processor does not run {target}")
     verdict = verify(case.op(), lambda op: tw.compile(op, target=target, threads=1))
     assert verdict.status is Status.PASSED, verdict
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from skips import lacking
 from test_nvidia_lower import AHEAD, TURN, lowered
 from tilewright.engine.compile import compile_op
 from tilewright.engine.cost import cost_of
@@ -203,7 +204,7 @@ def test_what_code_costs() -> None:
 def test_kernels_for_other_devices_do_not_run() -> None:
     target = find_target("nvidia:sm_80")
     if target.runs_here:
-        pytest.skip("there is a device")
+        lacking("there is a GPU, so all code runs here")
     with pytest.raises(UnsupportedError) as raised:
         target.load(b"\0", Abi("k", (), ()))
     assert "kernels for nvidia:sm_80 do not run here" in str(raised.value)

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from schedule_cases import equal
+from skips import lacking
 from tilewright.errors import ScheduleError
 from tilewright.interpret import pack
 from tilewright.ir import Kernel, parse_kernel, to_text
@@ -33,7 +34,7 @@ def instructions(kernel: Kernel) -> set[str]:
 def check_reorder(op: Op, target: str) -> None:
     """Compiled code against numpy, bit for bit, the padding of blocks included."""
     if not find_target(target).runs_here:
-        pytest.skip(f"this processor does not run {target}")
+        lacking(f"this processor does not run {target}")
     kernel = tw.compile(op, target=target, threads=1)
     source, result = (param.buffer for param in op.kernel().params)
     values = np.random.default_rng(0).integers(0, 100, source.shape).astype(np.float64)
@@ -146,7 +147,7 @@ def test_widen_reduction_refuses() -> None:
 def test_reductions_of_rows(level: str, algorithm: str, columns: int) -> None:
     target = f"x86:{level}"
     if not find_target(target).runs_here:
-        pytest.skip(f"this processor does not run {target}")
+        lacking(f"this processor does not run {target}")
     for dtype in ("f32", "bf16:f32") if algorithm in ("sum", "mean") else ("f32", "s32"):
         op = tw.reduce(f"7x{columns}:7x1", algorithm=algorithm, dtype=dtype)
         kernel = tw.compile(op, target=target, threads=1)

@@ -1,0 +1,66 @@
+"""Skipped tests: noted for a second run that has more installed, and counted as failures there.
+
+``pytest --note-skipped FILE`` writes the ids of the tests that were skipped, one a line;
+``pytest @FILE --only-hardware-skips`` runs them, and fails if one is skipped for another reason
+than hardware that is not here: a package can be installed, a processor cannot.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+_HARDWARE = "hardware: "
+
+
+def lacking(what: str) -> NoReturn:
+    """Skips the present test, which needs hardware that is not here: ``what`` says so."""
+    pytest.skip(_HARDWARE + what)
+
+
+class Skips:
+    """A plugin that knows which tests were skipped, and why."""
+
+    def __init__(self, note: str | None, strict: bool) -> None:
+        self._note = note
+        self._strict = strict
+        self._reasons: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            assert isinstance(report.longrepr, tuple)
+            self._reasons[report.nodeid] = str(report.longrepr[2]).removeprefix("Skipped: ")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._note is not None:
+            text = "".join(f"{name}\n" for name in sorted(self._reasons))
+            Path(self._note).write_text(text, encoding="utf-8")
+        if self._strict and self._avoidable() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        avoidable = self._avoidable() if self._strict else {}
+        for name, reason in avoidable.items():
+            terminalreporter.write_line(f"SKIPPED, but not for want of hardware: {name}: {reason}")
+
+    def _avoidable(self) -> dict[str, str]:
+        return {n: why for n, why in self._reasons.items() if not why.startswith(_HARDWARE)}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """The options of this plugin."""
+    parser.addoption("--note-skipped", metavar="FILE", help="write the ids of skipped tests there")
+    parser.addoption(
+        "--only-hardware-skips",
+        action="store_true",
+        help="fail where a test is skipped for another reason than hardware that is not here",
+    )
+
+
+def register(config: pytest.Config) -> None:
+    """Adds the plugin where its options ask for it; workers report to the process that has it."""
+    note, strict = config.getoption("--note-skipped"), config.getoption("--only-hardware-skips")
+    if (note or strict) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skips(note, strict))
