@@ -86,6 +86,14 @@ def test_what_does_not_fit_is_skipped_among_others(tilewright: Command) -> None:
     assert "tag 'nhwc' does not fit" in alone.err
 
 
+@pytest.mark.parametrize("verb", ["verify", "check"])
+def test_nothing_but_skipped_cases_is_exit_code_1(tilewright: Command, verb: str) -> None:
+    ended = tilewright(verb, "conv", "--stag", "nhwc", "mb1ic8iw5oc8kw3", "mb1ic8iw6oc8kw3")
+    assert ended.code == 1
+    assert ended.lines[-1] == "0 passed, 0 failed, 2 skipped"
+    assert ended.err == "no kernel was run: every case was skipped, for the reasons above\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -38,6 +38,41 @@ def test_call() -> None:
         np.testing.assert_array_equal(out, fresh)
 
 
+def test_arguments_in_order() -> None:
+    kernel = tw.compile(small(), threads=1)
+    arrays = packed(kernel, inputs(kernel))
+    wanted = kernel(**arrays)
+    src, weights, bias = (arrays[name] for name in ("src", "weights", "bias"))
+    np.testing.assert_array_equal(kernel(src, weights, bias), wanted)
+    np.testing.assert_array_equal(kernel(src, weights, bias=bias), wanted)
+    out = np.zeros((1, 6, 6, 32), np.float32).transpose(NHWC)
+    assert kernel(src, weights, bias, out) is out
+    np.testing.assert_array_equal(out, wanted)
+    out[...] = 0
+    kernel.bind(src, weights, bias, out=out)()
+    np.testing.assert_array_equal(out, wanted)
+    with pytest.raises(ArgumentError, match=r"src is given twice[^$]*src, weights, bias, dst"):
+        kernel(src, weights, bias, src=src)
+    with pytest.raises(ArgumentError, match="5 arrays are given for 4 arguments"):
+        kernel.bind(src, weights, bias, out, out)
+    with pytest.raises(ArgumentError, match="'bias' is missing"):
+        kernel(src, weights)
+
+
+@pytest.mark.parametrize("name", ["out", "stream"])
+def test_no_argument_is_called_like_what_calls_take(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"an argument cannot be called '{name}'"):
+        tw.matmul("4x5:5x6", epilogue=[tw.add(name)])
+
+
+def test_an_argument_may_be_called_self() -> None:
+    kernel = tw.compile(tw.elementwise("4x5", "relu", epilogue=[tw.add("self")]), threads=1)
+    ones = np.ones((4, 5), np.float32)
+    np.testing.assert_array_equal(kernel(ones, self=ones), 2 * ones)
+    bound = kernel.bind(src=ones, self=ones, out=np.empty_like(ones))
+    bound()
+
+
 def test_arguments_that_need_no_packing_are_returned() -> None:
     kernel = tw.compile(small(), threads=1)
     array = inputs(kernel)["src"]

@@ -162,7 +162,6 @@ def test_arrays() -> None:
             lambda: tw.matmul("4x5:5x6", epilogue=[tw.bias(dtype="s4")]),
             "matmul takes no s4 here",
         ),
-        (lambda: tw.matmul("4x5:5x6", accumulator="s4"), "sums are not kept in s4"),
     ],
 )
 def test_refusals(make: Any, text: str) -> None:

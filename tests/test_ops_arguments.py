@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from op_runs import execute, integers
-from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
+from tilewright.dtypes import ALL, bf16, f32, f64, s8, s32, u8
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
 from tilewright.ops import arguments as tw
 from tilewright.ops.epilogue_elements import (
@@ -66,6 +68,70 @@ def test_types_in_every_form() -> None:
     assert wanted == tw.convolution("ic4ih5oc6kh3", dtype=by_name)
     assert tw.convolution("ic4ih5oc6kh3", dtype=f64).accumulator is f64
     assert tw.convolution("ic4ih5oc6kh3", accumulator="f64").accumulator is f64
+
+
+ACCUMULATORS = {
+    "f64": "f64",
+    "f32": "f64 f32",
+    "tf32": "f64 f32",
+    "bf16": "f64 f32 f16 bf16",
+    "f8_e4m3": "f64 f32 f16 bf16",
+    "s8": "f64 f32 s64 s32",
+    "u8:s4:f32": "f64 f32 s64 s32",
+    "bf16:s8:f32": "f64 f32",
+}
+
+
+@pytest.mark.parametrize("types", ACCUMULATORS)
+def test_accumulators_hold_sums(types: str) -> None:
+    calls: tuple[Any, ...] = (
+        partial(tw.matmul, "2x3:3x4"),
+        partial(tw.convolution, "ic4ih5oc6kh3"),
+    )
+    for call, each in product(calls, ALL):
+        if each.name in ACCUMULATORS[types].split():
+            assert call(dtype=types, accumulator=each).accumulator is each
+        else:
+            with pytest.raises(UnsupportedError, match=f"are not kept in {each}[^$]*choose"):
+                call(dtype=types, accumulator=each.name)
+
+
+def test_accumulators_of_gradients_are_of_what_is_multiplied() -> None:
+    # By weights, src and dst are multiplied: the type of the weights says nothing.
+    mixed = tw.convolution("ic4ih5oc6kh3", dtype="s8:f32:s8", direction="bwd_weights")
+    assert mixed.accumulator is s32
+    with pytest.raises(UnsupportedError, match="products of f32 and f32 are not kept in s32"):
+        tw.convolution("ic4ih5oc6kh3", direction="bwd_weights", accumulator="s32")
+
+
+def test_types_of_other_libraries() -> None:
+    for numpy_type in (np.float32, np.dtype("float32"), np.dtype("<f4")):
+        assert tw.matmul("2x3:3x4", dtype=numpy_type) == tw.matmul("2x3:3x4")
+    mixed = (np.uint8, "s8", np.dtype("int32"))
+    assert tw.matmul("2x3:3x4", dtype=mixed) == tw.matmul("2x3:3x4", dtype="u8:s8:s32")
+    assert add("x", dtype=np.int8).dtype is s8
+
+
+def test_types_of_torch() -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    assert tw.matmul("2x3:3x4", dtype=torch.float32) == tw.matmul("2x3:3x4")
+    mixed = {"src": torch.bfloat16, "weights": torch.bfloat16, "dst": torch.float32}
+    assert tw.matmul("2x3:3x4", dtype=mixed) == tw.matmul("2x3:3x4", dtype="bf16:bf16:f32")
+    with pytest.raises(UnsupportedError, match="unknown element type 'complex64'"):
+        tw.matmul("2x3:3x4", dtype=torch.complex64)
+
+
+def test_types_of_jax() -> None:
+    numpy = pytest.importorskip("jax.numpy", exc_type=ImportError)
+    assert tw.matmul("2x3:3x4", dtype=numpy.bfloat16) == tw.matmul("2x3:3x4", dtype="bf16")
+
+
+@pytest.mark.parametrize("wrong", [None, 32, 1.5, object(), dict, np.dtype(">f4"), Any, b"f32"])
+def test_what_is_no_type(wrong: Any) -> None:
+    with pytest.raises(TilewrightError, match="unknown element type"):
+        tw.matmul("2x3:3x4", dtype=wrong)
+    with pytest.raises(UnsupportedError, match="unknown element type"):
+        add("x", dtype=wrong) if wrong is not None else scale("src", dtype=wrong)
 
 
 def test_directions_in_every_form() -> None:

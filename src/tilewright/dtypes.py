@@ -106,14 +106,15 @@ COMPUTED = tuple(t for t in ALL if not t.is_nibble)
 _BY_NAME = {t.name: t for t in ALL} | {t.numpy_name: t for t in ALL if t is not tf32}
 
 
-def dtype(name: str | DType | np.dtype[Any] | type) -> DType:
-    """The type called ``name``: ``"bf16"``, ``"bfloat16"``, a numpy dtype, or a `DType`.
+def dtype(name: object) -> DType:
+    """The type called ``name``: ``"bf16"``, ``"bfloat16"``, a type of numpy's, torch's or JAX's
+    (``np.float32``, ``torch.bfloat16``), or a `DType`.
 
     Raises `UnsupportedError` for an unknown one.
     """
     if isinstance(name, DType):
         return name
-    key = name if isinstance(name, str) else np.dtype(name).name
+    key = name if isinstance(name, str) else _name_elsewhere(name)
     found = _BY_NAME.get(key)
     if found is None:
         raise UnsupportedError(
@@ -121,3 +122,17 @@ def dtype(name: str | DType | np.dtype[Any] | type) -> DType:
             cure="choose one of " + ", ".join(t.name for t in ALL),
         )
     return found
+
+
+def _name_elsewhere(given: object) -> str:
+    """What another library calls an element type of its own; the text of what is none."""
+    if type(given).__module__ == "torch":  # which need not be installed
+        return str(given).removeprefix("torch.")
+    if isinstance(given, np.dtype):
+        return given.name if given.isnative else str(given)
+    if not isinstance(given, type):
+        return str(given)
+    try:
+        return np.dtype(given).name
+    except TypeError:
+        return given.__name__

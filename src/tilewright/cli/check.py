@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.checking import repeat
+from tilewright.cli.checking import repeat, say_if_nothing_ran
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.progress import progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
@@ -43,7 +43,7 @@ def check_command(
     of asynchronous copies before they arrive, and results other than the naive stage's. For
     machines with workgroups, a table of the statements whose accesses conflict in the banks of
     workgroup memory, or move more than twice the global memory that they need. Ends with 0: no
-    finding, 1: findings, 2: bad input.
+    finding, 1: findings, or every case was skipped, 2: bad input.
 
     Examples:
 
@@ -71,7 +71,8 @@ def check_command(
     print(summary(counts))
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    if counts[Status.FAILED]:
+    say_if_nothing_ran(counts)
+    if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)
 
 

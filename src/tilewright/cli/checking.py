@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Annotated
@@ -43,6 +43,7 @@ def verify_command(
     """Check kernels: against float64, and for what they write.
 
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
+    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
 
     Examples:
 
@@ -61,8 +62,15 @@ def verify_command(
         print(verdict.line(_again(knobs, case, on)), flush=True)
         counts[verdict.status] += 1
     print(summary(counts))
-    if counts[Status.FAILED]:
+    say_if_nothing_ran(counts)
+    if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)
+
+
+def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:
+    """Says on stderr that every case was skipped: nothing is known of a kernel then."""
+    if not counts[Status.PASSED] and not counts[Status.FAILED]:
+        typer.echo("no kernel was run: every case was skipped, for the reasons above", err=True)
 
 
 def verdicts(

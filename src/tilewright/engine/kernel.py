@@ -42,8 +42,9 @@ class CompiledKernel:
     """A kernel for one problem on one target. Thread-safe; arrays are never copied, but for devices
     that cannot reach them.
 
-    Calling it takes the op's arguments by name. Results are allocated, unless ``out`` (or an
-    argument of the result's name) is given; one result is returned as it is, several as a dict.
+    Calling it takes the op's arguments by name, or in their order, or the first ones in order and
+    the others by name. Results are allocated, unless ``out`` (or an argument of the result's name)
+    is given; one result is returned as it is, several as a dict.
 
     On an NVIDIA GPU, arrays in its memory (torch, ``__cuda_array_interface__``, DLPack) are taken
     as they are, those of the host are copied. A call runs on ``stream`` (a handle, or a stream of
@@ -142,8 +143,10 @@ class CompiledKernel:
         pack.code.run([source.pointer(array), pointer], 1)
         return Packed(name, pack.key, data, pointer)
 
-    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
+        if ordered:
+            self._name(ordered, arrays)
         if out is not None or len(arrays) < len(self._names):
             self._outputs(out, arrays, stream)
         if self._placing is None:
@@ -155,9 +158,13 @@ class CompiledKernel:
             return arrays[results[0]]
         return {name: arrays[name] for name in results}
 
-    def bind(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Callable[[], None]:
+    def bind(
+        self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any
+    ) -> Callable[[], None]:
         """A function of no arguments that runs the kernel on these arrays, checked once; and on the
         stream that a call now would run on."""
+        if ordered:
+            self._name(ordered, arrays)
         self._outputs(out, arrays, stream)
         keep: tuple[Any, ...] = ()
         if self._placing is None:
@@ -179,6 +186,22 @@ class CompiledKernel:
             raise self._misnamed(arrays, error.args[0]) from None
         self._check_pointers(arrays, call.pointers)
         return call
+
+    def _name(self, ordered: tuple[Any, ...], arrays: dict[str, Any]) -> None:
+        """Puts arrays that are given in the order of the arguments into ``arrays``."""
+        if len(ordered) > len(self._names):
+            raise ArgumentError(
+                f"{len(ordered)} arrays are given for {len(self._names)} arguments",
+                cure="pass " + ", ".join(self._names) + ", in this order",
+            )
+        for name, array in zip(self._names, ordered, strict=False):
+            if name in arrays:
+                raise ArgumentError(
+                    f"{name} is given twice",
+                    why="by its place and by its name: the order is " + ", ".join(self._names),
+                    cure=f"leave {name}=... out",
+                )
+            arrays[name] = array
 
     def _outputs(self, out: Any, arrays: dict[str, Any], stream: Any) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
@@ -59,7 +60,8 @@ from tilewright.problems import (
     pool_from_sizes,
 )
 
-Types = str | DType | Sequence[str | DType] | Mapping[str, str | DType]
+# An element type is what `dtypes.dtype` takes: a name, or numpy's, torch's and JAX's own.
+Types = Any
 _DIRECTIONS = {"FWD": "FWD_D", "BWD_DATA": "BWD_D", "BWD_WEIGHTS": "BWD_W"}
 
 
@@ -246,8 +248,6 @@ def _types(given: Types, tensors: tuple[str, ...]) -> dict[str, DType]:
     """The type of each tensor. Raises `ProblemError` when there are too many or too few."""
     if isinstance(given, str):
         return dict(zip(tensors, parse_types(given, tensors), strict=True))
-    if isinstance(given, DType):
-        return dict.fromkeys(tensors, given)
     if isinstance(given, Mapping):
         missing = [tensor for tensor in tensors if tensor not in given]
         unknown = [tensor for tensor in given if tensor not in tensors]
@@ -258,6 +258,8 @@ def _types(given: Types, tensors: tuple[str, ...]) -> dict[str, DType]:
                 cure="give one for each of " + ", ".join(tensors),
             )
         return {tensor: dtype_of(given[tensor]) for tensor in tensors}
+    if not isinstance(given, Sequence):
+        return dict.fromkeys(tensors, dtype_of(given))
     if len(given) != len(tensors):
         raise ProblemError(
             f"{len(given)} types are given for {len(tensors)} tensors",

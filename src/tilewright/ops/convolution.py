@@ -39,7 +39,7 @@ from tilewright.ops.domain import (
     target_of,
 )
 from tilewright.ops.epilogue import Result, epilogue
-from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
+from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types, chosen_accumulator
 from tilewright.problems import ConvProblem, Direction
 
 # Which tensors are A, B and C.
@@ -140,7 +140,7 @@ def convolution_op(
     if isinstance(types, DType):
         types = dict.fromkeys(problem.shapes, types)
     a, b, _ = _ROLES[direction]
-    acc = accumulator if accumulator is not None else accumulator_of(types[a], types[b])
+    acc = chosen_accumulator(accumulator, types[a], types[b])
     bias = types.get("bias", f64 if acc is f64 else f32)
     if direction.is_forward:
         if direction.has_bias and attributes.bias is None:

@@ -20,7 +20,7 @@ from tilewright.ops.attributes import Attributes
 from tilewright.ops.contraction import Contraction, contract
 from tilewright.ops.domain import dim
 from tilewright.ops.epilogue import Result
-from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
+from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types, chosen_accumulator
 from tilewright.problems import Direction, MatmulProblem, Shape
 
 
@@ -92,8 +92,7 @@ def matmul_op(
     if isinstance(types, DType):
         types = dict.fromkeys(problem.shapes, types)
     check_types("matmul", types)
-    derived = accumulator_of(types["src"], types["weights"])
-    acc = accumulator if accumulator is not None else derived
+    acc = chosen_accumulator(accumulator, types["src"], types["weights"])
     if bias and attributes.bias is None:
         attributes = replace(attributes, bias=types.get("bias", f64 if acc is f64 else f32))
     chosen = tuple((name, types[name]) for name in problem.shapes)

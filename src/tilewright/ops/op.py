@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
-from tilewright.dtypes import DType, f32, f64, s32
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s32, s64
 from tilewright.errors import ArgumentError, LayoutError, UnsupportedError
 from tilewright.ir.buffer import Buffer, Layout, buffer
 from tilewright.ir.stmt import Kernel, Param, Stmt
@@ -36,8 +36,8 @@ _MEMORY_ORDER = "ndhwigoc"
 # A tag, strides in elements, or a layout.
 LayoutSpec = str | tuple[int, ...] | Layout
 
-# What naive kernels call their temporaries.
-RESERVED = ("acc", "bias_acc", "weight_sums", "compensation")
+# What naive kernels call their temporaries, and what calls of a kernel take beside its arguments.
+RESERVED = ("acc", "bias_acc", "weight_sums", "compensation", "out", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,6 @@ class Op(ABC):
                     why="only weights that are read, of convolution and matmul, may have 4 bits",
                     cure=f"use {'s8' if each.dtype.kind == 'int' else 'u8'}",
                 )
-        if self.accumulator.is_nibble:
-            raise UnsupportedError(
-                f"sums are not kept in {self.accumulator}", cure="use f32, or s32 for integers"
-            )
 
     @property
     @abstractmethod
@@ -244,6 +240,32 @@ def accumulator_of(*types: DType) -> DType:
     if all(each.is_integer for each in types):
         return s32
     return f64 if f64 in types else f32
+
+
+def chosen_accumulator(asked: DType | None, a: DType, b: DType) -> DType:
+    """The type that products of ``a`` and ``b`` are summed in: ``asked``, or else derived.
+
+    f32 and f64 hold sums of anything that is no wider, f16 and bf16 of floats that are no wider,
+    s32 and s64 of integers. Raises `UnsupportedError` for what would not hold them.
+    """
+    if asked is None:
+        return accumulator_of(a, b)
+    floats = [each for each in (a, b) if not each.is_integer]
+    choices = [f64, f32] if f64 not in floats else [f64]
+    if not floats:
+        choices += [s32, s64]
+    elif len(floats) == 2 and a.bits <= 16 and b.bits <= 16:
+        choices += [f16, bf16]
+    if asked not in choices:
+        raise UnsupportedError(
+            f"sums of products of {a} and {b} are not kept in {asked}",
+            where="accumulator",
+            why="it is no type that a sum fits in"
+            if asked not in (f64, f32, f16, bf16, s32, s64)
+            else "it would lose what the operands hold",
+            cure="choose one of " + ", ".join(map(str, choices)) + ", or leave it out",
+        )
+    return asked
 
 
 def check_types(kind: str, types: Mapping[str, DType]) -> None:
