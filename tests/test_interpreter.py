@@ -430,7 +430,7 @@ def compute(
 ) -> Compute:
     domain = tuple(Dim(var, ir.as_expr(extent)) for var, extent in dims.items())
     inputs = tuple(Operand(ir.var(n, v.buffer.dtype), v) for n, v in operands.items())
-    return Compute("op", domain, out, inputs, body, combiner)
+    return Compute.single("op", domain, out, inputs, body, combiner)
 
 
 def operand(name: str, dtype: DType = f32) -> ir.Var:

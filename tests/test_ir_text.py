@@ -103,7 +103,7 @@ def every_node() -> Kernel:
             If(load(shared, ()), Block(()), Block((Let(j, x), Store(shared, (), b)))),
             Block((Let(j, x + 1), If(b, Store(shared, (), b)))),
             Block(()),
-            Compute(
+            Compute.single(
                 "scale",
                 (Dim(d, const(4)), Dim(e, minimum(const(30), x))),
                 View(out, (d, e), e < 30),

@@ -64,7 +64,7 @@ def compute(
     combiner: str | None = None,
     name: str = "op",
 ) -> Compute:
-    return Compute(name, dims, out or View(dst, (i, j)), operands, body, combiner)
+    return Compute.single(name, dims, out or View(dst, (i, j)), operands, body, combiner)
 
 
 def with_layout(blocks: tuple[tuple[int, int, int], ...], shape=(4, 8), offset: int = 0) -> Kernel:
@@ -410,7 +410,7 @@ def test_an_error_says_what_where_why_and_the_cure() -> None:
         "'sub' cannot combine values\n"
         "  where: `compute op(j in 8):` in `for i in 4:` in kernel k\n"
         "  why: the order in which reduced dims run is free\n"
-        "  cure: use one of add, mul, min, max, and, or"
+        "  cure: use one of add, mul, min, max, and, or, or declare a `combiner`"
     )
 
 
@@ -458,5 +458,7 @@ def test_random_kernels_are_well_formed(kernel: Kernel) -> None:
 )
 def test_combiners(dtype: DType, combiner: str) -> None:
     out = buffer("out", dtype, (2,))
-    op = Compute("op", (Dim(i, const(4)),), View(out, (zero,)), (), const(1, dtype), combiner)
+    op = Compute.single(
+        "op", (Dim(i, const(4)),), View(out, (zero,)), (), const(1, dtype), combiner
+    )
     verify(Kernel("k", (Param(out, "inout"),), op))

@@ -126,8 +126,8 @@ def test_roles_of_a_contraction() -> None:
     dims = tuple(Dim(v, const(s)) for v, s in ((b, 2), (m, 3), (n, 5), (k, 4)))
     p, q = var("p", f32), var("q", f32)
     operands = (Operand(p, View(x, (b, m, k))), Operand(q, View(y, (b, k, n))))
-    product = Compute("main", dims, View(z, (b, m, n)), operands, p * q, "add")
+    product = Compute.single("main", dims, View(z, (b, m, n)), operands, p * q, "add")
     assert roles(product) == {"b": Role.BATCH, "m": Role.M, "n": Role.N, "k": Role.K}
     assert [d.var.name for d in with_role(product, Role.K)] == ["k"]
-    alone = Compute("sum", dims[:2], View(z, (b, m, const(0))), operands[:1], p, "add")
+    alone = Compute.single("sum", dims[:2], View(z, (b, m, const(0))), operands[:1], p, "add")
     assert roles(alone) == {"b": Role.M, "m": Role.M}

@@ -303,7 +303,7 @@ def test_a_compute_loses_masks_and_dims_of_one() -> None:
     ) -> Compute:
         source = View(floats, (row, j), mask)
         out = View(floats, (row, const(0)), None)
-        return Compute("sum", dims, out, (Operand(x, source),), x, "add", instruction)
+        return Compute.single("sum", dims, out, (Operand(x, source),), x, "add", instruction)
 
     row, column, single = Dim(i, const(4)), Dim(j, const(16)), Dim(a, const(1))
     before = compute((i < 4) & (j < 20), row, column, single, row=i + a)

@@ -1,40 +1,58 @@
 """`Compute` statements: a structured op over its whole domain, in boxes of bounded size.
 
-A reduction over floats accumulates in f64, one over integers exactly (modulo the width of the
-type), and rounds once into the type of the output: ``out = round(out + sum(body))``. The body
-itself rounds to its types at every operation.
+All points of a box do the same thing together: they load their operands, evaluate the values, and
+store. Points of ordered dims come one after the other. How values are combined says `combining`:
+the body itself rounds to its types at every operation.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.conversions import convert
-from tilewright.dtypes import DType, boolean, f64, s64
-from tilewright.errors import UnsupportedError
+from tilewright.interpret.combining import Combining, Values, combining
+from tilewright.interpret.findings import FaultKind
 from tilewright.interpret.fragments import Fragments
 from tilewright.interpret.groups import Launch
-from tilewright.interpret.lanes import POINT_LIMIT, Frame, Identity, Site, both
+from tilewright.interpret.lanes import (
+    POINT_LIMIT,
+    Frame,
+    Identity,
+    Site,
+    both,
+    fault,
+    first_lane,
+)
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
 from tilewright.interpret.values import Evaluator
+from tilewright.ir.computes import addressing, mentioned
+from tilewright.ir.expr import Var
 from tilewright.ir.functions import Queue, atomic_operator
-from tilewright.ir.stmt import Compute, LoopKind
-from tilewright.ir.visit import variables
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Compute, LoopKind, Result
 
-_ACCUMULATE: dict[str, np.ufunc] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
-_ACCUMULATE_BOOL = {"add": np.logical_or, "mul": np.logical_and, "min": np.logical_and}
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """One result of a compute: how it combines, and the dims that it depends on."""
+
+    result: Result
+    how: Combining | None
+    kept: frozenset[Var]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Values of one result for the elements that ``frame`` has lanes for."""
+
+    frame: Frame
+    values: Values
+    active: Any
 
 
 class Computes:
@@ -51,35 +69,83 @@ class Computes:
         self._evaluator = evaluator
         self._launches = launches
         self._fragments = fragments
+        # By the id of a statement, which the kernel keeps alive; with whether views use operands.
+        self._updates: dict[int, tuple[list[_Update], bool]] = {}
 
     def run(self, stmt: Compute, frame: Frame) -> None:
-        """``out = combine(out, body)`` at every point of the domain, for every lane."""
-        lanes = len(frame.shape)
+        """``out = combine(out, value)`` for all results, at every point, for every lane."""
         if stmt.completion is not None:
             frame = specialized(self._launches, stmt).started(frame, stmt.completion)
+        if stmt.is_ordered:
+            for point in self._sequence(stmt, frame):
+                self._unordered(stmt, point)
+        else:
+            self._unordered(stmt, frame)
+
+    def _sequence(self, stmt: Compute, frame: Frame) -> Iterator[Frame]:
+        """``frame`` at each point of the ordered dims, the last of them fastest."""
+        dims = [dim for dim in stmt.dims if dim.ordered]
+        extents = [self._evaluator.evaluate(dim.extent, frame, stmt) for dim in dims]
+        for place in np.ndindex(*(max(0, int(np.max(extent))) for extent in extents)):
+            point = frame.scope()
+            for dim, extent, number in zip(dims, extents, place, strict=True):
+                point.values[dim.var] = number
+                if np.ndim(extent):
+                    point = point.restrict(number < extent)
+            if point.mask is None or np.any(point.mask):
+                yield point
+
+    def _unordered(self, stmt: Compute, frame: Frame) -> None:
+        """All points of the dims that are not ordered."""
+        lanes = len(frame.shape)
         domain = self._domain(stmt, frame)
         if domain is None:
             return
         self._fragments.check(stmt, domain, self._evaluator, self._memory.findings)
-        mentioned = frozenset().union(*map(variables, stmt.out.index))
-        reduced = [
-            lanes + axis
-            for axis, dim in enumerate(stmt.dims)
-            # Assignments of several points to one element: the last wins, so keep them apart.
-            if dim.var not in mentioned and stmt.combiner is not None
+        updates, _ = self._described(stmt)
+        free = [dim.var for dim in stmt.dims if not dim.ordered]
+        # Assignments of several points to one element: the last wins, so keep them apart.
+        over = [
+            tuple(
+                lanes + axis
+                for axis, var in enumerate(free)
+                if update.how is not None and var not in update.kept
+            )
+            for update in updates
         ]
+        reduced = sorted(set(itertools.chain(*over)))
         sizes = _box_sizes(domain.shape, reduced)
         kept = [axis for axis in range(len(domain.shape)) if axis not in reduced]
         for box in _boxes(domain.shape, sizes, kept):
-            self._update(stmt, domain.narrow(box), reduced, sizes)
+            part = domain.narrow(box)
+            pieces = self._pieces(stmt, part, over, _boxes(part.shape, sizes, reduced))
+            for update, found in zip(updates, pieces, strict=True):
+                for piece in found.values():
+                    self._write(stmt, update, piece)
+
+    def _described(self, stmt: Compute) -> tuple[list[_Update], bool]:
+        found = self._updates.get(id(stmt))
+        if found is None:
+            updates = [
+                _Update(
+                    result,
+                    combining(stmt, result, self._evaluator),
+                    mentioned(stmt, result.views[0]),
+                )
+                for result in stmt.results
+            ]
+            found = self._updates[id(stmt)] = (updates, bool(addressing(stmt)))
+        return found
 
     def _domain(self, stmt: Compute, frame: Frame) -> Frame | None:
-        """``frame`` with an axis per dim; None for an empty domain."""
+        """``frame`` with an axis per dim that is not ordered; None for an empty domain."""
         domain = frame
         # An instruction's points are accessed together.
         together = stmt.instruction is not None and not _atomic(stmt)
         kind = LoopKind.VECTOR if together else LoopKind.SERIAL
         for dim in stmt.dims:
+            if dim.ordered:
+                continue
             extent = self._evaluator.evaluate(dim.extent, domain, stmt)
             most = int(np.max(extent))
             if most <= 0:
@@ -89,85 +155,144 @@ class Computes:
                 domain = domain.restrict(domain.values[dim.var] < extent[..., None])
         return domain
 
-    def _update(self, stmt: Compute, frame: Frame, reduced: list[int], sizes: list[int]) -> None:
-        """All points of the outputs in ``frame``."""
-        values: Any = None
-        active: Any = None
-        for box in _boxes(frame.shape, sizes, reduced):
-            part = frame.narrow(box)
-            body, mask = self._points(stmt, part)
-            if stmt.combiner is not None:
-                body, mask = self._reduce(stmt, body, mask, (part.shape, tuple(reduced)))
-            if values is None:
-                values, active = body, mask
-            else:
-                values = _accumulator(stmt)(values, body)
-                active = None if mask is None or active is None else active | mask
-        first = [slice(0, 1 if axis in reduced else n) for axis, n in enumerate(frame.shape)]
-        self._write(stmt, frame.narrow(first), values, active)
+    def _pieces(
+        self, stmt: Compute, frame: Frame, over: list[tuple[int, ...]], boxes: Iterator[list[slice]]
+    ) -> list[dict[tuple[int, ...], _Piece]]:
+        """For each result, its values for the elements of ``frame``, box by box of these.
 
-    def _points(self, stmt: Compute, frame: Frame) -> tuple[Any, Any]:
-        """The body's values, and the mask of the points that count."""
+        Nothing is stored before all points are evaluated: results may be operands.
+        """
+        updates, _ = self._described(stmt)
+        found: list[dict[tuple[int, ...], _Piece]] = [{} for _ in updates]
+        for box in boxes:
+            part, points = self._points(stmt, frame.narrow(box))
+            for update, axes, pieces, (values, active) in zip(
+                updates, over, found, points, strict=True
+            ):
+                if update.how is not None:
+                    values = update.how.reduce(values, active, part.shape, axes)
+                    if active is not None:
+                        shaped = np.broadcast_to(active, part.shape)
+                        active = np.any(shaped, axis=axes, keepdims=True)
+                key = tuple(s.start for axis, s in enumerate(box) if axis not in axes)
+                known = pieces.get(key)
+                if known is None:
+                    first = [slice(0, 1 if i in axes else n) for i, n in enumerate(part.shape)]
+                    pieces[key] = _Piece(part.narrow(first), values, active)
+                elif update.how is not None:
+                    everywhere = active is None or known.active is None
+                    active = None if everywhere else known.active | active
+                    merged = update.how.merge(known.values, values)
+                    pieces[key] = _Piece(known.frame, merged, active)
+        return found
+
+    def _points(self, stmt: Compute, frame: Frame) -> tuple[Frame, list[tuple[Values, Any]]]:
+        """For each result, its values and the mask of the points that count; and the frame in which
+        its places have values."""
+        _, addressed = self._described(stmt)
         scope = frame.scope()
-        site = (frame, stmt)
+        places = scope if addressed else frame
         for operand in stmt.operands:
             view = operand.view
-            index = [self._evaluator.evaluate(i, *site) for i in view.index]
-            mask = None if view.mask is None else self._evaluator.evaluate(view.mask, *site)
-            value = self._memory.load(view.buffer, index, mask, Site(stmt, frame))
+            index = [self._evaluator.evaluate(i, places, stmt) for i in view.index]
+            mask = None if view.mask is None else self._evaluator.evaluate(view.mask, places, stmt)
+            value = self._memory.load(view.buffer, index, mask, Site(stmt, places))
             scope.values[operand.var] = value
-        body = self._evaluator.evaluate(stmt.body, scope, stmt)
-        mask = stmt.out.mask
-        here = None if mask is None else self._evaluator.evaluate(mask, *site)
-        return body, both(frame.mask, here)
+        points: list[tuple[Values, Any]] = []
+        for result in stmt.results:
+            values = [self._evaluator.evaluate(value, scope, stmt) for value in result.values]
+            mask = result.views[0].mask
+            here = None if mask is None else self._evaluator.evaluate(mask, places, stmt)
+            points.append((values, both(frame.mask, here)))
+        return places, points
 
-    def _reduce(
-        self, stmt: Compute, body: Any, mask: Any, over: tuple[tuple[int, ...], tuple[int, ...]]
-    ) -> tuple[Any, Any]:
-        """Body and mask with the reduced axes combined (and kept, of size 1)."""
-        shape, axes = over
-        type_ = stmt.out.buffer.dtype
-        wide = _widened(body, type_)
-        combine = _accumulator(stmt)
-        if mask is not None:
-            wide = np.where(mask, wide, _identity(stmt, wide.dtype))
-            mask = np.any(np.broadcast_to(mask, shape), axis=axes, keepdims=True)
-        wide = np.broadcast_to(wide, shape)
-        if not axes:
-            return wide, mask
-        return combine.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True), mask
-
-    def _write(self, stmt: Compute, frame: Frame, values: Any, active: Any) -> None:
-        buffer = stmt.out.buffer
+    def _write(self, stmt: Compute, update: _Update, piece: _Piece) -> None:
+        frame, active, views = piece.frame, piece.active, update.result.views
         site = Site(stmt, frame)
         if active is not None and not np.any(active):
             self._start_without_writes(stmt, site)
             return
-        index = [self._evaluator.evaluate(i, frame, stmt) for i in stmt.out.index]
-        offsets, active = self._memory.locate(buffer, index, active, site)
+        places: Values = []
+        for view in views:
+            index = [self._evaluator.evaluate(i, frame, stmt) for i in view.index]
+            offsets, active = self._memory.locate(view.buffer, index, active, site)
+            places.append(offsets)
         if active is not None and not np.any(active):
             self._start_without_writes(stmt, site)
             return
-        shape = frame.shape
-        offsets, values = np.broadcast_to(offsets, shape), np.broadcast_to(values, shape)
+        places = [np.broadcast_to(offsets, frame.shape) for offsets in places]
+        values: Values = [np.broadcast_to(value, frame.shape) for value in piece.values]
         if active is not None:
-            active = np.broadcast_to(active, shape)
-        if _repeat(offsets, active):
+            active = np.broadcast_to(active, frame.shape)
+        if any(_repeat(offsets, active) for offsets in places):
             # They may be points of several work-items: this is seen before they become one.
-            self._memory.note(_verb(stmt), buffer, (offsets, active, site))
-            values, active = _merge(stmt, offsets, values, active)
+            for view, offsets in zip(views, places, strict=True):
+                self._memory.note(_verb(stmt), view.buffer, (offsets, active, site))
+            values, active = self._merged(update, places, values, active, site)
         if _atomic(stmt):
-            self._update_atomically(stmt, offsets, values, active, site)
+            self._update_atomically(stmt, update, places[0], values, active, site)
             return
         if stmt.completion is not None:
-            self._start(stmt, offsets, values, active, site)
+            self._start(stmt, update, places[0], values, active, site)
             return
-        if stmt.combiner is not None:
-            before = self._memory.read(buffer, offsets, active, site)
-            values = _combined(stmt, before, values)
-        self._memory.write(buffer, offsets, values, active, site)
+        if update.how is not None:
+            before = [
+                self._memory.read(view.buffer, offsets, active, site)
+                for view, offsets in zip(views, places, strict=True)
+            ]
+            values = update.how.onto(before, values)
+        for view, offsets, value in zip(views, places, values, strict=True):
+            self._memory.write(view.buffer, offsets, value, active, site)
 
-    def _start(self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site) -> None:
+    def _merged(
+        self, update: _Update, places: Values, values: Values, active: Any, site: Site
+    ) -> tuple[Values, Any]:
+        """One active point per element, which stands for all that had it."""
+        shape = places[0].shape
+        points = np.arange(places[0].size) if active is None else np.flatnonzero(active)
+        flat = [offsets.ravel()[points] for offsets in places]
+        order = np.argsort(flat[0], kind="stable")
+        starts = _starts(flat[0][order])
+        if update.result.unique or not all(_agree(each[order], starts) for each in flat[1:]):
+            self._report_repeated(update, points[order][starts], shape, site)
+        order = points[order]
+        merged = [value.flatten() for value in values]
+        if update.how is None:
+            leaders = order[np.append(starts[1:], len(order)) - 1]
+        else:
+            leaders = order[starts]
+            combined = update.how.segments([value[order] for value in merged], starts)
+            for whole, value in zip(merged, combined, strict=True):
+                whole[leaders] = value
+        one_each = np.zeros(places[0].size, np.bool_)
+        one_each[leaders] = True
+        return [value.reshape(shape) for value in merged], one_each.reshape(shape)
+
+    def _report_repeated(self, update: _Update, points: Any, shape: Any, site: Site) -> None:
+        text = ", ".join(map(to_text, update.result.views))
+        what, cure = "is written by two points", "combine (`add=`), or write each element once"
+        why = "the result promises that its places are unique"
+        if not update.result.unique:
+            what, cure = "are not the same element for the same points", "give them one index"
+            why = "what is combined together is one element of each"
+        bad = np.zeros(shape, np.bool_)
+        bad.ravel()[points] = True
+        self._memory.findings.report(
+            FaultKind.REPEATED_PLACE,
+            site.stmt,
+            len(points),
+            lambda: fault(f"{text} {what}", site, first_lane(bad), why=why, cure=cure),
+        )
+
+    def _start(
+        self,
+        stmt: Compute,
+        update: _Update,
+        offsets: Any,
+        values: Values,
+        active: Any,
+        site: Site,
+    ) -> None:
         """The op is under way from now on; ops of one queue accumulate in order."""
         buffer, completion = stmt.out.buffer, stmt.completion
         storage = self._memory.writable(buffer, site)
@@ -176,10 +301,10 @@ class Computes:
         queued = isinstance(completion, Queue) and storage.queue is completion
         self._memory.note("write", buffer, (offsets, active, site), behind=queued)
         self._memory.observe("store", buffer, offsets, active, site)
-        if stmt.combiner is not None:
+        if update.how is not None:
             self._memory.check_defined(storage, offsets, active, site)
-            values = _combined(stmt, storage.data[offsets], values)
-        self._memory.put(storage, offsets, values, active)
+            values = update.how.onto([storage.data[offsets]], values)
+        self._memory.put(storage, offsets, values[0], active)
         launch = specialized(self._launches, stmt)
         where = (offsets, active, site)
         if isinstance(completion, Queue):
@@ -204,7 +329,13 @@ class Computes:
             specialized(self._launches, stmt).transfers.start(storage, where, stmt.completion)
 
     def _update_atomically(
-        self, stmt: Compute, offsets: Any, values: Any, active: Any, site: Site
+        self,
+        stmt: Compute,
+        update: _Update,
+        offsets: Any,
+        values: Values,
+        active: Any,
+        site: Site,
     ) -> None:
         """The old values are read in the same access that writes the new ones."""
         buffer = stmt.out.buffer
@@ -214,14 +345,9 @@ class Computes:
         self._memory.check_defined(storage, offsets, active, site)
         self._memory.note("atomic", buffer, (offsets, active, site))
         self._memory.observe("update", buffer, offsets, active, site)
-        values = _combined(stmt, storage.data[offsets], values)
-        self._memory.put(storage, offsets, values, active)
-
-
-def _combined(stmt: Compute, before: Any, values: Any) -> Any:
-    """``values`` accumulated on what was there ``before``, in the type that memory has."""
-    kind = stmt.out.buffer.dtype
-    return _rounded(_accumulator(stmt)(_widened(before, kind), values), kind)
+        if update.how is not None:
+            values = update.how.onto([storage.data[offsets]], values)
+        self._memory.put(storage, offsets, values[0], active)
 
 
 def _atomic(stmt: Compute) -> bool:
@@ -231,44 +357,6 @@ def _atomic(stmt: Compute) -> bool:
 def _verb(stmt: Compute) -> str:
     """What its output's elements undergo, for the finder of races."""
     return "atomic" if _atomic(stmt) else "write"
-
-
-def _accumulator(stmt: Compute) -> np.ufunc:
-    combiner = stmt.combiner or ""
-    if stmt.out.buffer.dtype is boolean:
-        combiner_ = _ACCUMULATE_BOOL.get(combiner)
-        if combiner_ is not None:
-            return combiner_
-    found = _ACCUMULATE.get(combiner)
-    if found is None:
-        raise UnsupportedError(
-            f"{combiner!r} of the op {stmt.name!r} does not combine",
-            why="the order of a reduction is free, so its combiner must be associative",
-            cure="choose one of " + ", ".join(_ACCUMULATE),
-        )
-    return found
-
-
-def _identity(stmt: Compute, dtype: np.dtype[Any]) -> Any:
-    """What leaves the other operand of the combiner as it is."""
-    if dtype == np.bool_:
-        return _accumulator(stmt) is np.logical_and
-    if dtype == np.float64:
-        return {"add": 0.0, "mul": 1.0, "min": np.inf, "max": -np.inf}[stmt.combiner or ""]
-    bounds = np.iinfo(np.int64)
-    return {"add": 0, "mul": 1, "min": bounds.max, "max": bounds.min}[stmt.combiner or ""]
-
-
-def _widened(values: Any, type: DType) -> Any:
-    """Values of ``type`` as their accumulator: f64, int64 (which wraps), or bool."""
-    wide = np.float64 if type.is_float else np.bool_ if type is boolean else np.int64
-    return np.asarray(values).astype(wide, copy=False)
-
-
-def _rounded(values: Any, type: DType) -> Any:
-    if type is boolean:
-        return values
-    return convert(values, f64 if type.is_float else s64, type)
 
 
 def _box_sizes(shape: tuple[int, ...], reduced: list[int]) -> list[int]:
@@ -305,18 +393,14 @@ def _repeat(offsets: Any, active: Any) -> bool:
     return bool(np.count_nonzero(seen) < len(used))
 
 
-def _merge(stmt: Compute, offsets: Any, values: Any, active: Any) -> tuple[Any, Any]:
-    """One active point per offset, which stands for all that had it."""
-    points = np.arange(offsets.size) if active is None else np.flatnonzero(active)
-    order = points[np.argsort(offsets.ravel()[points], kind="stable")]
-    in_order = offsets.ravel()[order]
-    starts = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
-    merged = values.flatten()
-    if stmt.combiner is None:
-        leaders = order[np.append(starts[1:], len(order)) - 1]
-    else:
-        leaders = order[starts]
-        merged[leaders] = _accumulator(stmt).reduceat(values.ravel()[order], starts)
-    one_each = np.zeros(offsets.size, np.bool_)
-    one_each[leaders] = True
-    return merged.reshape(offsets.shape), one_each.reshape(offsets.shape)
+def _starts(in_order: Any) -> Any:
+    """Where runs of one offset begin."""
+    return np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
+
+
+def _agree(offsets: Any, starts: Any) -> bool:
+    """Whether ``offsets`` are the same within each run, and no other's."""
+    first = offsets[starts]
+    lengths = np.diff(np.append(starts, len(offsets)))
+    alike = np.array_equal(np.repeat(first, lengths), offsets)
+    return bool(alike and len(np.unique(first)) == len(first))

@@ -17,6 +17,7 @@ class FaultKind(Enum):
     UNINITIALIZED = "uninitialized read"  # gives what was there
     INPUT_WRITTEN = "store to an input"  # is dropped
     RACE = "data race"
+    REPEATED_PLACE = "place repeated"  # its points are merged as if nothing was promised
     FOREIGN_REGISTER = "register of another lane"  # reaches it
     WRONG_FRAGMENT = "wrong fragment"  # takes the elements from where they are
     DIVERGENT_BARRIER = "divergent barrier"  # all work-items take part

@@ -21,7 +21,8 @@ from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import CONCURRENT, WORKGROUPS
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, unary
+from tilewright.ir.computes import addressing
+from tilewright.ir.expr import Const, Expr, Var, load, unary
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, View
 from tilewright.ir.verify_groups import THREADS
@@ -174,10 +175,18 @@ class _Collector:
     def compute(self, stmt: Compute, lets: dict[Var, Expr], around: _Around) -> None:
         for dim in stmt.dims:
             around = around.loop(dim.var, self.expr(dim.extent, lets, around))
+        places = addressing(stmt)
         for operand in stmt.operands:
-            self.view(operand.view, lets, around, self.nest.loads)
-        self.expr(stmt.body, lets, around)
-        self.view(stmt.out, lets, around, self.nest.stores)
+            view = operand.view
+            self.view(view, lets, around, self.nest.loads)
+            if operand.var in places:
+                loaded = load(view.buffer, view.index, view.mask)
+                lets = {**lets, operand.var: substitute(loaded, lets)}
+        for result in stmt.results:
+            for value in result.values:
+                self.expr(value, lets, around)
+            for view in result.views:
+                self.view(view, lets, around, self.nest.stores)
         self.nest.ordered = self.nest.ordered or stmt.completion is not None
         if isinstance(stmt.completion, View):
             self.view(stmt.completion, lets, around, self.nest.stores)

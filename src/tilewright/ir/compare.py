@@ -16,6 +16,7 @@ from tilewright.ir.stmt import (
     Allocate,
     Block,
     Call,
+    Combiner,
     Compute,
     For,
     If,
@@ -171,15 +172,23 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
             return [
                 ("name", stmt.name),
                 ("dims", tuple((d.var, d.extent) for d in stmt.dims)),
+                ("ordered", tuple(d.ordered for d in stmt.dims)),
                 ("operands", tuple((o.var, o.view) for o in stmt.operands)),
-                ("out", stmt.out),
-                ("combiner", stmt.combiner),
-                ("body", stmt.body),
+                ("out", stmt.outputs),
+                ("combiner", tuple(_combiner(r.combiner) for r in stmt.results)),
+                ("unique", tuple(r.unique for r in stmt.results)),
+                ("body", tuple(value for r in stmt.results for value in r.values)),
                 ("instruction", stmt.instruction),
                 ("completion", stmt.completion),
             ]
         case _:
             return []
+
+
+def _combiner(how: str | Combiner | None) -> Any:
+    if isinstance(how, Combiner):
+        return (how.name, how.old, how.new, how.identity, how.values)
+    return how
 
 
 def _say(part: str, a: Any, b: Any) -> str:

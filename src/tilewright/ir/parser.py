@@ -14,31 +14,25 @@ from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import ParseError
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
-from tilewright.ir.expr import Expr, Var, var
-from tilewright.ir.expression_parser import TYPES, ExpressionParser
-from tilewright.ir.functions import Queue
+from tilewright.ir.compute_parser import ComputeParser
+from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import (
     Allocate,
     Block,
     Call,
-    Compute,
-    Dim,
     For,
     If,
     Kernel,
     Let,
     LoopKind,
-    Operand,
     Param,
     Stmt,
     Store,
     View,
 )
-from tilewright.ir.syntax import KEYWORDS
 
 _KINDS = {kind.value: kind for kind in LoopKind}
 _SPACES = {space.value: space for space in Space}
-_QUEUES = {queue.value: queue for queue in Queue}
 _ACCESSES = ("in", "out", "inout")
 T = TypeVar("T")
 
@@ -89,7 +83,7 @@ def _read(
     return result
 
 
-class _StatementParser(ExpressionParser):
+class _StatementParser(ComputeParser):
     """Statements, declarations and kernels."""
 
     def end(self) -> None:
@@ -154,23 +148,6 @@ class _StatementParser(ExpressionParser):
         body = self.statements()
         self._close()
         return body
-
-    def _open(self, what: str) -> None:
-        self.expect(":", f"before the {what}")
-        self.line_end()
-        if not self.accept("indent"):
-            raise self.unexpected(f"the {what}", "indent it below, or write `pass` there")
-
-    def _close(self) -> None:
-        if not self.accept("dedent"):
-            raise self.unexpected(
-                "the end of the block", "indent it like the block that it belongs to"
-            )
-
-    def line_end(self) -> None:
-        """The end of a line."""
-        if not self.accept("newline"):
-            raise self.unexpected("the end of the line", "write one statement per line")
 
     # Statements.
 
@@ -288,95 +265,7 @@ class _StatementParser(ExpressionParser):
         self.line_end()
         return Call(name.text, tuple(args), span)
 
-    # Structured ops.
-
-    def _compute(self) -> Compute:
-        start = self.take().start
-        name = self.take().text
-        instruction = None
-        if self.accept("<"):
-            instruction = self.expect("name", "of the instruction").text
-            self.expect(">", "behind the instruction")
-        dims = self._dims()
-        with self.variables.nested():
-            for dim in dims:
-                self.variables.define(dim.var.name, dim.var.type)
-            completion = self._completion()
-            span = self.span(start)
-            self._open("views and the body of the op")
-            operands: list[Operand] = []
-            while self.token.kind == "name" and self.ahead(1).kind in (":", "="):
-                operands.append(self._operand())
-            # Operands are known in the body only, not in each other's indices.
-            for operand in operands:
-                self.variables.define(operand.var.name, operand.var.type)
-            out, combiner, body = self._output()
-            self._close()
-        return Compute(
-            name, dims, out, tuple(operands), body, combiner, instruction, completion, span
-        )
-
-    def _completion(self) -> View | Queue | None:
-        """How an asynchronous op is completed: ``signals mbarrier[i]`` or ``joins queue``."""
-        if self.token.kind != "name" or self.token.text not in ("signals", "joins"):
-            return None
-        if self.take().text == "signals":
-            return self.view()
-        word = self.expect("name", "of the queue")
-        if word.text not in _QUEUES:
-            choice = "write one of " + ", ".join(_QUEUES)
-            raise self.refusal(f"unknown queue {word.text}", word.start, cure=choice)
-        return _QUEUES[word.text]
-
-    def _dims(self) -> tuple[Dim, ...]:
-        self.expect("(", "before the dims")
-        dims: list[Dim] = []
-        while self.token.kind != ")":
-            variable = self._index()
-            self.expect("in", "before the extent")
-            dims.append(Dim(variable, self.typed_expression(s64, "the extent of a dim")))
-            if not self.accept(","):
-                break
-        self.expect(")", "behind the dims")
-        return tuple(dims)
-
-    def _operand(self) -> Operand:
-        name, type_ = self._declared()
-        self.expect("=", "before the view")
-        view = self.view()
-        self.line_end()
-        return Operand(var(name, type_ or view.buffer.dtype), view)
-
-    def _output(self) -> tuple[View, str | None, Expr]:
-        if self.token.kind != "name":
-            raise self.unexpected(
-                "the output", "write `buffer[...] = value` or `buffer[...] add= value`"
-            )
-        out = self.view()
-        named = self.token.kind == "name" or self.token.kind in KEYWORDS
-        combiner = self.take().text if named else None
-        self.expect("=", "and the value of the op")
-        body = self.typed_expression(out.buffer.dtype, f"what {out.buffer.name} holds")
-        self.line_end()
-        return out, combiner, body
-
     # Declarations.
-
-    def _index(self) -> Var:
-        """A new variable, s64 unless it says otherwise."""
-        name, type_ = self._declared()
-        return var(name, type_ or s64)
-
-    def _declared(self) -> tuple[str, DType | None]:
-        name = self.expect("name", "for the variable").text
-        return name, self._type() if self.accept(":") else None
-
-    def _type(self) -> DType:
-        word = self.expect("name", "of an element type")
-        if word.text not in TYPES:
-            choice = "write one of " + ", ".join(TYPES)
-            raise self.refusal(f"unknown element type {word.text}", word.start, cure=choice)
-        return TYPES[word.text]
 
     def _buffer(self) -> Buffer:
         name = self.expect("name", "for the buffer").text

@@ -34,13 +34,16 @@ from tilewright.ir.stmt import (
     Allocate,
     Block,
     Call,
+    Combiner,
     Compute,
+    Dim,
     For,
     If,
     Kernel,
     Let,
     LoopKind,
     Param,
+    Result,
     Stmt,
     Store,
     View,
@@ -256,7 +259,7 @@ def _call(stmt: Call) -> str:
 
 def _compute(stmt: Compute) -> str:
     instruction = "" if stmt.instruction is None else f"<{quoted(stmt.instruction)}>"
-    dims = ", ".join(f"{_typed(d.var)} in {_expression(d.extent)}" for d in stmt.dims)
+    dims = ", ".join(map(_dim, stmt.dims))
     return f"compute {quoted(stmt.name)}{instruction}({dims}){_completion(stmt.completion)}:"
 
 
@@ -270,12 +273,37 @@ def _completion(completion: View | Queue | None) -> str:
             return ""
 
 
+def _dim(dim: Dim) -> str:
+    return f"{'ordered ' * dim.ordered}{_typed(dim.var)} in {_expression(dim.extent)}"
+
+
 def _compute_lines(stmt: Compute) -> list[str]:
     lines = [f"{_typed(o.var, o.view.buffer.dtype)} = {_view(o.view)}" for o in stmt.operands]
-    combiner = stmt.combiner or ""
-    if combiner and combiner not in KEYWORDS:  # `and=` cannot be taken for anything else
-        combiner = quoted(combiner)
-    return [*lines, f"{_view(stmt.out)} {combiner}= {_expression(stmt.body)}"]
+    declared: dict[Combiner, None] = {}
+    for result in stmt.results:
+        if isinstance(result.combiner, Combiner):
+            declared[result.combiner] = None
+    lines += map(_combiner, declared)
+    return [*lines, *map(_result, stmt.results)]
+
+
+def _combiner(combiner: Combiner) -> str:
+    old, new = (", ".join(map(_typed, names)) for names in (combiner.old, combiner.new))
+    identity, values = _listed(combiner.identity), _listed(combiner.values)
+    return f"combiner {quoted(combiner.name)}({old}; {new}) from ({identity}) = {values}"
+
+
+def _result(result: Result) -> str:
+    how = result.combiner
+    name = how.name if isinstance(how, Combiner) else how or ""
+    if name and name not in KEYWORDS:  # `and=` cannot be taken for anything else
+        name = quoted(name)
+    views = ", ".join(map(_view, result.views))
+    return f"{'unique ' * result.unique}{views} {name}= {_listed(result.values)}"
+
+
+def _listed(exprs: Iterable[Expr]) -> str:
+    return ", ".join(map(_expression, exprs))
 
 
 _HEADLINES: dict[type[Stmt], Callable[[Any], str]] = {

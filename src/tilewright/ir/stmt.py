@@ -7,13 +7,13 @@ promote and match with instructions, until it is lowered to loops or emitted as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tilewright.dtypes import DType
-from tilewright.errors import Span
+from tilewright.errors import ScheduleError, Span
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Printed, Var
+from tilewright.ir.expr import Const, Expr, Printed, Var
 from tilewright.ir.functions import Queue
 
 
@@ -119,31 +119,73 @@ class Call(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dim:
-    """One dim of an iteration domain: ``var`` from 0 to ``extent``."""
+    """One dim of an iteration domain: ``var`` from 0 to ``extent``.
+
+    The order of points is free; but those of ``ordered`` dims run in sequence.
+    """
 
     var: Var
     extent: Expr
+    ordered: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operand:
-    """An input: ``var`` stands in the body for the element that ``view`` gives."""
+    """An input: ``var`` stands for the element that ``view`` gives, in the values of the results
+    and in the views behind it."""
 
     var: Var
     view: View
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Combiner:
+    """A user's way to combine tuples of values: one tuple ``old``, one ``new`` give ``values``.
+
+    The expressions use the variables of ``old`` and ``new`` only, in a scope of their own.
+    ``identity`` leaves the other tuple as it is. Values are combined in any order and grouping, so
+    the combiner must be associative and commutative; where it is not quite (ties, rounding), each
+    result that some order gives is right.
+    """
+
+    name: str
+    old: tuple[Var, ...]
+    new: tuple[Var, ...]
+    identity: tuple[Const, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Result:
+    """What a compute does with memory: ``views = combine(views, values)``, element by element.
+
+    ``combiner`` is None for plain assignment, or names a binary operator (``add``, ``max``, ...);
+    these have one view and one value. A `Combiner` has as many as its tuples are long: it reads all
+    old values before it stores. ``unique`` promises that no two points of the compute write one
+    element, where that cannot be seen (at loaded places).
+    """
+
+    views: tuple[View, ...]
+    values: tuple[Expr, ...]
+    combiner: str | Combiner | None = None
+    unique: bool = False
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Compute(Stmt):
-    """A structured op: for every point of ``dims``, ``out = combine(out, body)``.
+    """A structured op: for every point of ``dims``, its ``results`` are updated.
 
-    ``body`` is a scalar expression over the operands' variables, the dims and the enclosing loops'
-    variables; its type is the output's. ``combiner`` names a binary operator (``add``, ``max``,
-    ...), or is None for plain assignment. Dims that the output's index does not mention are
-    reduced; their order is free. ``instruction`` names the machine instruction that carries the op
-    out, once one was matched; it does not change what is computed. Where it names a function that
-    updates memory atomically (`functions.atomic_operator`), each point is one such update: several
-    work-items may accumulate in one element.
+    At each point, the operands are loaded, the values evaluated (scalar expressions over the
+    operands' variables, the dims and the enclosing loops' variables, of their views' types), and
+    then all results stored. Dims that an output's index does not depend on are reduced by its
+    combiner; their order is free. Where dims are ordered, that is done point by point in the
+    sequence of these, for all points of the others: an operand may read what a result wrote at an
+    earlier point (a scan). An index may use operands in front of it (a gather, a scatter).
+
+    ``instruction`` names the machine instruction that carries the op out, once one was matched; it
+    does not change what is computed. Where it names a function that updates memory atomically
+    (`functions.atomic_operator`), each point is one such update: several work-items may accumulate
+    in one element.
 
     ``completion`` makes the op asynchronous: it is started here, a subgroup does it as one, and its
     operands may not be written, nor its output be accessed, until it is complete. Either it signals
@@ -153,13 +195,86 @@ class Compute(Stmt):
 
     name: str
     dims: tuple[Dim, ...]
-    out: View
     operands: tuple[Operand, ...]
-    body: Expr
-    combiner: str | None = None
+    results: tuple[Result, ...]
     instruction: str | None = None
     completion: View | Queue | None = None
     span: Span | None = None
+
+    @classmethod
+    def single(
+        cls,
+        name: str,
+        dims: tuple[Dim, ...],
+        out: View,
+        operands: tuple[Operand, ...],
+        body: Expr,
+        combiner: str | None = None,
+        instruction: str | None = None,
+        completion: View | Queue | None = None,
+        span: Span | None = None,
+    ) -> Compute:
+        """The op of one result: ``out = combine(out, body)``."""
+        result = Result((out,), (body,), combiner)
+        return cls(name, dims, operands, (result,), instruction, completion, span)
+
+    @property
+    def out(self) -> View:
+        """The view of the one result; `ScheduleError` where there are several."""
+        return self._only().views[0]
+
+    @property
+    def body(self) -> Expr:
+        """The value of the one result; `ScheduleError` where there are several."""
+        return self._only().values[0]
+
+    @property
+    def combiner(self) -> str | None:
+        """How the one result is combined; `ScheduleError` where there are several, or it is a
+        user's `Combiner`."""
+        combiner = self._only().combiner
+        if isinstance(combiner, Combiner):
+            raise ScheduleError(
+                f"the compute '{self.name}' combines by '{combiner.name}', which is defined there",
+                why="what asks for its combiner knows named operators only",
+                cure="lower it to loops first, or combine by one of the named operators",
+            )
+        return combiner
+
+    @property
+    def outputs(self) -> tuple[View, ...]:
+        """The views of all results."""
+        if len(self.results) == 1:
+            return self.results[0].views
+        return tuple(view for result in self.results for view in result.views)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether some dim is ordered."""
+        return any(dim.ordered for dim in self.dims)
+
+    def _only(self) -> Result:
+        results = self.results
+        if len(results) != 1 or len(results[0].views) != 1:
+            raise ScheduleError(
+                f"the compute '{self.name}' has several results",
+                why="what asks for its output takes computes of one result only",
+                cure="lower it to loops first, or write a compute for each result",
+            )
+        return results[0]
+
+    def with_result(
+        self, out: View | None = None, body: Expr | None = None, combiner: str | None = None
+    ) -> Compute:
+        """The compute of one result with another output, value, or (named) combiner."""
+        old = self._only()
+        new = Result(
+            old.views if out is None else (out,),
+            old.values if body is None else (body,),
+            old.combiner if combiner is None else combiner,
+            old.unique,
+        )
+        return replace(self, results=(new,))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

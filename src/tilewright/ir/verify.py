@@ -13,14 +13,15 @@ from typing import Any
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Const, Expr, Load, Var
-from tilewright.ir.functions import FUNCTIONS, atomic_operator
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import (
     Allocate,
     Block,
     Call,
+    Combiner,
     Compute,
     For,
     If,
@@ -30,6 +31,7 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
+from tilewright.ir.verify_computes import compute_defect, shape_defect
 from tilewright.ir.verify_groups import (
     Defect,
     allocation_defect,
@@ -41,10 +43,8 @@ from tilewright.ir.verify_groups import (
     sharing_defect,
 )
 from tilewright.ir.verify_layout import layout_defect
-from tilewright.ir.visit import variables, walk
+from tilewright.ir.visit import walk
 
-# Combiners: reduced dims run in any order, so only what commutes and associates will do.
-COMBINERS = ("add", "mul", "min", "max", "and", "or")
 ACCESSES = ("in", "out", "inout")
 
 __all__ = ["may_nest", "verify"]
@@ -266,6 +266,7 @@ class _Verifier:
 
     def compute(self, stmt: Compute) -> None:
         self.name(stmt.name)
+        self.check(shape_defect(stmt))
         for dim in stmt.dims:
             self.expr(dim.extent, s64, f"the extent of {dim.var.name}")
             if dim.var.type is not s64:
@@ -274,16 +275,22 @@ class _Verifier:
         with self.scope():
             for dim in stmt.dims:
                 self.define(dim.var)
-            for operand in stmt.operands:
-                self.view(operand.view)
-            self.view(stmt.out)
-            self.written(stmt.out.buffer)
             if isinstance(stmt.completion, View):
                 self.view(stmt.completion)
             for operand in stmt.operands:
+                self.view(operand.view)
                 self.operand(operand.var, operand.view.buffer)
-            self.expr(stmt.body, stmt.out.buffer.dtype, f"what {stmt.out.buffer.name} holds")
-        self.combiner(stmt)
+            for view in stmt.outputs:
+                self.view(view)
+                self.written(view.buffer)
+            for result in stmt.results:
+                for view, value in zip(result.views, result.values, strict=True):
+                    self.expr(value, view.buffer.dtype, f"what {view.buffer.name} holds")
+                if isinstance(result.combiner, Combiner):
+                    self.name(result.combiner.name)
+                    for variable in (*result.combiner.old, *result.combiner.new):
+                        self.name(variable.name)
+        self.check(compute_defect(stmt))
         if stmt.completion is not None:
             self.check(completion_defect(self.path))
 
@@ -292,33 +299,6 @@ class _Verifier:
             what = f"{variable.name} is {variable.type}, but {buffer.name} holds {buffer.dtype}"
             raise self.refuse(what, f"make it {buffer.dtype}, and convert it in the body")
         self.define(variable)
-
-    def combiner(self, stmt: Compute) -> None:
-        dtype = stmt.out.buffer.dtype
-        if stmt.combiner is None:
-            self.single_assignment(stmt)
-        elif stmt.combiner not in COMBINERS:
-            why = "the order in which reduced dims run is free"
-            cure = "use one of " + ", ".join(COMBINERS)
-            raise self.refuse(f"{stmt.combiner!r} cannot combine values", cure, why)
-        elif stmt.combiner in ("and", "or") and dtype is not boolean:
-            cure = "combine bool values, or use min or max"
-            raise self.refuse(f"{stmt.combiner} cannot combine values of type {dtype}", cure)
-        operator = atomic_operator(stmt.instruction)
-        if operator is not None and operator != stmt.combiner:
-            what = f"{stmt.instruction} does not combine by {stmt.combiner or 'assignment'}"
-            raise self.refuse(what, f"combine by {operator}, or name no function")
-
-    def single_assignment(self, stmt: Compute) -> None:
-        """Without a combiner, each point of the domain has an element of the output to itself."""
-        used = frozenset[Var]().union(*map(variables, stmt.out.index))
-        for dim in stmt.dims:
-            single = isinstance(dim.extent, Const) and dim.extent.value <= 1
-            if dim.var not in used and not single:
-                raise self.refuse(
-                    f"the dim {dim.var.name} is reduced, but there is no combiner",
-                    "name one (`add=`), or use the dim in the output's index",
-                )
 
 
 _CHECKS: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {

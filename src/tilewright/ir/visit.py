@@ -6,7 +6,7 @@ recursion is as deep as the nesting of loops, not as long as the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
@@ -36,6 +36,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     Operand,
+    Result,
     Stmt,
     Store,
     View,
@@ -253,27 +254,46 @@ def direct_exprs(stmt: Stmt) -> list[Expr]:
 
 
 def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
-    dims = tuple(_map_dim(d, change) for d in stmt.dims)
-    out = map_view(stmt.out, change)
-    operands = tuple(_map_operand(o, change) for o in stmt.operands)
-    body = change(stmt.body)
+    dims = tuple([_map_dim(d, change) for d in stmt.dims])
+    outputs = [map_view(view, change) for view in stmt.outputs]
+    operands = tuple([_map_operand(o, change) for o in stmt.operands])
+    values = [change(value) for result in stmt.results for value in result.values]
+    results = with_parts(stmt.results, outputs, values)
     completion = stmt.completion
     if isinstance(completion, View):
         completion = map_view(completion, change)
     if (
-        body is stmt.body
-        and out is stmt.out
+        results is stmt.results
         and completion is stmt.completion
         and all(a is b for a, b in zip(dims, stmt.dims, strict=True))
         and all(a is b for a, b in zip(operands, stmt.operands, strict=True))
     ):
         return stmt
-    return replace(stmt, dims=dims, out=out, operands=operands, body=body, completion=completion)
+    return replace(stmt, dims=dims, operands=operands, results=results, completion=completion)
+
+
+def with_parts(
+    results: tuple[Result, ...], views: Sequence[View], values: Sequence[Expr]
+) -> tuple[Result, ...]:
+    """``results`` with other views and values, those of the first in front; the same object when
+    none is another. (A combiner has a scope of its own.)"""
+    new: list[Result] = []
+    start, same = 0, True
+    for old in results:
+        stop = start + len(old.views)
+        its_views, its_values = tuple(views[start:stop]), tuple(values[start:stop])
+        kept = all(a is b for a, b in zip(its_views, old.views, strict=True)) and all(
+            a is b for a, b in zip(its_values, old.values, strict=True)
+        )
+        same = same and kept
+        new.append(old if kept else Result(its_views, its_values, old.combiner, old.unique))
+        start = stop
+    return results if same else tuple(new)
 
 
 def _map_dim(dim: Dim, change: ExprChange) -> Dim:
     extent = change(dim.extent)
-    return dim if extent is dim.extent else Dim(dim.var, extent)
+    return dim if extent is dim.extent else Dim(dim.var, extent, dim.ordered)
 
 
 def _map_operand(operand: Operand, change: ExprChange) -> Operand:
@@ -388,7 +408,7 @@ def map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
 
 def map_compute(compute: Compute, change: Callable[[View], View]) -> Compute:
     """``compute`` with ``change`` applied to its views; itself when that changed nothing."""
-    old = (compute.out, *(operand.view for operand in compute.operands))
+    old = (*compute.outputs, *(operand.view for operand in compute.operands))
     new = [change(view) for view in old]
     completion = compute.completion
     if isinstance(completion, View):
@@ -396,8 +416,11 @@ def map_compute(compute: Compute, change: Callable[[View], View]) -> Compute:
     same = completion is compute.completion
     if same and all(a is b for a, b in zip(old, new, strict=True)):
         return compute
-    operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[1:], strict=True))
-    return replace(compute, out=new[0], operands=operands, completion=completion)
+    count = len(compute.outputs)
+    operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[count:], strict=True))
+    values = [value for result in compute.results for value in result.values]
+    results = with_parts(compute.results, new[:count], values)
+    return replace(compute, operands=operands, results=results, completion=completion)
 
 
 def map_kernel(kernel: Kernel, change: Callable[[Stmt], Stmt]) -> Kernel:

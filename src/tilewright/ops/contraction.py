@@ -53,7 +53,7 @@ def contract(
     yield Allocate(acc)
     yield fill("init", acc, views.kept, 0)
     body = cast(type, _rounded(a.var, attributes)) * factor
-    yield Compute("main", (*views.kept, *views.reduced), out, (a, *b), body, "add")
+    yield Compute.single("main", (*views.kept, *views.reduced), out, (a, *b), body, "add")
     yield epilogue("epilogue", operands, value, result, attributes, buffers)
 
 
@@ -118,7 +118,7 @@ def _compensation(
     statements: list[Stmt] = [
         Allocate(partial),
         fill("weight_sums_init", partial, (*columns, *second), 0),
-        Compute("weight_sums_main", (*columns, *second, *first), view, b, value, "add"),
+        Compute.single("weight_sums_main", (*columns, *second, *first), view, b, value, "add"),
     ]
     if not second and not depends:
         return view, statements
@@ -129,6 +129,6 @@ def _compensation(
     statements += [
         Allocate(total),
         fill("compensation_init", total, kept, 0),
-        Compute("compensation_main", (*kept, *second), out, (term,), term.var, "add"),
+        Compute.single("compensation_main", (*kept, *second), out, (term,), term.var, "add"),
     ]
     return out, statements

@@ -115,7 +115,7 @@ class Convolution(Op):
         out = View(acc, tuple(d.var for d in kept))
         element = operand("b", dst.buffer, dst.index)
         body = cast(self.accumulator, element.var)
-        yield Compute("bias_main", (*kept, *reduced), out, (element,), body, "add")
+        yield Compute.single("bias_main", (*kept, *reduced), out, (element,), body, "add")
         result = Result(tuple(kept), bias, (dst.index[1],), driver="conv")
         total = operand("acc", acc, out.index)
         yield epilogue("bias_epilogue", (total,), total.var, result, Attributes(), {})

@@ -55,7 +55,7 @@ def accumulator(name: str, type: DType, domain: Sequence[Dim]) -> Buffer:
 def fill(name: str, target: Buffer, domain: Sequence[Dim], value: float) -> Compute:
     """``target = value`` at each point of ``domain``, whose dims index it in order."""
     index = tuple(each.var for each in domain)
-    return Compute(name, tuple(domain), View(target, index), (), const(value, target.dtype))
+    return Compute.single(name, tuple(domain), View(target, index), (), const(value, target.dtype))
 
 
 def combination(terms: Sequence[tuple[Var, int]], offset: int = 0) -> Expr:
@@ -136,5 +136,5 @@ def padding_fills(target: Buffer) -> list[Compute]:
         index = tuple(d.var + size if i == padded else d.var for i, d in enumerate(domain))
         name = f"{target.name}_padding{padded}"
         out = View(target, index)
-        fills.append(Compute(name, domain, out, (), const(0, target.dtype)))
+        fills.append(Compute.single(name, domain, out, (), const(0, target.dtype)))
     return fills

@@ -81,7 +81,7 @@ def epilogue(
         body.value = cast(float_type(value.type, out.dtype), value)
         _finish(body, result, attributes, buffers)
     value = convert(body.value, out.dtype)
-    return Compute(name, result.dims, View(out, result.index), tuple(body.operands), value)
+    return Compute.single(name, result.dims, View(out, result.index), tuple(body.operands), value)
 
 
 def float_type(*types: DType) -> DType:

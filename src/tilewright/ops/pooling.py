@@ -86,7 +86,7 @@ class Pooling(Op):
         yield Allocate(acc)
         yield fill("init", acc, kept, least.value)
         combiner = "max" if is_max else "add"
-        yield Compute("main", (*kept, *reduced), out, (a,), body, combiner)
+        yield Compute.single("main", (*kept, *reduced), out, (a,), body, combiner)
         total = operand("acc", acc, out.index)
         value: Expr = total.var
         if forward and not is_max:

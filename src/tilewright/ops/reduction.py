@@ -66,7 +66,7 @@ class Reduction(Op):
         yield Allocate(acc)
         yield fill("init", acc, kept, self._neutral)
         combiner = _COMBINERS[self.algorithm]
-        yield Compute("main", (*kept, *reduced), out, (a,), body, combiner)
+        yield Compute.single("main", (*kept, *reduced), out, (a,), body, combiner)
         total = operand("acc", acc, out.index)
         value: Expr = total.var
         dst = buffers["dst"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load
 from tilewright.ir.functions import atomic_operator
-from tilewright.ir.stmt import Allocate, Call, Compute, Stmt, Store, View
+from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Stmt, Store, View
 from tilewright.ir.visit import (
     direct_exprs,
     loads_in,
@@ -33,7 +33,7 @@ class Access:
     stmt: Stmt
     place: Place
     writes: bool
-    combiner: str | None = None
+    combiner: str | Combiner | None = None
     atomic: bool = False
 
 
@@ -49,7 +49,11 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
             yield Access(View(node.buffer, node.index), node, place, True)
         case Compute():
             atomic = atomic_operator(node.instruction) is not None
-            yield Access(node.out, node, place, True, node.combiner, atomic)
+            for result in node.results:
+                # Results of ordered points may be operands of later ones: their order counts.
+                combiner = None if node.is_ordered else result.combiner
+                for view in result.views:
+                    yield Access(view, node, place, True, combiner, atomic)
             for operand in node.operands:
                 yield Access(operand.view, node, place, False)
             if isinstance(node.completion, View):

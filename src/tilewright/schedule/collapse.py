@@ -254,7 +254,7 @@ def _fuse_in_compute(compute: Compute, outer: str, inner: str, name: str) -> Com
         if d is not inner_dim
     )
     values: dict[Var, Expr] = {pair.outer: pair.fused // size, pair.inner: pair.fused % size}
-    return replace(changed, dims=dims, body=substitute(compute.body, values))
+    return replace(changed, dims=dims).with_result(body=substitute(compute.body, values))
 
 
 def _fuse_in_view(compute: Compute, view: View, pair: _Pair) -> View:

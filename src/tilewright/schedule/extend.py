@@ -144,7 +144,9 @@ def _extended(
     operands = tuple(
         o if within(o.view, facts) else Operand(o.var, within_old(o.view)) for o in compute.operands
     )
-    return replace(compute, dims=tuple(dims), out=within_old(compute.out), operands=operands)
+    return replace(compute, dims=tuple(dims), operands=operands).with_result(
+        within_old(compute.out)
+    )
 
 
 def _grown(body: Stmt, old: Buffer, root: Compute, extents: Mapping[str, int]) -> Stmt:

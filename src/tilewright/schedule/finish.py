@@ -60,8 +60,8 @@ class _Finishing:
         layout = ordered_layout(shape, range(len(shape)))
         made = View(Buffer(name, target.dtype, shape, layout, Space.PRIVATE), dims)
         value = var(fresh("made", place.names | {d.name for d in dims}), target.dtype)
-        first = replace(stmt, name=fresh(f"{stmt.name}_finish", self.names), out=made)
-        left = replace(stmt, operands=(Operand(value, made),), body=value)
+        first = replace(stmt, name=fresh(f"{stmt.name}_finish", self.names)).with_result(made)
+        left = replace(stmt, operands=(Operand(value, made),)).with_result(body=value)
         return block(Allocate(made.buffer), first, left)
 
 

@@ -73,7 +73,7 @@ def _with_copies(
         if stmt.out.buffer is buffer and stmt.combiner is None:
             made = var(fresh("copy", {d.var.name for d in stmt.dims}))
             out = replace(stmt.out, index=(*stmt.out.index, made))
-            return replace(stmt, dims=(*stmt.dims, Dim(made, const(copies.count))), out=out)
+            return replace(stmt, dims=(*stmt.dims, Dim(made, const(copies.count)))).with_result(out)
         chosen = next((d.var for d in stmt.dims if d.var.name == dims.get(copies.dim)), None)
         if stmt.name != name or stmt.out.buffer is buffer or chosen is None:
             raise ScheduleError(

@@ -347,7 +347,7 @@ def _on_local(
 
     views = [view(a, b) for a, b in zip(views_of(whole), views_of(tiled), strict=True)]
     operands = tuple(Operand(o.var, v) for o, v in zip(tiled.operands, views[1:], strict=True))
-    return replace(tiled, out=views[0], operands=operands)
+    return replace(tiled, operands=operands).with_result(views[0])
 
 
 def _with_buffers(compute: Compute, buffers: Mapping[Buffer, Buffer]) -> Compute:
@@ -356,4 +356,4 @@ def _with_buffers(compute: Compute, buffers: Mapping[Buffer, Buffer]) -> Compute
         return old if new is None else View(new, old.index, old.mask)
 
     operands = tuple(Operand(o.var, view(o.view)) for o in compute.operands)
-    return replace(compute, out=view(compute.out), operands=operands)
+    return replace(compute, operands=operands).with_result(view(compute.out))

@@ -88,4 +88,4 @@ def without(compute: Compute, dropped: Collection[Expr]) -> Compute:
     if isinstance(body, Select) and is_identity(body.b, compute.combiner):
         rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
         body = body.a if rest is None else select(rest, body.a, body.b)
-    return compute if body is compute.body else replace(compute, body=body)
+    return compute if body is compute.body else compute.with_result(body=body)

@@ -296,7 +296,7 @@ class _Multicast:
             for view in (copy.out, copy.completion)
         )
         dims = (Dim(self.peer, const(self.size)), *copy.dims)
-        return replace(copy, dims=dims, out=out, completion=full)
+        return replace(copy, dims=dims, completion=full).with_result(out)
 
 
 def _depending(cluster: For) -> set[Var]:

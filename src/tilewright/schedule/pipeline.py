@@ -321,11 +321,11 @@ class _Held:
         self.buffer = buffer(name, compute.out.buffer.dtype, sizes, space=Space.PRIVATE)
         here = View(self.buffer, tuple(d.var for d in dims))
         # What lies beyond the copy is loaded as zero, and not stored.
-        self.load = replace(compute, name=f"{compute.name}_load", out=here)
+        self.load = replace(compute, name=f"{compute.name}_load").with_result(here)
         held = var(operand.var.name, compute.out.buffer.dtype)
         self.store = replace(
-            compute, name=f"{compute.name}_store", operands=(Operand(held, here),), body=held
-        )
+            compute, name=f"{compute.name}_store", operands=(Operand(held, here),)
+        ).with_result(body=held)
 
 
 def _asynchronous(copy: Stmt) -> Stmt:

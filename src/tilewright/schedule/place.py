@@ -197,8 +197,8 @@ def names_in(kernel: Kernel) -> tuple[set[str], set[str]]:
 
 
 def views_of(compute: Compute) -> tuple[View, ...]:
-    """The output's view, then those of the operands."""
-    return (compute.out, *(operand.view for operand in compute.operands))
+    """The outputs' views, then those of the operands."""
+    return (*compute.outputs, *(operand.view for operand in compute.operands))
 
 
 def dim_of(compute: Compute, name: str, transform: str) -> Dim:

@@ -216,7 +216,7 @@ class Promotion:
             if padded > size
         ]
         source = replace(copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask))))
-        pack = Compute(
+        pack = Compute.single(
             fresh(f"{self.operand}_pack", self.computes),
             tuple(Dim(d, const(size)) for d, size in zip(copy.dims, shape, strict=True)),
             View(buffer, copy.dims),
@@ -239,7 +239,9 @@ def _reading(compute: Compute, operand: Operand, view: View) -> Compute:
         return cast(node.type, new) if isinstance(node, Cast) and node.a is old else node
 
     body = rewrite(compute.body, change)
-    return replace(compute, operands=operands, body=substitute(body, {old: cast(old.type, new)}))
+    return replace(compute, operands=operands).with_result(
+        body=substitute(body, {old: cast(old.type, new)})
+    )
 
 
 def _by_dims(

@@ -130,9 +130,9 @@ def _on_body(
     tile = Buffer(fresh(f"{out.buffer.name}_tile", names), out.buffer.dtype, shape, where, space)
     local = View(tile, tuple(d.var for d in dims))
     value = var(fresh("value", {*place.names, *(d.var.name for d in dims)}), tile.dtype)
-    fetch = Compute(f"{compute.name}_load", dims, local, (Operand(value, out),), value)
-    store = Compute(f"{compute.name}_store", dims, out, (Operand(value, local),), value)
-    new = replace(compute, out=local)
+    fetch = Compute.single(f"{compute.name}_load", dims, local, (Operand(value, out),), value)
+    store = Compute.single(f"{compute.name}_store", dims, out, (Operand(value, local),), value)
+    new = compute.with_result(local)
     changed = rewrite_stmts(body, lambda s: new if s is compute else s)
     return prepend((Allocate(tile), fetch, *sequence(changed)), store)
 

@@ -357,7 +357,7 @@ def together(
 def _bounded(compute: Compute, inside: Expr) -> Compute:
     """``compute`` where ``inside`` holds; elsewhere it touches nothing."""
     out = replace(compute.out, mask=all_of((inside, *conjuncts(compute.out.mask))))
-    return replace(zero_outside(compute, inside), out=out)
+    return zero_outside(compute, inside).with_result(out)
 
 
 def zero_outside(compute: Compute, inside: Expr) -> Compute:

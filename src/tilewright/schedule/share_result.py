@@ -155,7 +155,7 @@ class _Sharing:
             buffer = self._buffer(operand, [*own, *dims], order)
             index = tuple(d.var for d in (*own, *dims))
             copies.append(
-                Compute(
+                Compute.single(
                     fresh(f"{operand.var.name}_share", self.names),
                     tuple(dims),
                     View(buffer, index),

@@ -221,9 +221,9 @@ class _Slicing:
         store = self._store(number, init, local, out)
         return (
             Allocate(total),
-            replace(init, name=f"{number.var.name}_zero", out=out),
+            replace(init, name=f"{number.var.name}_zero").with_result(out),
             *self._slices(number, init, local),
-            replace(store, combiner=self.compute.combiner, instruction=_ADD),
+            replace(store, instruction=_ADD).with_result(combiner=self.compute.combiner),
         )
 
     def _order(self, init: Compute) -> list[int]:
@@ -245,18 +245,18 @@ class _Slicing:
         assert isinstance(moved, Compute)
         dims = tuple(Dim(d.var, const(size)) if d is dim else d for d in self.compute.dims)
         out = View(local, (number.var, *self.compute.out.index))
-        return replace(moved, dims=(number, *dims), out=out)
+        return replace(moved, dims=(number, *dims)).with_result(out)
 
     def _store(self, number: Dim, init: Compute, local: Buffer, out: View) -> Compute:
         index = (number.var, *init.out.index)
         x = Operand(var(fresh("part", self.taken), local.dtype), View(local, index))
         dims = (number, *init.dims)
-        return Compute(f"{number.var.name}_store", dims, out, (x,), x.var)
+        return Compute.single(f"{number.var.name}_store", dims, out, (x,), x.var)
 
     def _sum(self, number: Dim, init: Compute, parts: Buffer) -> Compute:
         index = (number.var, *init.out.index)
         x = Operand(var(fresh("part", self.taken), parts.dtype), View(parts, index))
-        return Compute(
+        return Compute.single(
             f"{number.var.name}_sum",
             (*init.dims, number),
             init.out,
@@ -267,4 +267,6 @@ class _Slicing:
 
 
 def _on_slice(init: Compute, number: Dim, local: Buffer) -> Compute:
-    return replace(init, dims=(number, *init.dims), out=View(local, (number.var, *init.out.index)))
+    return replace(init, dims=(number, *init.dims)).with_result(
+        View(local, (number.var, *init.out.index))
+    )

@@ -215,7 +215,7 @@ class _Split:
             operands = operands if harmless else self._neutral(before, operands, inside)
         elif out.buffer not in self.buffers:
             out = masked(out, inside)
-        return replace(after, out=out, operands=tuple(operands))
+        return replace(after, operands=tuple(operands)).with_result(out)
 
     def _neutral(self, before: Compute, operands: Sequence[Operand], inside: Expr) -> list[Operand]:
         """The operands with a mask on one that makes the surplus of a reduction neutral."""

@@ -162,7 +162,7 @@ class _Storing:
         free = (wait, meet) if again else ()
         return block(
             *free,
-            replace(compute, out=part),
+            compute.with_result(part),
             Call("fence_async", ()),
             meet,
             self._boxes(compute, here, part),
@@ -174,7 +174,7 @@ class _Storing:
         self.names.add(name)
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)
-        whole = Compute(name, compute.dims, compute.out, (Operand(value, part),), value)
+        whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
         stmt = tile_compute(whole, here, self.boxes)
         for each, place in walk_placed(stmt, here):
             if isinstance(each, Compute):
@@ -195,7 +195,9 @@ class _Storing:
         """Refuses what is no box of the tensor."""
         (operand,) = store.operands
         # A box goes to a tensor by the same way as it comes from there.
-        load = replace(store, out=operand.view, operands=(replace(operand, view=store.out),))
+        load = replace(store, operands=(replace(operand, view=store.out),)).with_result(
+            operand.view
+        )
         box = box_of(load, place.facts)
         if isinstance(box, str):
             raise _refusal(

@@ -305,7 +305,7 @@ class _Streaming:
         group = cut + piece
         begin = nest.tile * steps
         source = self._kept_at(group, nest.tile - self._begin(group) // steps)
-        add = replace(self._copy("sum", self.init.out, source), combiner=self.sum.combiner)
+        add = self._copy("sum", self.init.out, source).with_result(combiner=self.sum.combiner)
         pieces = self._owner(begin + (steps - 1)) - cut + 1
         body = block(*nest.lets, *nest.before, For(piece, pieces, add), *nest.after)
         for old in {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}:
@@ -316,7 +316,7 @@ class _Streaming:
 
     def _copy(self, what: str, out: View, source: View) -> Compute:
         x = Operand(var(fresh("x", self.taken), self.parts.dtype), source)
-        return Compute(f"{self.name}_{what}", self.init.dims, out, (x,), x.var)
+        return Compute.single(f"{self.name}_{what}", self.init.dims, out, (x,), x.var)
 
 
 def _accumulating(nest: _Nest) -> Compute:

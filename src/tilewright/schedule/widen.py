@@ -162,7 +162,7 @@ class _Widening:
         moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, values))
         assert isinstance(moved, Compute)
         out = View(parts, (*(d.var for d in kept), self.part, self.lane))
-        return replace(moved, name=name, dims=dims, out=out)
+        return replace(moved, name=name, dims=dims).with_result(out)
 
     def _across(self, compute: Compute, sums: Buffer, kept: tuple[Dim, ...], lane: Dim) -> Compute:
         x = Operand(var("x", sums.dtype), View(sums, (*(d.var for d in kept), lane.var)))
@@ -171,15 +171,14 @@ class _Widening:
             name=f"{compute.name}_across",
             dims=(*kept, lane),
             operands=(x,),
-            body=x.var,
-        )
+        ).with_result(body=x.var)
 
 
 def _fill(compute: Compute, target: Buffer, dims: tuple[Dim, ...]) -> Compute:
     assert compute.combiner is not None
     value = const(neutral(compute.combiner, target.dtype), target.dtype)
     view = View(target, tuple(d.var for d in dims))
-    return Compute(f"{target.name}_init", dims, view, (), value)
+    return Compute.single(f"{target.name}_init", dims, view, (), value)
 
 
 def _gather(
@@ -192,4 +191,4 @@ def _gather(
     """``target`` combined with all of ``source`` that falls on it."""
     x = Operand(var("x", source.dtype), View(source, tuple(d.var for d in dims)))
     view = View(target, tuple(d.var for d in kept))
-    return Compute(target.name, dims, view, (x,), x.var, compute.combiner)
+    return Compute.single(target.name, dims, view, (x,), x.var, compute.combiner)

@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
-from tilewright.ir.visit import block, map_kernel, substitute, substitute_stmt
+from tilewright.ir.visit import block, map_kernel, substitute, substitute_stmt, with_parts
 from tilewright.simplify.rewriting import Trace, simplify
 
 _NOTHING = Block(())
@@ -152,23 +152,30 @@ class _Statements:
             if is_single and stmt.instruction is None:
                 single[dim.var] = const(0, dim.var.type)
                 continue
-            dims.append(dim if extent is dim.extent else Dim(dim.var, extent))
+            dims.append(dim if extent is dim.extent else Dim(dim.var, extent, dim.ordered))
             inside = inside.loop(dim.var, extent)
-        out = self._view(_substituted(stmt.out, single), inside, output=True)
+        outputs = [
+            self._view(_substituted(view, single), inside, output=True) for view in stmt.outputs
+        ]
         operands = tuple(
             self._operand(operand, _substituted(operand.view, single), inside)
             for operand in stmt.operands
         )
-        body = simplify(substitute(stmt.body, single), inside, self.trace)
+        values = [
+            simplify(substitute(value, single), inside, self.trace)
+            for result in stmt.results
+            for value in result.values
+        ]
+        results = with_parts(stmt.results, outputs, values)
         completion = stmt.completion
         if isinstance(completion, View):
             completion = self._view(_substituted(completion, single), inside)
         same_dims = len(dims) == len(stmt.dims) and all(map(_is, dims, stmt.dims))
         same_operands = all(map(_is, operands, stmt.operands))
-        same_out = out is stmt.out and completion is stmt.completion
-        if same_dims and same_operands and same_out and body is stmt.body:
+        same_results = results is stmt.results and completion is stmt.completion
+        if same_dims and same_operands and same_results:
             return stmt
-        new = replace(stmt, dims=tuple(dims), out=out, operands=operands, body=body)
+        new = replace(stmt, dims=tuple(dims), operands=operands, results=results)
         return replace(new, completion=completion)
 
     def _operand(self, operand: Operand, view: View, facts: Facts) -> Operand:

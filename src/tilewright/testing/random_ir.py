@@ -274,7 +274,7 @@ class _KernelSource:
         buffer = random_buffer(self.rng, self.name("local"), Space.PRIVATE)
         dims = tuple(Dim(var(self.name("d")), const(size)) for size in buffer.shape)
         out = View(buffer, tuple(d.var for d in dims))
-        fill = Compute("fill", dims, out, (), const(0, buffer.dtype))
+        fill = Compute.single("fill", dims, out, (), const(0, buffer.dtype))
         self.readable.append(buffer)
         self.writable.append(buffer)
         return [Allocate(buffer), fill]
@@ -302,4 +302,4 @@ class _KernelSource:
         kept = tuple(o for o in operands if o.var in used or rng.random() < 0.5)
         name = rng.choice(("op", "matmul", "conv"))
         view = View(out, index, mask)
-        return [Compute(name, tuple(dims), view, kept, body, combiner)]
+        return [Compute.single(name, tuple(dims), view, kept, body, combiner)]

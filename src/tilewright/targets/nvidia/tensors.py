@@ -85,7 +85,7 @@ def _own_copy(plan: ComputePlan) -> ComputePlan:
     dims = tuple(dim for dim in stmt.dims if dim.var is not peer)
     return replace(
         plan,
-        stmt=replace(stmt, dims=dims, out=out),
+        stmt=replace(stmt, dims=dims).with_result(out),
         out=replace(plan.out, peer=None),
         signal=replace(plan.signal, peer=None),
     )
@@ -117,7 +117,7 @@ def _found(plan: ComputePlan, tensor: View, tile: View) -> Box | Column:
     """What of ``tensor`` is ``tile``. Raises `CompilationError` if no copy moves that."""
     stmt = plan.stmt
     # A copy to the tensor goes through the same box as one from there.
-    copy = replace(stmt, out=tile, operands=(replace(stmt.operands[0], view=tensor),))
+    copy = replace(stmt, operands=(replace(stmt.operands[0], view=tensor),)).with_result(tile)
     found = tile_of(copy, plan.facts)
     if isinstance(found, str):
         raise CompilationError(
