@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.lib.stride_tricks import as_strided
-
 from tilewright.engine.signature import argument_form
 from tilewright.interpret import run
 from tilewright.ops.op import Argument, Op
@@ -34,5 +32,4 @@ class Interpreted:
 
 def flat(argument: Argument, array: Any) -> Any:
     """The flat memory behind an array of the argument's form, from element 0 on."""
-    size = argument_form(argument).extent
-    return as_strided(array, (size,), (argument.dtype.bytes,))
+    return argument_form(argument).flat(array)

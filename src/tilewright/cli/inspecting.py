@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.lib.stride_tricks import as_strided
 
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
@@ -135,7 +134,7 @@ def run_command(
     kernel = compile_case(knobs, cases[0].op())
     for name, values in _results(kernel, _given(array)).items():
         output.mkdir(parents=True, exist_ok=True)
-        np.save(output / f"{name}.npy", values, allow_pickle=False)
+        np.save(output / f"{name}.npy", _raw(values), allow_pickle=False)
         print(output / f"{name}.npy")
 
 
@@ -182,6 +181,13 @@ def _results(kernel: CompiledKernel, given: dict[str, Any]) -> dict[str, Any]:
     return {each.name: unpack(_buffer(each), memory[each.name]) for each in results}
 
 
+def _raw(array: Any) -> Any:
+    """``array`` as bytes, where numpy has no name for its type."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return array.view(f"V{array.dtype.itemsize}")
+
+
 def _typed(argument: Argument, array: Any) -> Any:
     """``array``, whose raw bytes are bf16 or fp8 where the argument has such a type."""
     wanted = argument.dtype.numpy
@@ -197,9 +203,7 @@ def _typed(argument: Argument, array: Any) -> Any:
 
 
 def _array(argument: Argument, flat: Any) -> Any:
-    form = argument_form(argument)
-    strides = tuple(stride * argument.dtype.bytes for stride in form.strides)
-    return as_strided(flat, form.shape, strides)
+    return argument_form(argument).view(flat)
 
 
 def _buffer(argument: Argument) -> Buffer:

@@ -38,10 +38,20 @@ class Form:
     def empty(self) -> NDArray[Any]:
         """A new array, uninitialized but for what lies between its elements."""
         dense = int(np.prod(self.shape)) == self.extent
-        flat = (np.empty if dense else np.zeros)(self.extent, self.dtype.numpy)
-        return np.lib.stride_tricks.as_strided(
-            flat, self.shape, tuple(s * self.dtype.bytes for s in self.strides)
-        )
+        return self.view((np.empty if dense else np.zeros)(self.extent, self.dtype.numpy))
+
+    def view(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """The array in memory of so many elements: ``flat``, contiguous, from element 0 on."""
+        # Not as_strided: it writes the element type as text, and numpy has none for f8_e5m2.
+        steps = tuple(stride * self.dtype.bytes for stride in self.strides)
+        return np.ndarray(self.shape, flat.dtype, flat, strides=steps)
+
+    def flat(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The memory behind an array of this form; the way back from `view`."""
+        # As plain bits, for the same reason; such an array need not be contiguous.
+        bits = array.view(f"u{self.dtype.bytes}")
+        whole = np.lib.stride_tricks.as_strided(bits, (self.extent,), (self.dtype.bytes,))
+        return whole.view(array.dtype)
 
 
 def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilewright.engine.signature import argument_form
 from tilewright.interpret import pack, unpack
@@ -53,9 +52,7 @@ class Guarded:
     @property
     def array(self) -> Any:
         """The array of `engine.signature.Form`: of the logical shape, or with a dim per block."""
-        form = argument_form(self.argument)
-        strides = tuple(stride * self.argument.dtype.bytes for stride in form.strides)
-        return as_strided(self.flat, form.shape, strides)
+        return argument_form(self.argument).view(self.flat)
 
     @property
     def values(self) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilewright.engine.signature import argument_form
 from tilewright.interpret import run
@@ -68,5 +67,4 @@ class InterpretedKernel:
 
 def _flat(argument: Argument, array: Any) -> Any:
     """The memory behind an array of the argument's form, from element 0 on."""
-    size = argument_form(argument).extent
-    return as_strided(array, (size,), (argument.dtype.bytes,))
+    return argument_form(argument).flat(array)
