@@ -64,13 +64,16 @@ class Capsule:
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, copy: Any = None) -> Any:
         self.asked.append(stream)
-        return self.array.__dlpack__()
+        capsule = self.array.__dlpack__(max_version=max_version, copy=copy)
+        address = dlpack._pointer(capsule, b"dltensor_versioned")
+        dlpack._Versioned.from_address(address).tensor.device_type = self.place[0]
+        return capsule
 
 
 class Tensor:
     """Stands for torch's, on a GPU. The memory is the host's."""
 
-    is_cpu, requires_grad, layout = False, False, "torch.strided"
+    is_cpu, is_nested, requires_grad, layout = False, False, False, "torch.strided"
 
     def __init__(self, array: np.ndarray[Any, Any], device: int = 0) -> None:
         self.array = array
@@ -539,7 +542,8 @@ def test_arrays_of_bf16() -> None:
 
         def __dlpack__(self, **options: Any) -> Any:
             capsule = super().__dlpack__(**options)
-            dlpack._Tensor.from_address(dlpack._pointer(capsule, b"dltensor")).code = 4
+            address = dlpack._pointer(capsule, b"dltensor_versioned")
+            dlpack._Versioned.from_address(address).tensor.code = 4
             return capsule
 
     found = describe_resident(Both(array), "x", 5)
@@ -562,5 +566,5 @@ def test_an_interface_that_its_library_refuses() -> None:
 def test_what_is_not_on_a_device() -> None:
     a = np.zeros(3)
     for array in (a, Capsule(a, kind=1), Capsule(a, kind=3), memoryview(a), 3):
-        assert not is_resident(array)
+        assert not is_resident(array, "x")
         assert describe_resident(array, "x") is None

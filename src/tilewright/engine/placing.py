@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.engine.signature import Form
 from tilewright.errors import ArgumentError
-from tilewright.runtime.arrays import ArraySpec, is_torch
+from tilewright.runtime.arrays import ArraySpec
 from tilewright.runtime.device_arrays import (
     KnownTensors,
     Resident,
@@ -18,6 +18,7 @@ from tilewright.runtime.device_arrays import (
     new_tensor,
     stream_handle,
 )
+from tilewright.runtime.tensors import is_torch
 from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
 
 
@@ -134,11 +135,11 @@ class Placing:
 
     def empty(self, name: str, form: Form, arrays: Mapping[str, Any], stream: Any) -> Any:
         """A new array for a result: where the others are, for use on ``stream``."""
-        there = [array for array in arrays.values() if is_resident(array)]
+        there = {each: array for each, array in arrays.items() if is_resident(array, each)}
         if not there:
             return form.empty()
-        like = next((array for array in there if is_torch(array)), None)
-        if like is None:
+        beside = next((each for each, array in there.items() if is_torch(array)), None)
+        if beside is None:
             raise ArgumentError(
                 f"{name} is missing",
                 why="the other arrays are on the device, where only torch makes new ones for us",
@@ -146,7 +147,13 @@ class Placing:
             )
         count = form.extent
         handle = None if stream is None else stream_handle(stream)
-        return new_tensor(like, form.dtype, count, form.shape, form.strides, handle)
+        like = there[beside]
+        try:
+            return new_tensor(like, form.dtype, count, form.shape, form.strides, handle)
+        except RuntimeError:
+            # There may be no room; or ``like`` has no memory, and then that is the error.
+            describe_resident(like, beside)
+            raise
 
     def _check(self, found: Resident, name: str, spec: ArraySpec) -> None:
         self._check_device(found.device, name)

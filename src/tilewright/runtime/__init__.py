@@ -1,5 +1,5 @@
 """Arrays of other libraries as memory.
 
-In reading order: `arrays` (pointer, type, shape and strides of what a caller passes), `dlpack`,
-`device_arrays` (those in a GPU's memory, and streams).
+In reading order: `array_info` (pointer, type, shape and strides of an array), `dlpack`, `tensors`
+(torch's), `arrays` (what a caller passes), `device_arrays` (arrays in a GPU's memory, and streams).
 """

@@ -8,15 +8,22 @@ checks one parameter of a kernel against what the kernel was compiled for.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import ALL, DType, dtype
-from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import ArgumentError
 from tilewright.runtime import dlpack
+from tilewright.runtime.array_info import (
+    ArrayInfo,
+    contiguous,
+    element_type,
+    odd_elements,
+    said,
+)
+from tilewright.runtime.tensors import describe_tensor, is_torch
 
 # numpy keeps the address of an array's data in the field after the object header (PyArrayObject,
 # part of its stable C interface), which CPython's id() points to. Reading it there takes 0.1 us;
@@ -25,53 +32,51 @@ _DATA_FIELD = object.__basicsize__
 _word_at = ctypes.c_size_t.from_address
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayInfo:
-    """An array as memory. Strides are in elements; ``owner`` keeps the memory alive."""
-
-    pointer: int
-    dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    writable: bool
-    owner: Any
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """First address that the elements take, and the one after the last."""
-        if 0 in self.shape:
-            return self.pointer, self.pointer
-        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low = sum(r for r in reach if r < 0)
-        high = sum(r for r in reach if r > 0) + 1
-        return self.pointer + low * self.dtype.bytes, self.pointer + high * self.dtype.bytes
-
-
-def overlap(a: ArrayInfo, b: ArrayInfo) -> bool:
-    """Whether the memory ranges of two arrays meet (interleaved arrays count as meeting)."""
-    (a_low, a_high), (b_low, b_high) = a.span, b.span
-    return a_low < b_high and b_low < a_high and a_low < a_high and b_low < b_high
-
-
 def describe(array: Any, name: str = "array") -> ArrayInfo:
     """``array`` as memory.
 
     Raises `ArgumentError`, which calls it ``name``, for what is not an array, or not one in
     ordinary memory with elements of a type in `dtypes`.
     """
-    if isinstance(array, np.ndarray):
+    # By the type itself: what stands in for an array in tests says that it is one.
+    if issubclass(type(array), np.ndarray):
         return _describe_numpy(array, name)
     if is_torch(array):
-        return _describe_torch(array, name)
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return describe_tensor(array, name, "cpu")
+    if has(array, "__dlpack__", name) and has(array, "__dlpack_device__", name):
         return _describe_dlpack(array, name)
-    if hasattr(array, "__array_interface__"):
+    if has(array, "__array_interface__", name):
         return _describe_interface(array, name)
-    if hasattr(array, "__cuda_array_interface__"):
+    if has(array, "__cuda_array_interface__", name):
         raise _not_here(name, "it has __cuda_array_interface__")
+    return _describe_buffer(array, name)
+
+
+# What follows calls the code of other libraries, which may raise anything.
+
+
+def has(array: Any, attribute: str, name: str) -> bool:
+    """Whether ``array``, which errors call ``name``, has an attribute."""
+    try:
+        return getattr(array, attribute, None) is not None
+    except Exception as error:
+        raise faulty(name, attribute, error) from error
+
+
+def faulty(name: str, attribute: str, error: Exception) -> ArgumentError:
+    """The error for an array whose part of a protocol raised ``error``."""
+    return ArgumentError(
+        f"{name} has a faulty {attribute}",
+        where=name,
+        why=said(error),
+        cure="pass an array that is there: a numpy array, a torch tensor",
+    )
+
+
+def _describe_buffer(array: Any, name: str) -> ArrayInfo:
     try:
         view = memoryview(array)
-    except (TypeError, ValueError, BufferError) as error:
+    except Exception as error:
         raise ArgumentError(
             f"{name} is not an array but {type(array).__name__}",
             where=name,
@@ -79,9 +84,10 @@ def describe(array: Any, name: str = "array") -> ArrayInfo:
             cure="pass a numpy array, a torch tensor, or an object with DLPack or a buffer",
         ) from error
     try:
-        return _describe_numpy(np.asarray(view), name)
-    except (ValueError, NotImplementedError) as error:
-        raise _odd_elements(name, f"buffer format {view.format!r}") from error
+        read = np.asarray(view)
+    except Exception as error:
+        raise odd_elements(name, f"buffer format {view.format!r}") from error
+    return _describe_numpy(read, name)
 
 
 def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
@@ -92,91 +98,40 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
             why="its mask would be ignored",
             cure="pass x.filled(0), or x.data",
         )
-    element = element_type(array.dtype, name)
-    size = array.dtype.itemsize
-    if any(stride % size for stride in array.strides):
+    # Its subclasses may say of themselves what they like.
+    plain = np.asarray(array)
+    element = element_type(plain.dtype, name)
+    size = plain.dtype.itemsize
+    if any(stride % size for stride in plain.strides):
         raise ArgumentError(
-            f"{name} has strides {array.strides} bytes, not multiples of its {size}-byte elements",
+            f"{name} has strides {plain.strides} bytes, not multiples of its {size}-byte elements",
             where=name,
             cure="pass np.ascontiguousarray(x)",
         )
     return ArrayInfo(
-        pointer=_word_at(id(array) + _DATA_FIELD).value,
+        pointer=_word_at(id(plain) + _DATA_FIELD).value,
         dtype=element,
-        shape=array.shape,
-        strides=tuple(stride // size for stride in array.strides),
-        writable=array.flags.writeable,
+        shape=plain.shape,
+        strides=tuple(stride // size for stride in plain.strides),
+        writable=plain.flags.writeable,
         owner=array,
-    )
-
-
-def element_type(given: np.dtype[Any], name: str, called: str | None = None) -> DType:
-    """The type in `dtypes` of elements of the numpy type ``given``, wherever they are.
-
-    Raises `ArgumentError` for another byte order, and for an unknown type, which it calls
-    ``called`` (None: after numpy).
-    """
-    if not given.isnative:
-        raise ArgumentError(
-            f"{name} has elements in the other byte order, {given.str!r}",
-            where=name,
-            cure="pass x.astype(x.dtype.newbyteorder('='))",
-        )
-    try:
-        return dtype(given)
-    except UnsupportedError as error:
-        raise _odd_elements(name, called or f"numpy type {given.name!r}") from error
-
-
-def _odd_elements(name: str, given: str) -> ArgumentError:
-    """The error for elements of a type that `dtypes` has not."""
-    return ArgumentError(
-        f"{name} has elements of an unknown type: {given}",
-        where=name,
-        cure="convert it to one of " + ", ".join(t.name for t in ALL),
-    )
-
-
-def is_torch(array: Any) -> bool:
-    """Whether it is a torch tensor."""
-    return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in type(array).__mro__)
-
-
-def _describe_torch(tensor: Any, name: str) -> ArrayInfo:
-    if tensor.device.type != "cpu":
-        what = f"{name} is a torch tensor, on device {tensor.device}"
-        raise ArgumentError(what, where=name, cure="pass x.cpu()")
-    return describe_strided_tensor(tensor, name)
-
-
-def describe_strided_tensor(tensor: Any, name: str) -> ArrayInfo:
-    """A torch tensor as memory, wherever that is. Raises `ArgumentError` for one that is not."""
-    for refused, what, cure in (
-        (str(tensor.layout) != "torch.strided", f"{tensor.layout}", "pass x.to_dense()"),
-        (tensor.requires_grad, "one that requires grad", "pass x.detach()"),
-        (tensor.is_neg(), "a lazily negated view", "pass x.resolve_neg()"),
-    ):
-        if refused:
-            raise ArgumentError(f"{name} is a torch tensor, {what}", where=name, cure=cure)
-    try:
-        element = dtype(str(tensor.dtype).removeprefix("torch."))
-    except UnsupportedError as error:
-        raise _odd_elements(name, str(tensor.dtype)) from error
-    return ArrayInfo(
-        pointer=int(tensor.data_ptr()),
-        dtype=element,
-        shape=tuple(tensor.shape),
-        strides=tuple(tensor.stride()),
-        writable=True,
-        owner=tensor,
-    )
+    ).checked(name)
 
 
 def _describe_dlpack(array: Any, name: str) -> ArrayInfo:
-    device = int(array.__dlpack_device__()[0])
-    if device not in dlpack.HOST_DEVICES:
-        raise _not_here(name, f"it is on a device of DLPack type {device}")
-    return describe_capsule(array, name)
+    kind, _ = dlpack_device(array, name)
+    if kind not in dlpack.HOST_DEVICES:
+        raise _not_here(name, f"it is on a device of DLPack type {kind}")
+    return describe_capsule(array, name, dlpack.HOST_DEVICES)
+
+
+def dlpack_device(array: Any, name: str) -> tuple[int, int]:
+    """The kind and number of the device that ``array`` says it is on."""
+    try:
+        kind, number = array.__dlpack_device__()
+        return int(kind), int(number)
+    except Exception as error:
+        raise faulty(name, "__dlpack_device__", error) from error
 
 
 def _not_here(name: str, why: str) -> ArgumentError:
@@ -184,45 +139,48 @@ def _not_here(name: str, why: str) -> ArgumentError:
     return ArgumentError(f"{name} is not in the CPU's memory", where=name, why=why, cure=cure)
 
 
-def describe_capsule(array: Any, name: str, stream: int | None = None) -> ArrayInfo:
-    """What has DLPack as memory, wherever that is, for use on a device's ``stream``."""
+def describe_capsule(
+    array: Any, name: str, kinds: Container[int], stream: int | None = None
+) -> ArrayInfo:
+    """What has DLPack as memory, for use on a device's ``stream``; the device is one of ``kinds``.
+
+    A capsule from before version 1 of the protocol does not say whether it may be written.
+    """
     try:
         tensor = dlpack.read(array, stream)
-    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:
         raise ArgumentError(
-            f"{name} does not give its memory away", where=name, why=str(error)
+            f"{name} does not give its memory away",
+            where=name,
+            why=said(error),
+            cure="pass an array that is there, outside of jit, export and the like",
         ) from error
+    if tensor.device not in kinds:
+        raise ArgumentError(
+            f"{name} has a capsule of device type {tensor.device}",
+            where=name,
+            why="its __dlpack_device__ says otherwise",
+            cure="pass a copy where the kernel runs",
+        )
     if tensor.dtype is None:
-        raise _odd_elements(name, f"DLPack type {tensor.type_code}")
+        raise odd_elements(name, f"DLPack type {tensor.type_code}")
     return ArrayInfo(
         pointer=tensor.pointer,
         dtype=dtype(tensor.dtype),
         shape=tensor.shape,
-        strides=tensor.strides or contiguous(tensor.shape),
-        writable=not tensor.read_only,
+        strides=contiguous(tensor.shape) if tensor.strides is None else tensor.strides,
+        writable=None if tensor.read_only is None else not tensor.read_only,
         owner=tensor.capsule,
-    )
+    ).checked(name)
 
 
 def _describe_interface(array: Any, name: str) -> ArrayInfo:
     # numpy does the reading: the interface has several optional parts.
     try:
         view = np.asarray(array)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"{name} has a faulty __array_interface__", where=name, why=str(error)
-        ) from error
+    except Exception as error:
+        raise faulty(name, "__array_interface__", error) from error
     return _describe_numpy(view, name)
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array in C order, in elements."""
-    strides: list[int] = []
-    stride = 1
-    for extent in reversed(shape):
-        strides.insert(0, stride)
-        stride *= extent
-    return tuple(strides)
 
 
 class ArraySpec:
@@ -265,7 +223,7 @@ class ArraySpec:
             cure = self.cure or self._stride_cure(is_torch(info.owner))
             raise self._wrong(given, f"{self.strides}", cure)
         if self.writable and not info.writable:
-            raise self._wrong("read-only memory", "a writable array", "pass a copy, x.copy()")
+            raise self._not_writable(info)
         if info.pointer % self.dtype.bytes:
             aligned = f"one aligned to {self.dtype.bytes} bytes"
             cure = "pass np.require(x, requirements='A')"
@@ -298,25 +256,30 @@ class ArraySpec:
                     and not (writable and not array.flags.writeable)
                 ):
                     address: int = word_at(id(array) + data_field).value
-                    if not address & misaligned:
+                    if address and not address & misaligned:
                         return address
-            elif (
-                kind is tensor_type
-                and array.dtype is torch_type
-                and array.layout is torch_layout  # others have no stride()
-                and array.shape == shape
-                and array.stride() == strides
-                and array.is_cpu
-                and not array.requires_grad
-                and not array.is_neg()
-            ):
-                address = array.data_ptr()
-                if not address & misaligned:
-                    return address
+            elif kind is tensor_type:
+                try:
+                    if (
+                        array.dtype is torch_type
+                        and array.layout is torch_layout  # others have no stride()
+                        and array.shape == shape
+                        and array.stride() == strides
+                        and array.is_cpu
+                        and not array.requires_grad
+                        and not array.is_neg()
+                    ):
+                        address = array.data_ptr()
+                        if address and not address & misaligned:
+                            return address
+                except Exception:
+                    # Nested tensors have no shape, those in vmap and export no pointer: they are
+                    # looked at closely, which says what is wrong.
+                    kind = None
             info = describe(array, spec.name)
             spec.check(info)
             if is_torch(array):
-                tensor_type, torch_type, torch_layout = kind, array.dtype, array.layout
+                tensor_type, torch_type, torch_layout = type(array), array.dtype, array.layout
             return info.pointer
 
         return pointer
@@ -337,6 +300,17 @@ class ArraySpec:
         if torch:
             return f"pass x.permute{order}.contiguous().permute{back}"
         return f"pass np.ascontiguousarray(x.transpose{order}).transpose{back}"
+
+    def _not_writable(self, info: ArrayInfo) -> ArgumentError:
+        if info.writable is not None:
+            return self._wrong("read-only memory", "a writable array", "pass a copy, x.copy()")
+        return ArgumentError(
+            f"{self.name} has memory that may be read-only, expected a writable array",
+            where=f"parameter {self.name}",
+            why="its DLPack capsule, of before version 1, does not say that it may be written; "
+            "JAX's arrays, which are immutable, have such",
+            cure="pass a numpy array or a torch tensor, or leave the result to be allocated",
+        )
 
     def _wrong(self, given: str, expected: str, cure: str) -> ArgumentError:
         what = f"{self.name} has {given}, expected {expected}"

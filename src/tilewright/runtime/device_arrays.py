@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,9 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError
 from tilewright.runtime import dlpack
-from tilewright.runtime.arrays import (
-    ArrayInfo,
-    ArraySpec,
-    contiguous,
-    describe_capsule,
-    describe_strided_tensor,
-    element_type,
-    is_torch,
-)
+from tilewright.runtime.array_info import ArrayInfo, contiguous, element_type
+from tilewright.runtime.arrays import ArraySpec, describe_capsule, dlpack_device, faulty, has
+from tilewright.runtime.tensors import describe_tensor, is_torch
 
 # CUDA's handle of the stream that all libraries share, and that others wait for.
 DEFAULT_STREAM = 1
@@ -51,18 +45,21 @@ def describe_resident(array: Any, name: str, stream: int | None = None) -> Resid
     through DLPack only makes that stream wait for what it does to the array, or else the default
     one. Raises `ArgumentError`, which calls it ``name``, for one that says nonsense of itself.
     """
-    if not is_resident(array):
+    if not is_resident(array, name):
         return None
     if is_torch(array):
-        info = describe_strided_tensor(array, name)
+        info = describe_tensor(array, name, "cuda")
         return Resident(info, int(array.get_device()), current_stream(array))
     interface = _interface(array)
     if interface is not None:
         return _describe_interface(array, interface, name)
-    _, number = array.__dlpack_device__()
+    _, number = dlpack_device(array, name)
     used_on = DEFAULT_STREAM if stream is None else stream
-    info = describe_capsule(array, name, used_on)
-    return Resident(info, int(number), None, used_on)
+    info = describe_capsule(array, name, dlpack.CUDA_DEVICES, used_on)
+    if info.writable is None:
+        # cupy's capsules have no flags; its interface says it, also for types without a name.
+        info = replace(info, writable=_interface_writable(array))
+    return Resident(info, number, None, used_on)
 
 
 def current_stream(tensor: Any) -> int:
@@ -88,30 +85,38 @@ class KnownTensors:
 
     def pointer(self, array: Any) -> int | None:
         """The address of ``array``; None where it has to be looked at closely."""
-        if (
-            type(array) is self._kind
-            and array.dtype is self._type
-            and array.layout is self._layout  # others have no stride()
-            and array.get_device() == self._device
-            and array.shape == self._shape
-            and array.stride() == self._strides
-            and not array.requires_grad
-            and not array.is_neg()
-        ):
-            address: int = array.data_ptr()
-            if not address & self._misaligned:
-                return address
+        if type(array) is not self._kind:
+            return None
+        try:
+            if (
+                array.dtype is self._type
+                and array.layout is self._layout  # others have no stride()
+                and array.get_device() == self._device
+                and array.shape == self._shape
+                and array.stride() == self._strides
+                and not array.requires_grad
+                and not array.is_neg()
+            ):
+                address: int = array.data_ptr()
+                if address and not address & self._misaligned:
+                    return address
+        except Exception:
+            # Nested tensors have no shape, those in vmap and export no pointer.
+            return None
         return None
 
 
-def is_resident(array: Any) -> bool:
-    """Whether ``array`` lies in a GPU's memory."""
-    if isinstance(array, np.ndarray):
+def is_resident(array: Any, name: str) -> bool:
+    """Whether ``array``, which errors call ``name``, lies in a GPU's memory."""
+    if issubclass(type(array), np.ndarray):
         return False
     if is_torch(array):
-        return bool(array.is_cuda)
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        return int(array.__dlpack_device__()[0]) in dlpack.CUDA_DEVICES
+        try:
+            return bool(array.is_cuda)
+        except Exception as error:
+            raise faulty(name, "is_cuda", error) from error
+    if has(array, "__dlpack__", name) and has(array, "__dlpack_device__", name):
+        return dlpack_device(array, name)[0] in dlpack.CUDA_DEVICES
     return _interface(array) is not None
 
 
@@ -120,8 +125,8 @@ def _interface(array: Any) -> Any:
     DLPack has to do where both are."""
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
-    except (RuntimeError, TypeError, ValueError):
-        # Libraries have it, but not for every array.
+    except Exception:
+        # Libraries have it, but not for every array, and say so by errors of any kind.
         return None
     if interface is None:
         return None
@@ -130,19 +135,29 @@ def _interface(array: Any) -> Any:
     return None if nameless and hasattr(array, "__dlpack__") else interface
 
 
+def _interface_writable(array: Any) -> bool | None:
+    """What the array's CUDA interface says of writing; None where it has none."""
+    try:
+        _, read_only = array.__cuda_array_interface__["data"]
+    except Exception:
+        return None
+    return not read_only
+
+
 def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
     try:
         pointer, read_only = interface["data"]
+        address = int(pointer)
         shape = tuple(map(int, interface["shape"]))
         element = np.dtype(interface["typestr"])
         strides = interface.get("strides")
+        strides = None if strides is None else tuple(map(int, strides))
         masked = interface.get("mask") is not None
         # Before version 3 it said nothing of streams: the default one was meant.
         stream = interface.get("stream") if interface["version"] >= 3 else DEFAULT_STREAM
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"{name} has a faulty __cuda_array_interface__", where=name, why=repr(error)
-        ) from error
+        stream = None if stream is None else int(stream)
+    except Exception as error:
+        raise faulty(name, "__cuda_array_interface__", error) from error
     if masked:
         raise ArgumentError(
             f"{name} is a masked array", where=name, why="its mask would be ignored"
@@ -152,23 +167,24 @@ def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
         steps = contiguous(shape)
     elif any(stride % element.itemsize for stride in strides):
         raise ArgumentError(
-            f"{name} has strides {tuple(strides)} bytes, not multiples of its "
+            f"{name} has strides {strides} bytes, not multiples of its "
             f"{element.itemsize}-byte elements",
             where=name,
         )
     else:
         steps = tuple(stride // element.itemsize for stride in strides)
-    info = ArrayInfo(int(pointer), found, shape, steps, not read_only, array)
-    device = _device_of(array)
-    return Resident(info, device, None if stream is None else _normal(int(stream)))
+    info = ArrayInfo(address, found, shape, steps, not read_only, array).checked(name)
+    return Resident(info, _device_of(array, name), None if stream is None else _normal(stream))
 
 
-def _device_of(array: Any) -> int:
+def _device_of(array: Any, name: str) -> int:
     """Which device; the interface does not say, so it is the first for what has nothing else."""
-    if hasattr(array, "__dlpack_device__"):
-        return int(array.__dlpack_device__()[1])
-    device = getattr(array, "device", None)
-    return int(getattr(device, "id", 0) or 0)
+    if has(array, "__dlpack_device__", name):
+        return dlpack_device(array, name)[1]
+    try:
+        return int(getattr(getattr(array, "device", None), "id", 0) or 0)
+    except Exception as error:
+        raise faulty(name, "device", error) from error
 
 
 def stream_handle(stream: Any) -> int:

@@ -9,6 +9,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.runtime.array_info import MOST_DIMS
+
 _NAMES = {
     (0, 8): "s8",
     (0, 16): "s16",
@@ -61,14 +63,17 @@ class _Versioned(ctypes.Structure):
 @dataclass(frozen=True, slots=True)
 class DLPackTensor:
     """What a capsule says. ``strides`` is None for C order; ``dtype`` is one of our names, or
-    None for a type that we don't have. The memory lives as long as ``capsule``."""
+    None for a type that we don't have; ``read_only`` is None where the capsule has no flags, which
+    came with version 1. ``device`` is the kind of device. The memory lives as long as ``capsule``.
+    """
 
     pointer: int
     dtype: str | None
     type_code: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    read_only: bool
+    read_only: bool | None
+    device: int
     capsule: Any
 
 
@@ -84,14 +89,15 @@ def read(array: Any, stream: int | None = None) -> DLPackTensor:
     """The memory of ``array``, which has `__dlpack__`; the capsule is not consumed.
 
     It will be used on ``stream`` of its device (a handle), which its library makes wait for what it
-    does to it. Passes on what `__dlpack__` raises; `BufferError` for a version that we don't know.
+    does to it. Passes on what `__dlpack__` raises; `BufferError` for a version that we don't know,
+    or a capsule that makes no sense.
     """
     options = {} if stream is None else {"stream": stream}
     try:
         capsule = array.__dlpack__(max_version=(1, 0), copy=False, **options)
     except TypeError:  # from before version 1 of the protocol
         capsule = array.__dlpack__(**options)
-    read_only = False
+    read_only = None
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
@@ -103,13 +109,19 @@ def read(array: Any, stream: int | None = None) -> DLPackTensor:
         tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     else:
         raise BufferError("__dlpack__ gave something that is not a DLPack capsule")
+    if not 0 <= tensor.ndim <= MOST_DIMS:
+        raise BufferError(f"the capsule has {tensor.ndim} dims")
+    if tensor.ndim and not tensor.shape:
+        raise BufferError("the capsule has no shape")
     name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     return DLPackTensor(
-        pointer=tensor.data + tensor.byte_offset,
+        # A null pointer stays one, whatever is to be added.
+        pointer=tensor.data and tensor.data + tensor.byte_offset,
         dtype=name,
         type_code=f"code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes",
         shape=tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else (),
         strides=tuple(tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None,
         read_only=read_only,
+        device=tensor.device_type,
         capsule=capsule,
     )
