@@ -27,7 +27,7 @@ from tilewright.bench.gpu import Bench, TorchBench, gpu_row
 from tilewright.bench.report import print_rows, summary
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.dtypes import bf16
-from tilewright.engine import compile_op
+from tilewright.engine import compile_kernel
 from tilewright.errors import DeviceError, TilewrightError
 from tilewright.problems import Direction, Unary, parse
 from tilewright.targets.registry import find_target
@@ -147,7 +147,7 @@ def _run(
                 work.case.op(),
                 words,
                 work.label,
-                lambda op: compile_op(op, TARGET),
+                lambda op: compile_kernel(op, TARGET),
                 bench,
                 SIDE_SECONDS,
             )

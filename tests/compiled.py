@@ -22,9 +22,9 @@ def inputs(kernel: CompiledKernel, seed: int = 0) -> dict[str, Any]:
     """Small integers for what the kernel reads, in the form in which it takes them, unpacked."""
     generator = np.random.default_rng(seed)
     arrays = {}
-    for argument in kernel.op.arguments:
+    for argument in kernel.signature.arguments:
         if argument.access != "out":
-            array = kernel._forms[argument.name].empty()
+            array = kernel.signature.forms[argument.name].empty()
             low = 0 if argument.dtype.kind == "uint" else -4
             array[...] = generator.integers(low, 5, array.shape).astype(array.dtype)
             arrays[argument.name] = array
@@ -38,7 +38,7 @@ def packed(kernel: CompiledKernel, arrays: dict[str, Any]) -> dict[str, Any]:
 def check(kernel: CompiledKernel, seed: int = 0) -> None:
     """The kernel gives what the reference accepts."""
     arrays = inputs(kernel, seed)
-    wanted = expected(kernel.op, arrays, exact=True)
+    wanted = expected(kernel.what, arrays, exact=True)
     given = kernel(**packed(kernel, arrays))
     results = given if isinstance(given, dict) else {next(iter(wanted)): given}
     assert results.keys() == wanted.keys()

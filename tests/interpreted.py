@@ -15,8 +15,8 @@ class Interpreted:
     packed: tuple[str, ...] = ()
 
     def __init__(self, op: Op) -> None:
-        self.op = op
-        self._kernel = op.kernel()
+        self.op = op.resolved()
+        self._kernel = self.op.kernel()
 
     def pack(self, name: str, array: Any) -> Any:
         """Nothing to do: the array itself."""

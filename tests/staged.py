@@ -13,6 +13,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.testing.check import check_stages
 from tilewright.testing.inputs import make_inputs
 
@@ -69,9 +70,9 @@ def check_races(op: Op, machine: Machine, config: Config | None = None) -> Sched
     on integers, after a round trip through text."""
     op = op.resolved()
     if config is None:
-        _, scheduled = choose.choose(op, op.kernel(), machine)
+        _, scheduled = choose.choose(Start.of(op), machine)
     else:
-        scheduled = choose.schedule(op, op.kernel(), machine, config)
+        scheduled = choose.schedule(Start.of(op), machine, config)
     stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
     inputs = make_inputs(op, exact=True, seed=0)
     reports = check_stages(stages, scheduled.packs, machine, inputs, "all")

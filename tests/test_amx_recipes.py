@@ -13,6 +13,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.start import Start
 from tilewright.targets.registry import find_target
 
 AMX = find_target("x86:amx")
@@ -57,7 +58,7 @@ CASES: dict[str, tuple[Op, ContractionConfig]] = {
 def test_matrix_instructions(name: str) -> None:
     op, config = CASES[name]
     op = op.resolved()
-    schedule = choose.schedule(op, op.kernel(), AMX.machine, config)
+    schedule = choose.schedule(Start.of(op), AMX.machine, config)
     check_schedule(schedule)
     module = AMX.lower(schedule.kernel)
     assert AMX.assemble(module).startswith(b"\x7fELF")

@@ -351,7 +351,7 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     ),
     (
         ranks,
-        {"ops/a.py": "def f():\n    from tilewright.engine import compile_op"},
+        {"ops/a.py": "def f():\n    from tilewright.engine import compile_kernel"},
         "ops/a.py:2: ops may not import engine",
     ),
     (

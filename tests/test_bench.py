@@ -19,7 +19,7 @@ from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table
 from tilewright.bench.roofline import plot
 from tilewright.bench.torch_tensors import load_torch, window_of
 from tilewright.dtypes import bf16, f32, f64, s8, u8
-from tilewright.engine import compile_op
+from tilewright.engine import compile_kernel
 from tilewright.errors import UnsupportedError
 from tilewright.problems import Direction, Unary, parse
 from tilewright.testing.case import Case
@@ -132,7 +132,7 @@ def test_a_benchmark(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     row = benchmark(
         case.op(),
         case.arguments(),
-        lambda op: compile_op(op, threads=1),
+        lambda op: compile_kernel(op, threads=1),
         PEAKS,
         seconds=0.0,
         peers=no_peers,

@@ -21,7 +21,7 @@ from tilewright.bench.gpu import TorchBench, gpu_row
 from tilewright.bench.measure import Timing
 from tilewright.bench.torch_work import make_tensors, reference
 from tilewright.dtypes import bf16
-from tilewright.engine import CompiledKernel, compile_op
+from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.problems import Direction, Unary, parse
 from tilewright.testing.case import Case
@@ -193,13 +193,13 @@ WORK = [
 def test_a_kernel_beside_float64_in_torch(case: Case) -> None:
     torch = pytest.importorskip("torch")
     bench = TorchBench(torch, on_host=True)
-    kernel = compile_op(case.op(), "x86", threads=1)
+    kernel = compile_kernel(case.op(), "x86", threads=1)
     assert bench.fault(kernel) is None
 
     class Wrong:
         """Changes one element behind the kernel's back."""
 
-        op, packed, pack = kernel.op, kernel.packed, kernel.pack
+        what, packed, pack = kernel.what, kernel.packed, kernel.pack
 
         def __call__(self, **arrays: Any) -> Any:
             result = kernel(**arrays)
@@ -296,11 +296,12 @@ def test_graphs_are_timed() -> None:
             return cuda if name == "cuda" else getattr(torch, name)
 
     op = WORK[0].op()
-    kernel = compile_op(op, "x86", threads=1)
+    kernel = compile_kernel(op, "x86", threads=1)
     bound: list[Any] = []
 
     class Kernel:
-        op, packed, pack, target, config = kernel.op, (), None, kernel.target, kernel.config
+        what, signature, packed, pack = kernel.what, kernel.signature, (), None
+        target, config = kernel.target, kernel.config
 
         def bind(self, stream: Any, **tensors: Any) -> Any:
             assert stream == "stream"
@@ -325,7 +326,7 @@ def test_a_row_without_a_peer() -> None:
     op = WORK[0].op()
 
     def compile(op: Any) -> CompiledKernel:
-        return compile_op(op, "x86", threads=1)
+        return compile_kernel(op, "x86", threads=1)
 
     row = gpu_row(op, "case", "label", compile, Alone())
     assert isinstance(row, Row) and row.peer is None and row.ratio is None

@@ -18,6 +18,7 @@ from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import DirectConfig, parse_config
+from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 
@@ -77,7 +78,7 @@ CHOSEN: dict[str, tuple[Op, DirectConfig | None]] = {
 def test_what_is_chosen(name: str) -> None:
     op, expected = CHOSEN[name]
     op = op.resolved()
-    config, _ = choose.choose(op, op.kernel(), SM_80)
+    config, _ = choose.choose(Start.of(op), SM_80)
     assert config == expected or (expected is None and not isinstance(config, DirectConfig))
 
 
@@ -99,7 +100,7 @@ def test_an_epilogue_and_weights_as_they_lie() -> None:
 
 def test_threads_of_a_cpu_have_a_recipe_of_their_own() -> None:
     op = CHOSEN["channels last"][0].resolved()
-    config, _ = choose.choose(op, op.kernel(), x86.machine("avx2"))
+    config, _ = choose.choose(Start.of(op), x86.machine("avx2"))
     assert not isinstance(config, DirectConfig)
     # By hand it runs there, too.
     check_races(op, x86.machine("avx2"), DirectConfig("g", 8, {"ow": 2}))
@@ -120,7 +121,7 @@ LARGE = [
 def test_large_ones_are_assembled(problem: str, direction: str, layout: str, level: str) -> None:
     machine = nvidia.machine(level)
     op = _conv(problem, direction, layout, "f16").resolved()
-    config, scheduled = choose.choose(op, op.kernel(), machine)
+    config, scheduled = choose.choose(Start.of(op), machine)
     assert isinstance(config, DirectConfig)
     ptx = to_ptx(lower_launches(run(scheduled.kernel), machine).text, level)
     # Neighbours are loaded and stored at once, and nothing is shared.
@@ -131,7 +132,7 @@ def test_large_ones_are_assembled(problem: str, direction: str, layout: str, lev
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
     op = _conv("g16mb2ic16ih8oc16oh8kh3ph1").resolved()
-    _, scheduled = choose.choose(op, op.kernel(), SM_80)
+    _, scheduled = choose.choose(Start.of(op), SM_80)
     golden("direct", to_text(scheduled.stages["lowered"]))
 
 
@@ -149,5 +150,5 @@ def test_refused_configs(text: str, message: str) -> None:
     config = parse_config(text)
     assert parse_config(repr(config)) == config
     with pytest.raises(ScheduleError, match=re.escape(message)) as caught:
-        choose.schedule(op, op.kernel(), SM_80, config)
+        choose.schedule(Start.of(op), SM_80, config)
     assert caught.value.cure

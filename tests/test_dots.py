@@ -25,6 +25,7 @@ from tilewright.ops.op import Op
 from tilewright.passes import run as cleaned
 from tilewright.recipes import choose
 from tilewright.recipes.config import DirectConfig, WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.schedule.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
@@ -209,7 +210,7 @@ def test_copies_run_by_themselves() -> None:
 
 def test_bytes_stay_together() -> None:
     op = tw.matmul("256x256:256x256", dtype="s8:s8:s32").resolved()
-    config, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig) and config.k == "k"
     shared = {
         s.buffer.name: s.buffer
@@ -241,7 +242,7 @@ def test_refused_configs(name: str) -> None:
     changed, message = REFUSED[name]
     op = tw.matmul("64x64:64x64", dtype="s8:s8:s32").resolved()
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+        choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
 # The model.
@@ -249,7 +250,7 @@ def test_refused_configs(name: str) -> None:
 
 def _chosen(op: Op, level: str) -> str:
     op = op.resolved()
-    config, _ = choose.choose(op, op.kernel(), nvidia.machine(level))
+    config, _ = choose.choose(Start.of(op), nvidia.machine(level))
     assert isinstance(config, WorkgroupConfig)
     return config.instruction
 
@@ -264,7 +265,7 @@ def test_when_they_are_chosen() -> None:
     assert _chosen(row, "sm_80") == "dp4a_s32x4_u8_s8"
     # Channels of their own have no neighbours that both operands share across lanes.
     alone = _convolution("g32mb1ic32ih8oc32oh8kh3ph1", "u8:s8:s8").resolved()
-    config, _ = choose.choose(alone, alone.kernel(), nvidia.machine("sm_70"))
+    config, _ = choose.choose(Start.of(alone), nvidia.machine("sm_70"))
     assert config == DirectConfig("g", 16, {"ow": 4})
     assert _chosen(tw.matmul("64x64:64x64", dtype="s32"), "sm_70") == "fma_s32x4"
 
@@ -289,7 +290,7 @@ def test_tiles_fit_in_registers() -> None:
     )
     for op in ops:
         op = op.resolved()
-        _, scheduled = choose.choose(op, op.kernel(), MACHINE)
+        _, scheduled = choose.choose(Start.of(op), MACHINE)
         ptx = _ptx(scheduled.kernel)
         assert "dp4a." in ptx
         if assembled(ptx, "sm_70") is None:
@@ -298,7 +299,7 @@ def test_tiles_fit_in_registers() -> None:
 
 def test_bytes_are_not_taken_apart_where_they_are_masked() -> None:
     op = tw.matmul("256x256:256x256", dtype="s8:s8:s32").resolved()
-    config, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    config, scheduled = choose.choose(Start.of(op), MACHINE)
     # The next tiles are loaded where there is a next step, and wait in registers.
     assert isinstance(config, WorkgroupConfig) and config.fill == "registers"
     ptx = _ptx(scheduled.kernel)

@@ -36,6 +36,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.ops.op import Op
 from tilewright.recipes import choose, workgroups
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.fragments import hold, on_lanes
@@ -260,7 +261,7 @@ WAYS = {"ab,ab": "row_row", "ba,ab": "col_row", "ab,ba": "row_col", "ba,ba": "co
 def test_operands_are_taken_as_they_lie(layouts: str) -> None:
     src, weights = layouts.split(",")
     op = tw.matmul("64x64:64x64", dtype="f16", src=src, weights=weights).resolved()
-    config, _ = choose.choose(op, op.kernel(), nvidia.machine("sm_70"))
+    config, _ = choose.choose(Start.of(op), nvidia.machine("sm_70"))
     assert isinstance(config, WorkgroupConfig)
     assert config.instruction == f"mma_m16n16k4_f32_f16_{WAYS[layouts]}"
 
@@ -274,7 +275,7 @@ def test_fpmath_rounds_what_is_multiplied(name: str) -> None:
     a, b = (
         convert(inputs[each], f32, dtype(name)).astype(np.float64) for each in ("src", "weights")
     )
-    _, scheduled = choose.choose(op, kernel, MACHINE)
+    _, scheduled = choose.choose(Start.of(op), MACHINE)
     for stage in (kernel, scheduled.kernel):
         memory = {each: array.ravel() for each, array in inputs.items()}
         memory["dst"] = np.zeros(20 * 24, np.float32)
@@ -285,7 +286,7 @@ def test_fpmath_rounds_what_is_multiplied(name: str) -> None:
 
 def test_without_such_products_fpmath_is_left_out() -> None:
     op = tw.matmul("64x64:64x64", fpmath="tf32").resolved()
-    config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_75"))
+    config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_75"))
     assert isinstance(config, WorkgroupConfig)
     assert config.instruction == "fma_f32x4"
     assert "tf32" not in to_text(scheduled.kernel)
@@ -312,7 +313,7 @@ FULL: dict[str, tuple[Op, str]] = {
 def test_tiles_fit_in_registers(name: str) -> None:
     op, level = FULL[name]
     op, machine = op.resolved(), nvidia.machine(level)
-    _, scheduled = choose.choose(op, op.kernel(), machine)
+    _, scheduled = choose.choose(Start.of(op), machine)
     assert any(each.startswith("mma_") for each in _used(scheduled.kernel))
     if assembled(_ptx(scheduled.kernel, level), level) is None:
         pytest.skip(f"no ptxas here knows {level}")
@@ -337,8 +338,7 @@ AWKWARD = {
 @pytest.mark.parametrize("name", AWKWARD)
 def test_what_the_model_stumbled_over(name: str) -> None:
     op = AWKWARD[name].resolved()
-    kernel = op.kernel()
-    _, scheduled = choose.choose(op, kernel, MACHINE)
+    _, scheduled = choose.choose(Start.of(op), MACHINE)
     inputs = make_inputs(op, exact=True, seed=0)
     reports = check_stages(scheduled.stages, scheduled.packs, MACHINE, inputs, "all")
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
@@ -423,7 +423,7 @@ def test_refused_configs(name: str) -> None:
     changed, message = REFUSED[name]
     op = tw.matmul("256x256:256x256", dtype="bf16").resolved()
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+        choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
 # Transforms.

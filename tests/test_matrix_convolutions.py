@@ -20,6 +20,7 @@ from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
@@ -33,7 +34,7 @@ def _convolution(direction: str, layout: str, problem: str) -> Op:
 
 def _chosen(op: Op) -> WorkgroupConfig:
     op = op.resolved()
-    config, _ = choose.choose(op, op.kernel(), MACHINE)
+    config, _ = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig)
     return config
 
@@ -59,7 +60,7 @@ def test_reduced_dims_are_one_where_that_pads_less(name: str) -> None:
 
 def test_the_products_of_a_first_layer() -> None:
     op = _convolution("fwd", "nhwc", "mb1ic3ih16oc16oh8kh7sh2ph3").resolved()
-    _, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    _, scheduled = choose.choose(Start.of(op), MACHINE)
     kernel = scheduled.stages["tensorized"]
     loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.var.name == "step"]
     # 147 elements to add up are five steps of 32; taps or channels alone, 21 or 49 of 16.
@@ -82,7 +83,7 @@ def test_joined_dims_are_reduced() -> None:
         (("kh",), "one dim is one already"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            choose.schedule(op, op.kernel(), MACHINE, replace(config, joined=joined))
+            choose.schedule(Start.of(op), MACHINE, replace(config, joined=joined))
 
 
 # Tiles of the result through shared memory.
@@ -140,7 +141,7 @@ def test_pieces_of_which_lanes_hold_unlike_parts() -> None:
     with pytest.raises(
         ScheduleError, match="are no piece of 'acc' of which all lanes hold as much"
     ):
-        choose.schedule(op, op.kernel(), MACHINE, config)
+        choose.schedule(Start.of(op), MACHINE, config)
 
 
 # Banks of shared memory.

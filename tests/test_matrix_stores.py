@@ -24,6 +24,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.tensorize import tensorize
@@ -401,7 +402,7 @@ def test_default_configs_store_rows_without_conflicts(layout: str) -> None:
     op = tw.convolution(
         "mb1ic32ih16oc64oh16kh3ph1", dtype="bf16", src=layout, dst=layout, epilogue=POST
     )
-    _, scheduled = choose.choose(op, op.resolved().kernel(), nvidia.machine("sm_100a"))
+    _, scheduled = choose.choose(Start.of(op.resolved()), nvidia.machine("sm_100a"))
     assert _stores(scheduled.kernel) == {"stmatrix_m16n16_bf16"}
     assert _checked(op, "sm_100a") == {"dst_made_shared": 1}
     # Rows of 128 bytes, swizzled.
@@ -417,7 +418,7 @@ def test_default_configs_store_rows_without_conflicts(layout: str) -> None:
 def test_a_missing_barrier_is_found() -> None:
     """Lanes store rows of what others hold."""
     op = tw.matmul("64x64:64x64", dtype="bf16").resolved()
-    kernel = choose.schedule(op, op.kernel(), MACHINE, WARPS).kernel
+    kernel = choose.schedule(Start.of(op), MACHINE, WARPS).kernel
     lines = to_text(kernel).splitlines()
     memory = {p.name: np.zeros(p.buffer.layout.extent, p.dtype.numpy) for p in kernel.params}
     run(parse_kernel("\n".join(lines)), memory)

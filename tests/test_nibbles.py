@@ -21,6 +21,7 @@ from tilewright.ops.op import Op, accumulator_of
 from tilewright.problems import ZeroPoint, parse
 from tilewright.problems.knobs import parse_types
 from tilewright.recipes import choose
+from tilewright.recipes.start import Start
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
@@ -130,10 +131,10 @@ def test_zero_points() -> None:
 
 def test_dot_products_apply() -> None:
     op = tw.matmul("32x64:64x64", dtype="u8:s4:s32")
-    config, _ = choose.choose(op, op.kernel(), find_target("x86:avx512_vnni").machine)
+    config, _ = choose.choose(Start.of(op), find_target("x86:avx512_vnni").machine)
     assert "vpdpbusd" in repr(config)
     op = tw.matmul("32x64:64x64", dtype="bf16:u4:bf16")
-    config, _ = choose.choose(op, op.kernel(), find_target("x86:avx512_bf16").machine)
+    config, _ = choose.choose(Start.of(op), find_target("x86:avx512_bf16").machine)
     assert "vdpbf16ps" in repr(config)
 
 

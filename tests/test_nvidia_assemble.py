@@ -10,7 +10,7 @@ import pytest
 from commands import Command
 from skips import lacking
 from test_nvidia_lower import AHEAD, TURN, lowered
-from tilewright.engine.compile import compile_op
+from tilewright.engine.compile import compile_kernel
 from tilewright.engine.cost import cost_of
 from tilewright.engine.trace import Trace
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
@@ -159,7 +159,7 @@ def test_parts_that_are_assembled_side_by_side_keep_their_order(
     own_cache: Path, tmp_path: Path
 ) -> None:
     trace = Trace(0)
-    kernel = compile_op(Case(parse("matmul", "64x64:64x64")).op(), "nvidia:sm_80", trace=trace)
+    kernel = compile_kernel(Case(parse("matmul", "64x64:64x64")).op(), "nvidia:sm_80", trace=trace)
     kernel.export(tmp_path)
     parts = [step.name for step in trace.steps if step.kind == "part"]
     assert parts == ["schedule", "lower", "lower", "assemble", "assemble"]

@@ -343,7 +343,7 @@ def test_packed_arguments_stay_on_the_device(driver: Driver) -> None:
     held = len(driver.memory)
     del packed
     assert len(driver.memory) == held - 1
-    host = tw.compile(kernel.op, target="x86")
+    host = tw.compile(kernel.what, target="x86")
     with pytest.raises(ArgumentError):
         host(src=a, weights=kernel.pack("weights", b))
 

@@ -17,6 +17,7 @@ from tilewright.passes import run
 from tilewright.problems import parse, parse_direction
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.case import Case
@@ -60,7 +61,7 @@ LEVELS = ("sm_70", "sm_80", "sm_90a")
 def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
     """The default config, and the kernels that a target gets: the main one first."""
     op: Op = case(words).op().resolved()
-    config, made = choose.choose(op, op.kernel(), nvidia.machine(level))
+    config, made = choose.choose(Start.of(op), nvidia.machine(level))
     return config, tuple(run(kernel) for kernel in (made.kernel, *made.packs.values()))
 
 
@@ -145,7 +146,7 @@ EPILOGUES: dict[str, list[Any]] = {
 def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     machine = nvidia.machine("sm_90a")
     op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
-    config, made = choose.choose(op, op.kernel(), machine)
+    config, made = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig) and config.persistent
     assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a")
 

@@ -27,6 +27,7 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.start import Start
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tilewright"
@@ -189,12 +190,11 @@ def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     op = tw.convolution(
         "mb1ic16ih14oc32kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()]
     ).resolved()
-    kernel = op.kernel()
-    _, schedule = choose.choose(op, kernel, x86.machine("avx512", cores=2))
+    _, schedule = choose.choose(Start.of(op), x86.machine("avx512", cores=2))
     gpu = spirv.machine("gpu")
-    config, _ = choose.choose(op, kernel, gpu)
+    config, _ = choose.choose(Start.of(op), gpu)
     assert isinstance(config, WorkgroupConfig)
-    ahead = choose.schedule(op, kernel, gpu, replace(config, stages=2))
+    ahead = choose.schedule(Start.of(op), gpu, replace(config, stages=2))
     groups = {f"workgroups {name}": stage for name, stage in ahead.stages.items()}
     return {**schedule.stages, **groups}, schedule.packs
 

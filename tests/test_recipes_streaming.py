@@ -16,6 +16,7 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.schedule.widen import widen_reduction
 from tilewright.targets.registry import find_target
 
@@ -23,7 +24,7 @@ LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")
 
 
 def scheduled(op: Op, level: str = "avx512") -> ScheduledKernel:
-    return choose.choose(op, op.kernel(), find_target(f"x86:{level}").machine)[1]
+    return choose.choose(Start.of(op), find_target(f"x86:{level}").machine)[1]
 
 
 def instructions(kernel: Kernel) -> set[str]:
@@ -38,13 +39,13 @@ def check_reorder(op: Op, target: str) -> None:
     kernel = tw.compile(op, target=target, threads=1)
     source, result = (param.buffer for param in op.kernel().params)
     values = np.random.default_rng(0).integers(0, 100, source.shape).astype(np.float64)
-    src, dst = (kernel._forms[name].empty() for name in ("src", "dst"))
+    src, dst = (kernel.signature.forms[name].empty() for name in ("src", "dst"))
     _put(src, source, values)
     _put(dst, result, np.full(result.shape, 77))
     if dst.shape != result.shape:
         dst[...] = np.asarray(77, dst.dtype)
     kernel(src=src, dst=dst)
-    wanted = kernel._forms["dst"].empty()
+    wanted = kernel.signature.forms["dst"].empty()
     _put(wanted, result, values)
     np.testing.assert_array_equal(dst.astype(np.float64), wanted.astype(np.float64))
 

@@ -19,6 +19,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.start import Start
 from tilewright.schedule import load_ahead
 from tilewright.testing.inputs import make_inputs
 
@@ -98,14 +99,14 @@ def test_what_stays_as_it_is(name: str) -> None:
     op, changed = NOT[name]
     config = replace(CONFIG, **changed)
     op = op.resolved()
-    assert "ahead" not in choose.schedule(op, op.kernel(), MACHINE, config).stages
+    assert "ahead" not in choose.schedule(Start.of(op), MACHINE, config).stages
     check_races(op, MACHINE, config)
 
 
 def _kernel(stage: str = "ahead", **changed: Any) -> Kernel:
     op = tw.matmul("32x192:192x32", dtype="bf16:bf16:f32").resolved()
     config = replace(CONFIG, stages=3, **changed)
-    return choose.schedule(op, op.kernel(), MACHINE, config).stages[stage]
+    return choose.schedule(Start.of(op), MACHINE, config).stages[stage]
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:

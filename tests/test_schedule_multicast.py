@@ -22,6 +22,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.schedule import multicast
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -129,7 +130,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -255,7 +256,7 @@ def test_a_machine_without_clusters() -> None:
     op = tw.matmul("256x64:64x32", dtype="bf16").resolved()
     config = replace(CONFIG, instruction="mma_m16n8k16_f32_bf16", fill="async")
     with pytest.raises(ScheduleError, match="nvidia-sm_80 has no clusters"):
-        choose.schedule(op, op.kernel(), nvidia.machine("sm_80"), config)
+        choose.schedule(Start.of(op), nvidia.machine("sm_80"), config)
 
 
 REFUSED: dict[str, tuple[tuple[str, str], str]] = {

@@ -25,6 +25,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.residues import RESIDUE, by_residue, taken
 from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.recipes.start import Start
 from tilewright.schedule import drop_unit_dims, merge_loops, set_kind, split_residues, trim
 from tilewright.schedule.residues import congruences
 from tilewright.testing.case import Case
@@ -270,7 +271,7 @@ def _op(descriptor: str, words: str = "f32") -> Op:
 
 def _scheduled(op: Op, machine: Machine) -> tuple[WorkgroupConfig, dict[str, Kernel]]:
     op = op.resolved()
-    config, made = choose.choose(op, op.kernel(), machine)
+    config, made = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig)
     return config, made.stages
 

@@ -21,6 +21,7 @@ from tilewright.machines import spirv
 from tilewright.ops.op import Op
 from tilewright.recipes import choose, workgroup_model
 from tilewright.recipes.config import WorkgroupConfig, parse_config
+from tilewright.recipes.start import Start
 from tilewright.schedule import (
     distribute,
     join_groups,
@@ -422,7 +423,7 @@ def test_the_stages() -> None:
     op = tw.matmul("32x64:64x32", dtype="f32").resolved()
     config = _config(op, item_slices=2, slices=2, atomic=True)
     assert parse_config(repr(config)) == config
-    stages = choose.schedule(op, op.kernel(), MACHINE, config).stages
+    stages = choose.schedule(Start.of(op), MACHINE, config).stages
     assert [s for s in stages if s in ("sliced", "mapped", "joined")] == [
         "sliced",
         "mapped",
@@ -446,7 +447,7 @@ def test_the_stages() -> None:
 def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     op = tw.matmul("32x64:64x32", dtype="f32").resolved()
     with pytest.raises(ScheduleError) as caught:
-        choose.schedule(op, op.kernel(), MACHINE, replace(_config(op), **given))
+        choose.schedule(Start.of(op), MACHINE, replace(_config(op), **given))
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -455,7 +456,7 @@ def test_two_dims_of_work_items_are_refused() -> None:
     op = tw.convolution("mb1ic8ih8oc16kh3ph1", dtype="f32").resolved()
     config = replace(_config(op), item_slices=(("kh", 3), ("kw", 3)))
     with pytest.raises(ScheduleError, match="the work-items reduce parts of 2 dims"):
-        choose.schedule(op, op.kernel(), MACHINE, config)
+        choose.schedule(Start.of(op), MACHINE, config)
 
 
 @NEEDS_DEVICE

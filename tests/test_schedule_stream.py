@@ -26,6 +26,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, find_compute, roles
+from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
 from tilewright.schedule import rasterize, stream_reduction
 from tilewright.schedule.unit import drop_unit_dims
@@ -343,7 +344,7 @@ def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
         # Their elements are converted on the way.
         given |= {"fill": "copy", "stages": 2}
     config = _config(op, **given)
-    assert "streamed" in choose.schedule(op, op.kernel(), machine, config).stages
+    assert "streamed" in choose.schedule(Start.of(op), machine, config).stages
     for report in check_op(op, machine, "all", config):
         assert not report.issues, report
 
@@ -389,7 +390,7 @@ def test_the_stages() -> None:
         fill="registers",
         stream=3,
     )
-    made = choose.schedule(op, op.kernel(), GPU, config)
+    made = choose.schedule(Start.of(op), GPU, config)
     stages = made.stages
     assert "alloc acc_parts: f32[3, 2, 8, 4, 4, 8]" in str(stages["streamed"])
     assert "if step + 1 < count:" in str(stages["pipelined"])
@@ -417,7 +418,7 @@ def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     op = OPS[0]().resolved()
     with pytest.raises(ScheduleError) as caught:
         config = WorkgroupConfig(**{**vars(_config(op, stream=4)), **given})
-        choose.schedule(op, op.kernel(), GPU, config)
+        choose.schedule(Start.of(op), GPU, config)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -446,7 +447,7 @@ def test_assembled_for_a_gpu() -> None:
         stream=108,
     )
     machine = nvidia.machine("sm_80")
-    kernel = choose.schedule(op, op.kernel(), machine, config).kernel
+    kernel = choose.schedule(Start.of(op), machine, config).kernel
     ptx = to_ptx(lower_launches(kernel, machine).text, "sm_80")
     assert ptx.count(".entry") == 2
     for wide in ("cp.async.cg.shared.global", "st.global.v4.b32", "ld.global.v4.b32"):

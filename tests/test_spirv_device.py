@@ -322,7 +322,7 @@ def test_a_kernel(own_cache: Path, target: str, threads: int | None) -> None:
     kernel = tw.compile(small(), target=target, threads=threads)
     check(kernel)
     arrays = packed(kernel, inputs(kernel))
-    out = kernel._forms["dst"].empty()
+    out = kernel.signature.forms["dst"].empty()
     kernel.bind(**arrays, out=out)()
     np.testing.assert_array_equal(out, kernel(**arrays))
 

@@ -14,6 +14,7 @@ from tilewright.ir import to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.targets.registry import find_target
 
 CASES: dict[str, Callable[[], Op]] = {
@@ -90,7 +91,7 @@ def scheduled(op: Op, level: str = "avx512_bf16") -> ScheduledKernel:
 
 def scheduled_for(op: Op, target: str) -> ScheduledKernel:
     """The schedule that compiling for ``target`` would choose."""
-    return choose.choose(op, op.kernel(), find_target(target).machine)[1]
+    return choose.choose(Start.of(op), find_target(target).machine)[1]
 
 
 @pytest.mark.parametrize("name", CASES)

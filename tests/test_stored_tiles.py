@@ -23,6 +23,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 
@@ -110,7 +111,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
 def _stores(kernel: Kernel) -> list[Compute]:

@@ -28,6 +28,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
@@ -391,7 +392,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(op, op.kernel(), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -485,7 +486,7 @@ def test_refused_configs(name: str) -> None:
 
 def test_default_configs_take_products_of_subgroups() -> None:
     op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
-    config, scheduled = choose.choose(op, op.kernel(), MACHINE)
+    config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig)
     assert config.instruction.startswith("wgmma_m64n") and config.fill == "tensor"
     assert "specialized" in scheduled.stages
@@ -526,7 +527,7 @@ def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -
 def test_a_missing_fence_is_found() -> None:
     op = tw.matmul("128x64:64x16", dtype="bf16").resolved()
     config = replace(CONFIG, fill="copy", stages=1)
-    kernel = choose.schedule(op, op.kernel(), MACHINE, config).kernel
+    kernel = choose.schedule(Start.of(op), MACHINE, config).kernel
     text = to_text(kernel)
     assert "fence_async()" in text
     memory = {p.name: np.zeros(p.buffer.layout.extent, p.dtype.numpy) for p in kernel.params}

@@ -22,6 +22,7 @@ from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.registers import division
+from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_candidates import Candidate, table
 from tilewright.recipes.workgroup_cost import LIMITS, Prediction
 from tilewright.recipes.workgroup_model import candidates, prediction_of
@@ -308,7 +309,7 @@ def test_the_unit_stores_what_it_can(name: str) -> None:
     assert bool(stored) == expected
     assert all(each.fill == "tensor" and each.persistent for each in stored)
     if expected:
-        config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_90a"))
+        config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
         assert config == configs[0]
         assert ("stored" in scheduled.stages) == bool(config.through)
 
@@ -316,7 +317,7 @@ def test_the_unit_stores_what_it_can(name: str) -> None:
 def test_stores_that_are_chosen() -> None:
     """Of few steps, what is stored counts."""
     op = matmul(4096, 4096, 512, "bf16")
-    config, scheduled = choose.choose(op, op.kernel(), nvidia.machine("sm_90a"))
+    config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
     assert isinstance(config, WorkgroupConfig) and config.through and config.stages > 2
     assert "stored" in scheduled.stages
 
@@ -352,7 +353,7 @@ def test_candidates_can_be_scheduled(name: str) -> None:
     assert 4 <= len(all_of_them) <= 60
     assert len({each.config for each in all_of_them}) == len(all_of_them)
     for each in all_of_them[:: max(1, len(all_of_them) // 6)]:
-        choose.schedule(op, op.kernel(), nvidia.machine(level), each.config)
+        choose.schedule(Start.of(op), nvidia.machine(level), each.config)
 
 
 LARGE = {
@@ -370,7 +371,7 @@ def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
     if ptxas is None:
         pytest.skip("ptxas is not at hand")
     op, machine = LARGE[name], nvidia.machine(level)
-    config, made = choose.choose(op, op.kernel(), machine)
+    config, made = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig)
     ptx = to_ptx(lower_launches(run(made.kernel), machine).text, level)
     usage = run_ptxas(ptxas, ptx, level).usage

@@ -23,6 +23,7 @@ from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.targets.spirv.device import devices
 from tilewright.testing.check import check_op, check_stages
@@ -305,8 +306,8 @@ def test_machines_without_a_hierarchy() -> None:
 
 def test_configs_of_other_ops() -> None:
     target = tw.pool("ic20ih9kh3").resolved()
-    with pytest.raises(ScheduleError, match=r"pool is no contraction[^$]*use a StreamingConfig"):
-        choose.schedule(target, target.kernel(), GPU, LEGAL)
+    with pytest.raises(ScheduleError, match=r"pool_fwd_d is no contraction[^$]*StreamingConfig"):
+        choose.schedule(Start.of(target), GPU, LEGAL)
 
 
 def test_a_config_prints_as_what_makes_it() -> None:

@@ -30,8 +30,11 @@ from tilewright.ops.epilogue_elements import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tilewright.engine import CompiledKernel, Packed
     from tilewright.engine.trace import Trace
+    from tilewright.ir.stmt import Kernel
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
 
@@ -63,26 +66,29 @@ __version__ = "0.1.0"
 
 
 def compile(
-    op: Op,
+    what: Op | Kernel,
     target: str = "x86",
     threads: int | None = None,
     config: Config | str | None = None,
     trace: Trace | None = None,
+    constant: Sequence[str] = (),
 ) -> CompiledKernel:
-    """Compiles ``op`` for ``target``, or takes the code from the caches in memory and on disk.
+    """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
-    ``target`` is a family, or a family and a variant (``"x86:avx2"``, ``"spirv:gpu"``).
-    ``threads`` run the kernel (default: all cores); of an OpenCL device that is a processor, so
-    many cores do, and any other runs it whole. ``config`` overrides the model's choice: a config
-    object, or its text. ``trace`` records what every stage and pass did.
+    ``what`` is an op, or a kernel. ``target`` is a family, or a family and a variant
+    (``"x86:avx2"``, ``"spirv:gpu"``). ``threads`` run the kernel (default: all cores); of an OpenCL
+    device that is a processor, so many cores do, and any other runs it whole. ``config`` overrides
+    the model's choice: a config object, or its text. ``trace`` records what every stage and pass
+    did. ``constant`` names arrays whose contents stay the same, so that they may be packed before
+    the kernel runs; others are taken as they are, but for weights of an op whose layout is ``any``.
 
-    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, or `DeviceError` for a device that
-    is not there or that refuses the kernel.
+    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `VerificationError` for an
+    ill-formed kernel, or `DeviceError` for a device that is not there or that refuses the kernel.
     """
     # LLVM and the schedules load with the first kernel: describing ops needs neither.
-    from tilewright.engine import compile_op
+    from tilewright.engine import compile_kernel
 
-    return compile_op(op, target, threads, config, trace)
+    return compile_kernel(what, target, threads, config, trace, constant)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,10 @@ from tilewright.bench.torch_tensors import Peers
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.engine.program import Code
-from tilewright.engine.signature import argument_form
+from tilewright.engine.signature import Form
 from tilewright.errors import TilewrightError
-from tilewright.ops.op import Argument, Op
+from tilewright.ir.stmt import Param
+from tilewright.ops.op import Op
 from tilewright.problems import (
     BinaryProblem,
     ConvProblem,
@@ -92,7 +93,7 @@ def benchmark(
     Raises what ``compile`` raises.
     """
     kernel, cold, cached = compile_times(op, compile)
-    sides = _fastest(peers, kernel.op, peaks.threads)
+    sides = _fastest(peers, op.resolved(), peaks.threads)
     arrays = make_arrays(kernel)
     ours = kernel.bind(**arrays)
     times = measure({"ours": ours, **sides}, seconds=seconds, pause=peaks.threads > 1)
@@ -100,7 +101,7 @@ def benchmark(
     mine = times["ours"].median
     first = next(iter(sides), None)
     flops = op.problem.valid_flops
-    moved = sum(math.prod(a.shape) * a.dtype.bytes for a in kernel.op.arguments)
+    moved = sum(math.prod(a.buffer.shape) * a.dtype.bytes for a in kernel.signature.arguments)
     level = _level(op, moved, peaks)
     limit = peaks.bandwidth[level] if level else peaks.of(next(iter(op.types))[1])
     reached = 1e-9 * (moved if level else flops) / mine
@@ -160,17 +161,16 @@ def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
     """Random arrays for all arguments, packed where the kernel asks for it."""
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
-    for argument in kernel.op.arguments:
-        array = _array(argument, rng)
+    for argument in kernel.signature.arguments:
+        array = _array(argument, kernel.signature.forms[argument.name], rng)
         arrays[argument.name] = (
             kernel.pack(argument.name, array) if argument.name in kernel.packed else array
         )
     return arrays
 
 
-def _array(argument: Argument, rng: np.random.Generator) -> Any:
+def _array(argument: Param, form: Form, rng: np.random.Generator) -> Any:
     """An array of the argument's form, at an address as a library would give it."""
-    form = argument_form(argument)
     size = argument.dtype.bytes
     raw = np.zeros(form.extent * size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -184,9 +184,8 @@ def _array(argument: Argument, rng: np.random.Generator) -> Any:
 def _build_seconds(kernel: CompiledKernel) -> float:
     """What compiling takes without a cache: the way of `engine.compile`, once more."""
     start = time.perf_counter()
-    op, target = kernel.op, kernel.target
-    naive = op.kernel()
-    _, scheduled = choose.choose(op, naive, target.machine)
+    target = kernel.target
+    _, scheduled = choose.choose(kernel.start, target.machine)
     for part in (scheduled.kernel, *scheduled.packs.values()):
         module = target.lower(part)
         Code(target, target.assemble(module), abi_of(part, module))

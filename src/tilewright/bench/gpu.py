@@ -54,7 +54,7 @@ def gpu_row(
     mine, peer = times["ours"], next((name for name in times if name != "ours"), None)
     theirs = times[peer].median if peer else None
     flops = op.problem.valid_flops
-    moved = _bytes(kernel.op)
+    moved = _bytes(kernel)
     return Row(
         case=case,
         name=label,
@@ -75,9 +75,9 @@ def gpu_row(
     )
 
 
-def _bytes(op: Op) -> int:
+def _bytes(kernel: CompiledKernel) -> int:
     """Of all arguments."""
-    return sum(a.layout.extent * a.dtype.bytes for a in op.arguments)
+    return sum(each.buffer.bytes for each in kernel.signature.arguments)
 
 
 class TorchBench:
@@ -107,7 +107,7 @@ class TorchBench:
 
     def fault(self, kernel: CompiledKernel) -> str | None:
         """On integers whose sums are exact: each element is that of float64, rounded."""
-        torch, op = self._torch, kernel.op
+        torch, op = self._torch, kernel.what
         result = result_of(op)
         tensors = make_tensors(torch, op, self._device, exact=True, seed=1)
         want = reference(torch, op, tensors).to(tensors[result].dtype)
@@ -124,8 +124,8 @@ class TorchBench:
         )
 
     def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
-        torch, op = self._torch, kernel.op
-        size = _bytes(op)
+        torch, op = self._torch, kernel.what
+        size = _bytes(kernel)
         copies = max(1, min(_MOST_COPIES, 2 * _L2_BYTES // size + 1, _MOST_BYTES // size))
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.bench.benchmark import FindPeers, make_arrays
 from tilewright.bench.torch_tensors import Peers
-from tilewright.engine import compile_op
+from tilewright.engine import compile_kernel
 from tilewright.errors import UnsupportedError
 from tilewright.ops.op import Op
 
@@ -14,7 +14,7 @@ def compiled_peers(target: str) -> FindPeers:
 
     def find(op: Op, threads: int) -> Peers:
         try:
-            kernel = compile_op(op, target, threads)
+            kernel = compile_kernel(op, target, threads)
         except UnsupportedError:
             return {}
         return {kernel.target.name: [kernel.bind(**make_arrays(kernel))]}

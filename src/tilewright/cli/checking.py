@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.progress import progress
-from tilewright.engine import CompiledKernel, compile_op
+from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import LayoutError, ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
 from tilewright.recipes.config import parse_config
@@ -110,7 +110,7 @@ def _compile_first(
 
 def compile_case(knobs: Knobs, op: Op) -> CompiledKernel:
     """Compiles with what the options say of target, threads and config."""
-    return compile_op(op, knobs.target, knobs.threads, knobs.config)
+    return compile_kernel(op, knobs.target, knobs.threads, knobs.config)
 
 
 def interpret_case(knobs: Knobs, op: Op) -> InterpretedKernel:

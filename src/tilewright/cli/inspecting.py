@@ -11,14 +11,11 @@ import typer
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.engine import CompiledKernel
-from tilewright.engine.signature import argument_form
 from tilewright.errors import ArgumentError, ProblemError
 from tilewright.interpret import pack, unpack
-from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.printer import to_text
-from tilewright.ops.op import Argument
+from tilewright.ir.stmt import Param
 from tilewright.recipes import workgroup_model
-from tilewright.recipes.choose import prepacked
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.workgroup_candidates import Candidate, table
 
@@ -71,11 +68,11 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
 
 def _candidates(kernel: CompiledKernel) -> list[str]:
     """What the config was chosen from, as comments: the config stays what can be read again."""
-    machine, naive = kernel.target.machine, kernel.op.kernel()
+    machine, start = kernel.target.machine, kernel.start
     if machine.rates is None or not isinstance(kernel.config, WorkgroupConfig):
         return [f"# the only candidate: no model predicts times of such kernels on {machine.name}"]
-    chosen = workgroup_model.prediction_of(naive, machine, kernel.config)
-    found = workgroup_model.candidates(naive, machine, prepacked(kernel.op))
+    chosen = workgroup_model.prediction_of(start.kernel, machine, kernel.config)
+    found = workgroup_model.candidates(start.kernel, machine, start.prepacked)
     own = [Candidate(kernel.config, chosen)] if chosen is not None else []
     title = "predicted, not measured: the config above, then what the model chooses from"
     return [f"# {line}" for line in (title, *table([*own, *found]))]
@@ -157,7 +154,7 @@ def _given(words: list[str]) -> dict[str, Any]:
 
 def _results(kernel: CompiledKernel, given: dict[str, Any]) -> dict[str, Any]:
     """Runs the kernel on arrays of logical shape, and gives its results in the same form."""
-    arguments = {argument.name: argument for argument in kernel.op.arguments}
+    arguments = {argument.name: argument for argument in kernel.signature.arguments}
     for name in given:
         if name not in arguments:
             raise ArgumentError(
@@ -168,17 +165,17 @@ def _results(kernel: CompiledKernel, given: dict[str, Any]) -> dict[str, Any]:
     memory: dict[str, Any] = {}
     for name, argument in arguments.items():
         if argument.access == "out":
-            memory[name] = np.zeros(argument.layout.extent, argument.dtype.numpy)
+            memory[name] = np.zeros(argument.buffer.layout.extent, argument.dtype.numpy)
         elif name in given:
-            memory[name] = pack(_buffer(argument), _typed(argument, given[name]))
+            memory[name] = pack(argument.buffer, _typed(argument, given[name]))
         else:
             raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
-    arrays = {name: _array(arguments[name], flat) for name, flat in memory.items()}
+    arrays = {name: kernel.signature.forms[name].view(flat) for name, flat in memory.items()}
     for name in kernel.packed:
         arrays[name] = kernel.pack(name, arrays[name])
     kernel(**arrays)
     results = [argument for argument in arguments.values() if argument.access != "in"]
-    return {each.name: unpack(_buffer(each), memory[each.name]) for each in results}
+    return {each.name: unpack(each.buffer, memory[each.name]) for each in results}
 
 
 def _raw(array: Any) -> Any:
@@ -188,7 +185,7 @@ def _raw(array: Any) -> Any:
     return array.view(f"V{array.dtype.itemsize}")
 
 
-def _typed(argument: Argument, array: Any) -> Any:
+def _typed(argument: Param, array: Any) -> Any:
     """``array``, whose raw bytes are bf16 or fp8 where the argument has such a type."""
     wanted = argument.dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
@@ -200,11 +197,3 @@ def _typed(argument: Argument, array: Any) -> Any:
             cure=f"save it as {argument.dtype.numpy_name}",
         )
     return array
-
-
-def _array(argument: Argument, flat: Any) -> Any:
-    return argument_form(argument).view(flat)
-
-
-def _buffer(argument: Argument) -> Buffer:
-    return buffer(argument.name, argument.dtype, argument.shape, argument.layout)

@@ -1,12 +1,13 @@
-"""Compiling: an op, a target and a config become a program, which is cached.
+"""Compiling: a kernel, a target and a config become a program, which is cached.
 
-In reading order: `signature` (what a caller passes), `program` (code, loaded), `compile` (the way
+In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
+signature, from whatever gives one), `program` (code, loaded), `compile` (the way
 there, and the caches), `kernel` (what a user holds and calls), `cost` (what the code costs),
 `export` (files for others), `disk_cache`.
 """
 
-from tilewright.engine.compile import compile_op
+from tilewright.engine.compile import compile_kernel
 from tilewright.engine.kernel import CompiledKernel
 from tilewright.engine.placing import Packed
 
-__all__ = ["CompiledKernel", "Packed", "compile_op"]
+__all__ = ["CompiledKernel", "Packed", "compile_kernel"]

@@ -1,4 +1,4 @@
-"""From an op to a kernel that can be called, through the caches."""
+"""From a kernel, or what gives one, to code that can be called, through the caches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
 from tilewright.engine.kernel import CompiledKernel, PackCode
 from tilewright.engine.program import Code
+from tilewright.engine.request import Request, request_of
 from tilewright.engine.signature import Form
 from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
-from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.llvm.module import Module
@@ -33,17 +33,20 @@ _memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
 _MEMORY_LIMIT = 512
 
 
-def compile_op(
-    op: Op,
+def compile_kernel(
+    what: object,
     target: str = "x86",
     threads: int | None = None,
     config: Config | str | None = None,
     trace: Trace | None = None,
+    constant: Sequence[str] = (),
 ) -> CompiledKernel:
-    """Compiles ``op`` for ``target``, or takes the code from memory or disk.
+    """Compiles ``what``, a kernel or what gives one, for ``target``, or takes the code from memory
+    or disk.
 
-    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice; with a
-    ``trace``, which is then filled, the caches are not asked. Raises `UnsupportedError`,
+    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice; ``constant``
+    names arrays that may be packed before it runs; with a ``trace``, which is then filled, the
+    caches are not asked. Raises `ArgumentError`, `VerificationError`, `UnsupportedError`,
     `ScheduleError`, `DeviceError`.
     """
     start = time.perf_counter()
@@ -51,10 +54,10 @@ def compile_op(
     if not isinstance(threads, int) or threads < 1:
         raise ArgumentError(f"threads is {threads!r}", cure="pass a whole number, 1 or more")
     where = find_target(target)
-    op = op.resolved()
+    request = request_of(what, constant)
     if isinstance(config, str):
         config = parse_config(config)
-    parts = (generator_identity(), repr(op), where.identity, repr(config))
+    parts = (generator_identity(), request.identity, where.identity, repr(config))
     key = content_key(*(part.encode() for part in parts))
     cached = True
     found = None
@@ -63,11 +66,11 @@ def compile_op(
     if found is None:
         cached = False
         with starting_from(Facts.empty()):
-            found = _build(op, where, config, key, trace if trace is not None else Trace())
+            found = _build(request, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
     chosen, code, packs = found
     seconds = time.perf_counter() - start
-    return CompiledKernel(op, where, chosen, threads, code, packs, seconds, cached)
+    return CompiledKernel(request, where, chosen, threads, code, packs, seconds, cached)
 
 
 def forget() -> None:
@@ -82,15 +85,15 @@ def _remember(key: str, found: tuple[Config, Code, dict[str, PackCode]]) -> None
 
 
 def _build(
-    op: Op, target: Target, config: Config | None, key: str, trace: Trace
+    request: Request, target: Target, config: Config | None, key: str, trace: Trace
 ) -> tuple[Config, Code, dict[str, PackCode]]:
     """Schedules, lowers and assembles, and leaves the result on disk."""
     with trace.part("schedule"), trace.rewrites():
-        kernel = op.kernel()
+        start = request.start()
         if config is None:
-            config, scheduled = choose.choose(op, kernel, target.machine)
+            config, scheduled = choose.choose(start, target.machine)
         else:
-            scheduled = choose.schedule(op, kernel, target.machine, config)
+            scheduled = choose.schedule(start, target.machine, config)
     trace.stages(scheduled.records)
     parts = {"": scheduled.kernel, **scheduled.packs}
     payload = bytearray()

@@ -1,4 +1,4 @@
-"""What generated code costs: read off its assembly and off the problem."""
+"""What generated code costs: read off its assembly and off the kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from tilewright.ops.op import Op
+from tilewright.engine.request import Request
 
 _INSTRUCTION = re.compile(r"^\t(?:%\d+ = |@!?%p\d+ )?([a-z][a-z0-9_.]+|Op[A-Z]\w+)\s*(.*)$")
 _FUNCTION = " = OpFunction "
@@ -38,8 +38,8 @@ class Cost:
         return max(self.flops / flops_per_second, self.bytes / bytes_per_second)
 
 
-def cost_of(op: Op, assembly: str) -> Cost:
-    """The cost of ``op`` as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its
+def cost_of(request: Request, assembly: str) -> Cost:
+    """The cost of a kernel as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its
     assembler says).
 
     SPIR-V has no registers yet: there are none, and no spills.
@@ -60,7 +60,8 @@ def cost_of(op: Op, assembly: str) -> Cost:
         used = _REGISTER.findall(operands)
         registers.update(register[1:] for register in used)
         spills += bool(used) and name.startswith("vmov") and bool(_STACK.search(operands))
-    moved = sum(a.layout.extent * a.dtype.bytes for a in op.arguments)
-    flops = getattr(op.problem, "valid_flops", 0)
+    moved = sum(each.buffer.bytes for each in request.signature.arguments)
     used_most = max(most, len(registers))
-    return Cost(flops, moved, sum(mix.values()), used_most, spills, dict(mix.most_common()))
+    return Cost(
+        request.flops(), moved, sum(mix.values()), used_most, spills, dict(mix.most_common())
+    )

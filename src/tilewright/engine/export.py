@@ -39,15 +39,16 @@ def _abi(kernel: CompiledKernel) -> str:
         "| position | argument | access | type | shape | strides (elements) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for position, argument in enumerate(kernel.op.arguments):
-        form = kernel._forms[argument.name]
+    arguments = kernel.signature.arguments
+    for position, argument in enumerate(arguments):
+        form = kernel.signature.forms[argument.name]
         pack = kernel._packs.get(argument.name)
         row = (argument.name, argument.access, form.dtype, form.shape, form.strides)
         if pack is not None:
             row = (f"{argument.name}_packed", "in", pack.form.dtype, pack.form.shape, (1,))
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
     for number, size in enumerate(kernel.code.abi.workspaces):
-        position = len(kernel.op.arguments) + number
+        position = len(arguments) + number
         lines.append(f"| {position} | workspace | scratch | u8 | ({size},) | (1,) |")
     lines += ["", "Each pointer is aligned to its element; workspaces to 64 bytes."]
     lines += ["", kernel.target.calling(kernel.code.abi)]

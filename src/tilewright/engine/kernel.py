@@ -14,14 +14,15 @@ from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
-from tilewright.engine.signature import Form, argument_form
+from tilewright.engine.request import Request
+from tilewright.engine.signature import Form
 from tilewright.errors import ArgumentError
 from tilewright.ir.stmt import Kernel
-from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -39,12 +40,13 @@ Getter = Callable[[Any], int]
 
 
 class CompiledKernel:
-    """A kernel for one problem on one target. Thread-safe; arrays are never copied, but for devices
-    that cannot reach them.
+    """A kernel on one target. Thread-safe; arrays are never copied, but for devices that cannot
+    reach them.
 
-    Calling it takes the op's arguments by name, or in their order, or the first ones in order and
-    the others by name. Results are allocated, unless ``out`` (or an argument of the result's name)
-    is given; one result is returned as it is, several as a dict.
+    ``what`` was compiled: a kernel, or an op with all that it left open decided; ``signature`` says
+    how it is called. Calling it takes the arguments by name, or in their order, or the first ones
+    in order and the others by name. Results are allocated, unless ``out`` (or an argument of the
+    result's name) is given; one result is returned as it is, several as a dict.
 
     On an NVIDIA GPU, arrays in its memory (torch, ``__cuda_array_interface__``, DLPack) are taken
     as they are, those of the host are copied. A call runs on ``stream`` (a handle, or a stream of
@@ -55,7 +57,7 @@ class CompiledKernel:
 
     def __init__(
         self,
-        op: Op,
+        request: Request,
         target: Target,
         config: Config,
         threads: int,
@@ -64,24 +66,24 @@ class CompiledKernel:
         compile_seconds: float,
         from_cache: bool,
     ) -> None:
-        self.op = op
+        self.what = request.what
+        self.signature = signature = request.signature
         self.target = target
         self.config = config
         self.threads = threads
         self.code = code
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
+        self._request = request
         self._packs = packs
-        self._names = tuple(a.name for a in op.arguments)
-        self._results = tuple(a.name for a in op.arguments if a.access != "in")
-        self._forms = {a.name: argument_form(a) for a in op.arguments}
+        self._names, self._results = signature.names, signature.results
         self._specs = {
-            a.name: self._forms[a.name].spec(a.name, a.access != "in")
-            for a in op.arguments
-            if a.name not in packs
+            name: form.spec(name, name in self._results)
+            for name, form in signature.forms.items()
+            if name not in packs
         }
         self._getters: tuple[tuple[str, Getter], ...] = tuple(
-            (a.name, self._getter(a.name)) for a in op.arguments
+            (name, self._getter(name)) for name in self._names
         )
         self._pairs = self._may_overlap()
         device = code.device
@@ -96,7 +98,7 @@ class CompiledKernel:
 
     def _bytes(self, name: str) -> int:
         """From the first to the last element of an argument, packed if it is to be."""
-        form = self._packs[name].form if name in self._packs else self._forms[name]
+        form = self._packs[name].form if name in self._packs else self.signature.forms[name]
         return form.extent * form.dtype.bytes
 
     def _getter(self, name: str) -> Getter:
@@ -124,13 +126,11 @@ class CompiledKernel:
         An argument that needs no packing is returned as it is.
         """
         if name not in self._names:
-            raise ArgumentError(
-                f"there is no argument {name!r}", cure="choose one of " + ", ".join(self._names)
-            )
+            raise self.signature.unknown(name)
         pack = self._packs.get(name)
         if pack is None:
             return array
-        source = self._forms[name].spec(name, writable=False)
+        source = self.signature.forms[name].spec(name, writable=False)
         program = pack.code.device
         if program is not None:
             placing = Placing(program, {}, {})
@@ -218,14 +218,14 @@ class CompiledKernel:
                 arrays[name] = array
         for name in results:
             if name not in arrays:
-                if self.op.argument(name).access == "inout":
+                if self.signature.argument(name).access == "inout":
                     raise ArgumentError(
                         f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                     )
                 arrays[name] = self._empty(name, arrays, stream)
 
     def _empty(self, name: str, arrays: dict[str, Any], stream: Any) -> Any:
-        form = self._forms[name]
+        form = self.signature.forms[name]
         if self._placing is None:
             return form.empty()
         return self._placing.empty(name, form, arrays, stream)
@@ -289,10 +289,14 @@ class CompiledKernel:
     # How it came to be.
 
     @cached_property
+    def start(self) -> Start:
+        """What its schedule started from."""
+        return self._request.start()
+
+    @cached_property
     def schedule(self) -> ScheduledKernel:
         """The schedule, made again where the code came from a cache."""
-        kernel = self.op.kernel()
-        return choose.schedule(self.op, kernel, self.target.machine, self.config)
+        return choose.schedule(self.start, self.target.machine, self.config)
 
     @property
     def stages(self) -> dict[str, Kernel]:
@@ -313,7 +317,7 @@ class CompiledKernel:
 
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""
-        return cost_of(self.op, self.source("asm"))
+        return cost_of(self._request, self.source("asm"))
 
     def export(self, directory: str | Path) -> Path:
         """Writes the kernel for programs without Python, and its ABI in words; returns the
@@ -321,4 +325,4 @@ class CompiledKernel:
         return export(self, Path(directory))
 
     def __repr__(self) -> str:
-        return f"<{self.op.kind} kernel for {self.target.name}: {self.op.problem.descriptor()}>"
+        return f"<{self._request.called(self.target.name)}>"

@@ -7,14 +7,18 @@ per block, outermost first: ``nChw16c`` is (N, C/16, H, W, 16).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
+from tilewright.errors import ArgumentError
 from tilewright.ir.buffer import Layout
+from tilewright.ir.stmt import Param
 from tilewright.ops.op import Argument
 from tilewright.runtime.arrays import ArraySpec
 
@@ -72,3 +76,40 @@ def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
 def argument_form(argument: Argument) -> Form:
     """The array form of an op's argument."""
     return form_of(argument.shape, argument.dtype, argument.layout)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a kernel is called with, in order: the arrays, and which of them are results."""
+
+    arguments: tuple[Param, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.arguments)
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        """The arrays that the kernel writes."""
+        return tuple(each.name for each in self.arguments if each.access != "in")
+
+    @cached_property
+    def forms(self) -> Mapping[str, Form]:
+        """The form of each array, by its name."""
+        return {
+            each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout)
+            for each in self.arguments
+        }
+
+    def argument(self, name: str) -> Param:
+        """The argument called ``name``. Raises `ArgumentError` when there is none."""
+        for each in self.arguments:
+            if each.name == name:
+                return each
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> ArgumentError:
+        """The error for an argument that the kernel does not have."""
+        return ArgumentError(
+            f"there is no argument {name!r}", cure="choose one of " + ", ".join(self.names)
+        )

@@ -188,6 +188,30 @@ class Op(ABC):
         """The naive kernel: the meaning of the op, which the interpreter can run."""
         return self._naive
 
+    @property
+    def title(self) -> str:
+        """The op in reports, beside its kind: what it computes, as a descriptor."""
+        return self.problem.descriptor()
+
+    @property
+    def flops(self) -> int:
+        """The work that counts: of a convolution, without what meets padding."""
+        return int(getattr(self.problem, "valid_flops", 0))
+
+    def exact_kernel(self) -> Kernel:
+        """The naive kernel without the rounding that its fpmath allows."""
+        if self.attributes.fpmath is None:
+            return self.kernel()
+        return replace(self, attributes=replace(self.attributes, fpmath=None)).kernel()
+
+    @property
+    def prepacked(self) -> str | None:
+        """The argument that may be packed beforehand: weights whose layout is ``any``."""
+        for tensor in self.tensors:
+            if tensor.name == "weights" and tensor.access == "in":
+                return "weights" if self.layout_of("weights") == ANY else None
+        return None
+
     @cached_property
     def _naive(self) -> Kernel:
         params = tuple(Param(_buffer(argument), argument.access) for argument in self.arguments)

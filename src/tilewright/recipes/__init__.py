@@ -1,7 +1,8 @@
-"""Recipes: how to schedule a class of op on a class of machine.
+"""Recipes: how to schedule a class of kernel on a class of machine.
 
-In reading order: `roles` (which dims are M, N, K and batch), `config` (what can be chosen),
-`scheduled` (a kernel with its stages), `choose` (which recipe an op takes).
+In reading order: `start` (what a schedule starts from), `roles` (which dims are M, N, K and batch),
+`config` (what can be chosen), `scheduled` (a kernel with its stages), `choose` (which recipe a
+kernel takes).
 
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
 in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).

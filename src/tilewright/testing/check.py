@@ -25,6 +25,7 @@ from tilewright.ops.op import Op
 from tilewright.passes import PASSES
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
+from tilewright.recipes.start import Start
 from tilewright.testing.approximate import Accepted
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
@@ -96,11 +97,10 @@ def check_op(
     `UnsupportedError`, `ScheduleError`, and `ProblemError` for a stage that is not there.
     """
     op = op.resolved()
-    kernel = op.kernel()
     if config is None:
-        _, scheduled = choose.choose(op, kernel, machine)
+        _, scheduled = choose.choose(Start.of(op), machine)
     else:
-        scheduled = choose.schedule(op, kernel, machine, config)
+        scheduled = choose.schedule(Start.of(op), machine, config)
     stages = dict(scheduled.stages)
     last = scheduled.kernel
     for each in PASSES:

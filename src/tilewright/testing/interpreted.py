@@ -17,6 +17,7 @@ from tilewright.ops.op import Argument, Op
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
+from tilewright.recipes.start import Start
 
 
 class InterpretedKernel:
@@ -28,11 +29,10 @@ class InterpretedKernel:
         Raises `UnsupportedError` and `ScheduleError`.
         """
         self.op = op.resolved()
-        kernel = self.op.kernel()
         if config is None:
-            _, scheduled = choose.choose(self.op, kernel, machine)
+            _, scheduled = choose.choose(Start.of(self.op), machine)
         else:
-            scheduled = choose.schedule(self.op, kernel, machine, config)
+            scheduled = choose.schedule(Start.of(self.op), machine, config)
         self.packed = tuple(scheduled.packs)
         self._machine = machine
         self._kernel = run_passes(scheduled.kernel)

@@ -29,10 +29,6 @@ class Verifiable(Protocol):
     """What `verify` needs of a compiled kernel; `engine.CompiledKernel` is one."""
 
     @property
-    def op(self) -> Op:
-        """The op with its layouts decided."""
-
-    @property
     def packed(self) -> Sequence[str]:
         """The arguments that `pack` must prepare."""
 
@@ -120,7 +116,7 @@ def _check(
     kernel: Verifiable, op: Op, *, exact: bool, seed: int
 ) -> tuple[Mismatch | str | None, float]:
     """Runs ``kernel`` once: what is wrong, if anything, and the largest error."""
-    decided = kernel.op
+    decided = op.resolved()
     inputs, accepted = _reference(replace(op, layouts=()), exact, seed)
     guarded = {a.name: Guarded(a, inputs.get(a.name)) for a in decided.arguments}
     if not all(_same(guarded[name].values, array) for name, array in inputs.items()):

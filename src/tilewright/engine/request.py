@@ -1,0 +1,119 @@
+"""What is asked for: a kernel, how it is called, and what tells its code from other code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+from tilewright.engine.signature import Signature
+from tilewright.errors import ArgumentError
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.verify import verify
+from tilewright.recipes.start import Start
+
+
+class Source(Protocol):
+    """What gives a kernel: an op.
+
+    ``resolved`` decides what was left open; the rest is asked of what it returns, whose ``repr``
+    says all that its kernel depends on. ``kind`` and ``title`` are its names in reports, ``flops``
+    the work that counts. `recipes.start.Source` has the others.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def prepacked(self) -> str | None: ...
+    def resolved(self) -> Source: ...
+    def kernel(self) -> Kernel: ...
+    def exact_kernel(self) -> Kernel: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """``what`` is compiled: a kernel, or the resolved source of one. ``identity`` says all that the
+    code depends on but the target and the config, ``start`` gives what schedules start from.
+
+    What only reports and compilers ask for is computed then: a request is made of every kernel that
+    comes from a cache."""
+
+    what: Any
+    kind: str
+    title: Callable[[], str]
+    flops: Callable[[], int]
+    identity: str
+    signature: Signature
+    start: Callable[[], Start]
+
+    def called(self, target: str) -> str:
+        """The compiled kernel in a line."""
+        return f"{self.kind} kernel for {target}: {self.title()}"
+
+
+def request_of(what: object, constant: Sequence[str] = ()) -> Request:
+    """The request for a kernel or for what gives one; ``constant`` names arrays that may be packed
+    before it runs.
+
+    Raises `ArgumentError` for anything else, and `VerificationError` for an ill-formed kernel.
+    """
+    names = (constant,) if isinstance(constant, str) else tuple(constant)
+    if isinstance(what, Kernel):
+        request = _of_kernel(what, names)
+    elif hasattr(what, "resolved"):
+        request = _of_source(cast(Source, what).resolved(), names)
+    else:
+        raise ArgumentError(
+            f"{type(what).__name__} cannot be compiled: {what!r}",
+            cure="pass an op, as tw.matmul gives, or a kernel, as tw.parse_kernel does",
+        )
+    _check_constant(request.signature, names)
+    return request
+
+
+def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
+    return Request(
+        what=source,
+        kind=source.kind,
+        title=lambda: source.title,
+        flops=lambda: source.flops,
+        identity=f"{source!r} {constant}" if constant else repr(source),
+        signature=Signature(source.kernel().params),
+        start=partial(_source_start, source, constant),
+    )
+
+
+def _source_start(source: Source, constant: tuple[str, ...]) -> Start:
+    prepacked = source.prepacked or next(iter(constant), None)
+    return Start(source.kernel(), source.exact_kernel(), prepacked, structured=True)
+
+
+def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
+    verify(kernel)
+    return Request(
+        what=kernel,
+        kind=kernel.name,
+        title=lambda: ", ".join(repr(each.buffer) for each in kernel.params),
+        flops=lambda: 0,
+        identity=f"{constant} {to_text(kernel)}",
+        signature=Signature(kernel.params),
+        start=partial(Start, kernel, kernel, next(iter(constant), None)),
+    )
+
+
+def _check_constant(signature: Signature, constant: tuple[str, ...]) -> None:
+    inputs = [each.name for each in signature.arguments if each.access == "in"]
+    for name in constant:
+        if name not in inputs:
+            raise ArgumentError(
+                f"{name!r} cannot be constant",
+                where="constant",
+                why="it is a result" if name in signature.names else "there is no such argument",
+                cure="choose some of " + ", ".join(inputs),
+            )

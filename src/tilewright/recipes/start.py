@@ -1,0 +1,37 @@
+"""What a schedule starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.ir.stmt import Kernel
+
+
+class Source(Protocol):
+    """What gives a kernel with the computes that `ops.op` describes: an op."""
+
+    def kernel(self) -> Kernel: ...
+    def exact_kernel(self) -> Kernel: ...
+    @property
+    def prepacked(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """A kernel before any stage of a schedule, and what is known beside it.
+
+    ``prepacked`` names the array that may be packed before the kernel runs. ``exact`` is the kernel
+    without the rounding that may be left out, itself where there is none. ``structured``: the
+    computes have the names and the order that `ops.op` describes, which recipes go by.
+    """
+
+    kernel: Kernel
+    exact: Kernel
+    prepacked: str | None = None
+    structured: bool = False
+
+    @staticmethod
+    def of(source: Source) -> Start:
+        """The start of what gives a structured kernel."""
+        return Start(source.kernel(), source.exact_kernel(), source.prepacked, structured=True)
