@@ -29,8 +29,8 @@ class Wait(NamedTuple):
     site: Site
 
 
-class _Abandoned(BaseException):
-    """Ends a program because another one failed."""
+class Abandoned(BaseException):
+    """Ends a program because another one failed, or the user interrupted them."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Coroutines:
         self._back.release()
         program.baton.acquire()
         if self._abandoned:
-            raise _Abandoned
+            raise Abandoned
         program.waits = None
 
     def _switch(self, program: _Program) -> None:
@@ -105,7 +105,7 @@ class Coroutines:
             if not self._abandoned:
                 with np.errstate(all="ignore"):  # a thread's own
                     program.action()
-        except _Abandoned:
+        except Abandoned:
             pass
         except BaseException as error:
             program.error = error
@@ -114,12 +114,13 @@ class Coroutines:
 
     def _abandon(self) -> None:
         """Ends what has not ended, one program after the other."""
-        self._abandoned = True
+        self._abandoned = self._memory.abandoned = True
         for program in self._programs:
             if program.thread is not None and program.thread.is_alive():
                 self._memory.storages = program.storages
                 program.baton.release()
                 program.thread.join()
+        self._memory.abandoned = False
 
     def _report(self, waits: list[Wait]) -> None:
         stmt = waits[0].site.stmt

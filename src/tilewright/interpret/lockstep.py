@@ -24,7 +24,19 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Const, Expr, Var, load, unary
 from tilewright.ir.functions import FUNCTIONS
-from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, View
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Let,
+    Stmt,
+    Store,
+    View,
+    While,
+)
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
 
@@ -153,6 +165,9 @@ class _Collector:
                 inside = around.loop(stmt.var, extent, stmt.kind in THREADS)
                 self.nest.points = max(self.nest.points, inside.threads)
                 self.stmt(stmt.body, lets, inside)
+            case While():
+                condition = self.expr(stmt.condition, lets, around)
+                self.stmt(stmt.body, lets, around.guard(condition))
             case If():
                 condition = self.expr(stmt.condition, lets, around)
                 self.stmt(stmt.then, lets, around.guard(condition))

@@ -39,6 +39,7 @@ class Memory:
         self.findings = findings
         self._observer = observer
         self.storages: Storages = {}
+        self.abandoned = False  # what runs is to end: something else failed
 
     def bind(self, kernel: Kernel, arrays: dict[str, Any]) -> None:
         """Takes the arrays of the kernel's parameters. `ArgumentError` if one does not fit."""

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.errors import UnsupportedError
 from tilewright.interpret.calls import Calls
 from tilewright.interpret.computes import Computes
+from tilewright.interpret.coroutines import Abandoned
 from tilewright.interpret.findings import Findings, Raising
 from tilewright.interpret.fragments import Fragments
 from tilewright.interpret.groups import (
@@ -49,6 +50,7 @@ from tilewright.ir.stmt import (
     LoopKind,
     Stmt,
     Store,
+    While,
 )
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import walk_stmts
@@ -108,6 +110,7 @@ class _Interpreter:
             Block: self._block,
             Allocate: self._alone,
             For: self._for,
+            While: self._while,
             If: self._if,
             Let: self._let,
             Store: self._store,
@@ -165,6 +168,22 @@ class _Interpreter:
         self._masked(stmt.then, frame.restrict(condition))
         if stmt.orelse is not None:
             self._masked(stmt.orelse, frame.restrict(np.logical_not(condition)))
+
+    def _while(self, stmt: While, frame: Frame) -> None:
+        """Lanes leave at different times: those whose condition does not hold any more are masked
+        until the last one has left."""
+        running = frame
+        while True:
+            if self._memory.abandoned:
+                raise Abandoned
+            condition = self._value(stmt.condition, running, stmt)
+            if np.ndim(condition):
+                running = running.restrict(condition)
+                if not np.any(running.mask):
+                    return
+            elif not condition:
+                return
+            self.execute(stmt.body, running.scope())
 
     def _masked(self, stmt: Stmt, frame: Frame) -> None:
         if np.any(frame.mask):

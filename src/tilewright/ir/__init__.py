@@ -55,6 +55,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import (
@@ -104,6 +105,7 @@ __all__ = [
     "Unary",
     "Var",
     "View",
+    "While",
     "all_of",
     "binary",
     "block",

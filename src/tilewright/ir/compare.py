@@ -25,6 +25,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.visit import children
 
@@ -84,7 +85,7 @@ class _Comparison:
                 return here + _say(part, left, right)
         if isinstance(a, If) and isinstance(b, If):
             return self.stmts(a.then, b.then, here) or self.orelse(a.orelse, b.orelse, here)
-        if isinstance(a, For) and isinstance(b, For):
+        if isinstance(a, For | While) and isinstance(b, For | While):
             return self.stmts(a.body, b.body, here)
         return self.stmts(a, b, here) if isinstance(a, Block) else None
 
@@ -158,7 +159,7 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
     match stmt:
         case For():
             return [("var", stmt.var), ("extent", stmt.extent), ("kind", stmt.kind)]
-        case If():
+        case If() | While():
             return [("condition", stmt.condition)]
         case Let():
             return [("var", stmt.var), ("value", stmt.value)]

@@ -29,6 +29,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 
 _KINDS = {kind.value: kind for kind in LoopKind}
@@ -158,6 +159,8 @@ class _StatementParser(ComputeParser):
                 return self._for()
             case "if", _:
                 return self._if()
+            case "while", _:
+                return self._while()
             case "pass", _:
                 self.take()
                 self.line_end()
@@ -178,8 +181,8 @@ class _StatementParser(ComputeParser):
                 return self._let()
         raise self.unexpected(
             "a statement",
-            "write a loop, `if`, `alloc`, `compute`, `name = value`, `buffer[...] = value`, "
-            "a call or `pass`",
+            "write a loop, `if`, `while`, `alloc`, `compute`, `name = value`, "
+            "`buffer[...] = value`, a call or `pass`",
         )
 
     def _block(self) -> Block:
@@ -215,6 +218,12 @@ class _StatementParser(ComputeParser):
         then = self._indented("body of the if")
         orelse = self._indented("body of the else") if self.accept("else") else None
         return If(condition, then, orelse, span)
+
+    def _while(self) -> While:
+        start = self.take().start
+        condition = self.typed_expression(boolean, "a condition", "compare it: `x != 0`")
+        span = self.span(start)
+        return While(condition, self._indented("body of the while"), span)
 
     def _let(self) -> Let:
         start = self.token.start

@@ -47,6 +47,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.syntax import ATOM, INFIX, KEYWORDS, NEGATION, NOT, quoted
 
@@ -230,7 +231,7 @@ def _nested(stmt: Stmt, depth: int, lines: list[str]) -> None:
 def _statement(stmt: Stmt, depth: int, lines: list[str]) -> None:
     lines.append(_INDENT * depth + headline(stmt))
     match stmt:
-        case For():
+        case For() | While():
             _nested(stmt.body, depth + 1, lines)
         case If():
             _nested(stmt.then, depth + 1, lines)
@@ -309,6 +310,7 @@ def _listed(exprs: Iterable[Expr]) -> str:
 _HEADLINES: dict[type[Stmt], Callable[[Any], str]] = {
     Block: lambda stmt: "block:" if stmt.body else "pass",
     For: _for,
+    While: lambda stmt: f"while {_expression(stmt.condition)}:",
     If: lambda stmt: f"if {_expression(stmt.condition)}:",
     Let: lambda stmt: f"{_typed(stmt.var)} = {_expression(stmt.value)}",
     Allocate: lambda stmt: f"alloc {_declaration(stmt.buffer)}",

@@ -59,8 +59,19 @@ class For(Stmt):
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
+class While(Stmt):
+    """``body`` again and again, as long as ``condition`` holds before it: it may load what the body
+    stores. What the loop carries from one iteration to the next is in buffers."""
+
+    condition: Expr
+    body: Stmt
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class If(Stmt):
-    """``then`` where ``condition`` holds, otherwise ``orelse``."""
+    """``then`` where ``condition`` holds, otherwise ``orelse``. What it gives is what its branches
+    write in buffers around it."""
 
     condition: Expr
     then: Stmt

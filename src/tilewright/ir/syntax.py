@@ -32,7 +32,7 @@ INFIX: dict[str, tuple[str, int]] = {
 }
 
 KEYWORDS = frozenset(
-    {"and", "else", "False", "for", "if", "in", "inf", "nan", "not", "or", "pass", "True"}
+    {"and", "else", "False", "for", "if", "in", "inf", "nan", "not", "or", "pass", "True", "while"}
 )
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.]*")

@@ -30,6 +30,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.verify_computes import compute_defect, shape_defect
 from tilewright.ir.verify_groups import (
@@ -42,6 +43,7 @@ from tilewright.ir.verify_groups import (
     may_nest,
     sharing_defect,
 )
+from tilewright.ir.verify_lanes import Sources, extent_defect, repetition_defect
 from tilewright.ir.verify_layout import layout_defect
 from tilewright.ir.visit import walk
 
@@ -62,6 +64,7 @@ class _Verifier:
         self.read_only = {id(p.buffer) for p in kernel.params if p.access == "in"}
         # Allocated where no work-item runs.
         self.shared: set[int] = set()
+        self.sources = Sources()
         # Where we are: the enclosing statements and the present one.
         self.path: list[Stmt] = []
         self.kernel = kernel
@@ -215,22 +218,31 @@ class _Verifier:
             cure = "count in s64, and convert the index where it is used"
             raise self.refuse(f"the loop variable {stmt.var.name} is {stmt.var.type}", cure)
         self.expr(stmt.extent, s64, "an extent")
-        self.check(loop_defect(self.path))
-        with self.scope():
+        self.check(loop_defect(self.path) or repetition_defect(stmt, self.sources))
+        with self.scope(), self.sources.inside(stmt):
             self.define(stmt.var)
             self.stmt(stmt.body)
 
+    def repeat(self, stmt: While) -> None:
+        self.expr(stmt.condition, boolean, "a condition")
+        self.check(repetition_defect(stmt, self.sources))
+        with self.sources.inside(stmt):
+            self.nested(stmt.body)
+
     def condition(self, stmt: If) -> None:
         self.expr(stmt.condition, boolean, "a condition")
-        self.nested(stmt.then, *(() if stmt.orelse is None else (stmt.orelse,)))
+        with self.sources.inside(stmt):
+            self.nested(stmt.then, *(() if stmt.orelse is None else (stmt.orelse,)))
 
     def let(self, stmt: Let) -> None:
         self.expr(stmt.value, stmt.var.type, f"the value of {stmt.var.name}")
         self.define(stmt.var)
+        self.sources.let(stmt.var, stmt.value)
 
     def allocate(self, stmt: Allocate) -> None:
         self.declare(stmt.buffer, written=True)
         self.check(allocation_defect(stmt.buffer, self.path))
+        self.sources.allocate(stmt.buffer)
         if not in_threads(self.path):
             self.shared.add(id(stmt.buffer))
 
@@ -272,6 +284,7 @@ class _Verifier:
             if dim.var.type is not s64:
                 cure = "count in s64, and convert the index where it is used"
                 raise self.refuse(f"the dim {dim.var.name} is {dim.var.type}", cure)
+        self.check(extent_defect(stmt, self.sources))
         with self.scope():
             for dim in stmt.dims:
                 self.define(dim.var)
@@ -304,6 +317,7 @@ class _Verifier:
 _CHECKS: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Block: _Verifier.block,
     For: _Verifier.loop,
+    While: _Verifier.repeat,
     If: _Verifier.condition,
     Let: _Verifier.let,
     Allocate: _Verifier.allocate,

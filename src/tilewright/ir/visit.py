@@ -40,6 +40,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 
 
@@ -217,7 +218,7 @@ def map_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
         case For():
             extent = change(stmt.extent)
             return stmt if extent is stmt.extent else replace(stmt, extent=extent)
-        case If():
+        case If() | While():
             condition = change(stmt.condition)
             return stmt if condition is stmt.condition else replace(stmt, condition=condition)
         case Let():
@@ -306,7 +307,7 @@ def nested(stmt: Stmt) -> tuple[Stmt, ...]:
     match stmt:
         case Block():
             return stmt.body
-        case For():
+        case For() | While():
             return (stmt.body,)
         case If():
             return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
@@ -321,7 +322,7 @@ def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
     match stmt:
         case Block():
             return block(*parts)
-        case For():
+        case For() | While():
             return replace(stmt, body=parts[0])
         case If():
             return replace(stmt, then=parts[0], orelse=parts[1] if len(parts) > 1 else None)

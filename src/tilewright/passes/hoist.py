@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.visit import (
     block,
@@ -132,6 +133,8 @@ class _Hoister:
                 return [stmt if same else Block(tuple(inner), stmt.span)]
             case For():
                 return self._loop(stmt)
+            case While():
+                return self._while(stmt)
             case If():
                 return [self._if(stmt)]
             case Compute():
@@ -180,10 +183,32 @@ class _Hoister:
             self.places[-1] = outer
             same = extent is stmt.extent and body is stmt.body
             return [stmt if same else replace(stmt, extent=extent, body=body)]
-        before = _Place(outer.facts, FLOAT_BUDGET)
-        launched = stmt.kind not in _HERE or not self.loops
+        new, before, inside = self._inside(stmt, stmt.kind, facts)
+        same = not inside.names and len(new) == 1 and new[0] is stmt.body
+        body = stmt.body if same else block(*inside.lets, *new)
+        result = stmt if same and extent is stmt.extent else replace(stmt, extent=extent, body=body)
+        return [*before.lets, result]
+
+    def _while(self, stmt: While) -> list[Stmt]:
+        # As a fact for what stands inside it keeps its form.
+        condition = self._expr(stmt.condition, conditions=False)
+        facts = self.places[-1].facts
+        new, before, inside = self._inside(stmt, LoopKind.SERIAL, facts)
+        same = not inside.names and len(new) == 1 and new[0] is stmt.body
+        if same and condition is stmt.condition:
+            return [*before.lets, stmt]
+        body = stmt.body if same else block(*inside.lets, *new)
+        return [*before.lets, replace(stmt, condition=condition, body=body)]
+
+    def _inside(
+        self, stmt: For | While, kind: LoopKind, facts: Facts
+    ) -> tuple[list[Stmt], _Place, _Place]:
+        """The body of a loop in which ``facts`` hold; the places in front of it, and at the body's
+        beginning."""
+        before = _Place(self.places[-1].facts, FLOAT_BUDGET)
+        launched = kind not in _HERE or not self.loops
         depth = len(self.places)
-        self.loops.append(_Loop(stmt.kind, depth, before, self.guards, self.crowded, launched))
+        self.loops.append(_Loop(kind, depth, before, self.guards, self.crowded, launched))
         inside = _Place(facts, INTEGER_BUDGET)
         self.places.append(inside)
         crowded, self.crowded = self.crowded, False
@@ -191,10 +216,7 @@ class _Hoister:
         self.crowded = crowded
         self.places.pop()
         self.loops.pop()
-        same = not inside.names and len(new) == 1 and new[0] is stmt.body
-        body = stmt.body if same else block(*inside.lets, *new)
-        result = stmt if same and extent is stmt.extent else replace(stmt, extent=extent, body=body)
-        return [*before.lets, result]
+        return new, before, inside
 
     def _if(self, stmt: If) -> Stmt:
         # The condition as a whole is a fact for what stands inside: it keeps its form.
@@ -244,7 +266,7 @@ class _Hoister:
         """Whether a loop runs in ``stmt``, or an instruction that wants its registers."""
         found = self.heavy.get(stmt)
         if found is None:
-            own = isinstance(stmt, Compute) or (
+            own = isinstance(stmt, Compute | While) or (
                 isinstance(stmt, For) and stmt.kind not in (LoopKind.UNROLLED, LoopKind.VECTOR)
             )
             found = own or any(map(self._is_heavy, nested(stmt)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import s64
 from tilewright.facts import affine
 from tilewright.ir.expr import Const, Expr, Var
-from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, Stmt
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, Stmt, While
 from tilewright.ir.visit import (
     block,
     direct_exprs,
@@ -100,9 +100,9 @@ def _use(stmt: Stmt, name: Var) -> _Use:
     while stack:
         node, in_loop = stack.pop()
         if any(name in variables(expr) for expr in direct_exprs(node)):
-            counts[in_loop or isinstance(node, Compute)] += 1
-        # The extent is looked at once, the body as often as the loop runs.
-        stack += [(part, in_loop or isinstance(node, For)) for part in nested(node)]
+            counts[in_loop or isinstance(node, Compute | While)] += 1
+        # The extent is looked at once, a condition and the body as often as the loop runs.
+        stack += [(part, in_loop or isinstance(node, For | While)) for part in nested(node)]
     return _Use(counts.total(), counts[True] > 0)
 
 

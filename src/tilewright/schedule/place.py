@@ -14,8 +14,23 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Let, Stmt, View
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    View,
+    While,
+)
 from tilewright.ir.visit import block, nested, walk_stmts, with_nested
+
+# What one enters on the way to a statement: a condition is that of an `If`.
+Step = For | While | Let | Allocate | Expr
 
 
 class Place:
@@ -23,11 +38,9 @@ class Place:
 
     __slots__ = ("_facts", "_names", "entered", "outer")
     outer: Place | None
-    entered: For | Let | Allocate | Expr | None
+    entered: Step | None
 
-    def __init__(
-        self, outer: Place | None = None, entered: For | Let | Allocate | Expr | None = None
-    ) -> None:
+    def __init__(self, outer: Place | None = None, entered: Step | None = None) -> None:
         self.outer = outer
         self.entered = entered
         self._facts: Facts | None = None
@@ -45,6 +58,8 @@ class Place:
                     known = known.bind(let.var, let.value)
                 case Expr() as condition:
                     known = known.assume(condition)
+                case While() as loop:
+                    known = known.assume(loop.condition)
                 case _:
                     pass
             self._facts = known
@@ -61,9 +76,9 @@ class Place:
         return self._names
 
     @property
-    def steps(self) -> tuple[For | Let | Allocate | Expr, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """The loops, lets, allocations and conditions on the way here, outermost first."""
-        steps: list[For | Let | Allocate | Expr] = []
+        steps: list[Step] = []
         place: Place | None = self
         while place is not None:
             if place.entered is not None:
@@ -81,7 +96,7 @@ class Place:
         """The buffers that are allocated around here."""
         return tuple(step.buffer for step in self.steps if isinstance(step, Allocate))
 
-    def inside(self, step: For | Let | Allocate | Expr) -> Place:
+    def inside(self, step: Step) -> Place:
         """The place within a loop or under a condition, or after a let or an allocation."""
         return Place(self, step)
 
@@ -90,7 +105,7 @@ class Place:
         match stmt:
             case Block():
                 return tuple(place for place, _ in self.along(stmt))
-            case For():
+            case For() | While():
                 return (self.inside(stmt),)
             case If():
                 then = self.inside(stmt.condition)

@@ -1,7 +1,8 @@
 """Statements and kernels: expressions are simplified under the loops and conditions around them.
 
 A loop that does not run vanishes, one that runs once becomes its body, an `If` with a known
-condition becomes a branch, a mask that always holds is dropped, and so is a dim of extent 1.
+condition becomes a branch, a `While` whose condition never holds vanishes (but not one whose body
+does nothing: it may never end), a mask that always holds is dropped, and so is a dim of extent 1.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.visit import block, map_kernel, substitute, substitute_stmt, with_parts
 from tilewright.simplify.rewriting import Trace, simplify
@@ -63,6 +65,8 @@ class _Statements:
                 return self._block(stmt, facts)
             case For():
                 return self._loop(stmt, facts)
+            case While():
+                return self._while(stmt, facts)
             case If():
                 return self._if(stmt, facts)
             case Let():
@@ -104,6 +108,16 @@ class _Statements:
         if extent is stmt.extent and body is stmt.body:
             return stmt
         return replace(stmt, extent=extent, body=body)
+
+    def _while(self, stmt: While, facts: Facts) -> Stmt:
+        """What the condition says of memory is not known to facts: the body may change it."""
+        condition = simplify(stmt.condition, facts, self.trace)
+        if isinstance(condition, Const) and not condition.value:
+            return _NOTHING
+        body = self.visit(stmt.body, facts.assume(condition))
+        if condition is stmt.condition and body is stmt.body:
+            return stmt
+        return replace(stmt, condition=condition, body=body)
 
     def _if(self, stmt: If, facts: Facts) -> Stmt:
         condition = simplify(stmt.condition, facts, self.trace)

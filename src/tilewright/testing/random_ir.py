@@ -32,6 +32,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables as variables_of
@@ -230,7 +231,8 @@ class _KernelSource:
     def stmts(self, depth: int) -> list[Stmt]:
         makers = [self.store, self.store, self.let, self.compute, self.allocate, self.call]
         if depth < 3 and self.rng.random() < 0.5:
-            return [self.rng.choice((self.loop, self.loop, self.condition, self.block))(depth + 1)]
+            makes = (self.loop, self.loop, self.condition, self.block, self.repeat)
+            return [self.rng.choice(makes)(depth + 1)]
         return self.rng.choice(makers)()
 
     def loop(self, depth: int) -> Stmt:
@@ -253,6 +255,21 @@ class _KernelSource:
         condition = self.source().expr(boolean, 2)
         then = self.block(depth)
         return If(condition, then, self.block(depth) if self.rng.random() < 0.4 else None)
+
+    def repeat(self, depth: int) -> Stmt:
+        """A loop that ends: a counter of its own goes up in each iteration, whatever else the
+        condition asks for."""
+        if LoopKind.VECTOR in self.outer:
+            return self.condition(depth)  # each lane would count for itself
+        counter = Buffer(self.name("count"), s64, (1,), row_major((1,)), Space.PRIVATE)
+        first, count = (const(0),), load(counter, (0,))
+        condition = binary("lt", count, const(self.rng.randint(0, 4)))
+        if self.rng.random() < 0.5:
+            condition = condition & self.source().expr(boolean, 2)
+        step = Store(counter, first, count + 1)
+        # Threads do not share the counter: what they run stands behind its step.
+        body = While(condition, Block((step, self.block(depth))))
+        return Block((Allocate(counter), Store(counter, first, const(0)), body))
 
     def let(self) -> list[Stmt]:
         value = self.source().expr(self.rng.choice((s64, s64, f32, boolean)), 3)

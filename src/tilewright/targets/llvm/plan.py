@@ -29,6 +29,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.visit import loads_in, reads_memory, variables
 from tilewright.layout.fragments import registers
@@ -80,6 +81,14 @@ class ForPlan:
 
 
 @dataclass(slots=True)
+class WhilePlan:
+    stmt: While
+    body: list[Plan]
+    loads: Loads
+    stored: frozenset[Buffer]
+
+
+@dataclass(slots=True)
 class IfPlan:
     stmt: If
     then: list[Plan]
@@ -126,7 +135,7 @@ class CallPlan:
     loads: Loads
 
 
-Plan = ForPlan | IfPlan | LetPlan | AllocatePlan | StorePlan | ComputePlan | CallPlan
+Plan = ForPlan | WhilePlan | IfPlan | LetPlan | AllocatePlan | StorePlan | ComputePlan | CallPlan
 
 
 @dataclass(slots=True)
@@ -175,6 +184,10 @@ class Planner:
         match node:
             case For():
                 return self._plan_for(node, facts)
+            case While():
+                loads = self._loads((node.condition,), facts)
+                body = self.plan(node.body, facts.assume(node.condition))
+                return WhilePlan(node, body, loads, _stored(body))
             case If():
                 then = self.plan(node.then, facts.assume(node.condition))
                 orelse = self.plan(node.orelse, facts) if node.orelse is not None else []
@@ -366,7 +379,7 @@ def _stored(plans: list[Plan]) -> frozenset[Buffer]:
                 found.add(plan.address.buffer)
             case ComputePlan():
                 found.add(plan.out.buffer)
-            case ForPlan() | IfPlan():
+            case ForPlan() | WhilePlan() | IfPlan():
                 found |= plan.stored
             case _:
                 pass
@@ -378,7 +391,7 @@ def walk_plans(plans: list[Plan]) -> Iterator[Plan]:
     for plan in plans:
         yield plan
         match plan:
-            case ForPlan():
+            case ForPlan() | WhilePlan():
                 yield from walk_plans(plan.body)
             case IfPlan():
                 yield from walk_plans(plan.then)

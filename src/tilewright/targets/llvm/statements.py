@@ -27,6 +27,7 @@ from tilewright.targets.llvm.plan import (
     Scope,
     StorePlan,
     Terms,
+    WhilePlan,
 )
 from tilewright.targets.llvm.types import llvm_type, memory_type
 from tilewright.targets.llvm.values import Value
@@ -73,6 +74,8 @@ class Statements:
                     self.memory.store(plan.address, value, plan.loads)
                 case ComputePlan():
                     emit_compute(self.memory, plan, self.instructions, self.units)
+                case WhilePlan():
+                    self._while(plan)
                 case IfPlan():
                     self._if(plan)
                 case LetPlan():
@@ -218,7 +221,7 @@ class Statements:
         w.start(head)
         index = w.name("i")
         index_line = w.reserve()
-        carried = self._carry_slots(plan, entry_slots)
+        carried = self._carry_slots(plan.stored, entry_slots)
         pointers = self._carry_pointers(plan)
         self.exprs.push()
         self.exprs.variables[plan.stmt.var] = Value(index, dtype, 1, loop_range(extent))
@@ -240,13 +243,45 @@ class Statements:
         if isinstance(extent, Value):
             self._merge_skipped(entry_slots, carried, before, latch)
 
+    def _while(self, plan: WhilePlan) -> None:
+        """A loop that tests at its beginning, by what registers and memory hold then."""
+        w, memory = self.w, self.memory
+        head, inside, after = w.label("while"), w.label("again"), w.label("after")
+        before = w.block
+        w.jump(head)
+        entry = dict(memory.slots)
+        w.start(head)
+        carried = self._carry_slots(plan.stored, entry)
+        known = dict(memory.slots)
+        self.exprs.push()
+        result = self.exprs.evaluate(plan.stmt.condition, plan.loads)
+        condition = self.exprs.value(result, boolean)
+        if condition.lanes > 1:
+            raise CompilationError(
+                f"the condition of a while differs by lane: {plan.stmt.condition!r}",
+                cure="make the vector loop around it serial",
+            )
+        w.branch(condition.text, inside, after)
+        w.start(inside)
+        self.exprs.push()
+        self.emit(plan.body)
+        self.exprs.pop()
+        self.exprs.pop()
+        for key, phi in carried.items():
+            self._fill(phi, before, memory.slots[key].text, w.block)
+        w.jump(head)
+        w.start(after)
+        # What registers hold now is what they held at the test; what the body made new is gone.
+        memory.slots.clear()
+        memory.slots.update(known)
+
     def _carry_slots(
-        self, plan: ForPlan, entry: dict[tuple[Buffer, int], Value]
+        self, stored: frozenset[Buffer], entry: dict[tuple[Buffer, int], Value]
     ) -> dict[tuple[Buffer, int], _Phi]:
         """Registers that the loop changes enter it through phis."""
         carried: dict[tuple[Buffer, int], _Phi] = {}
         for key, value in entry.items():
-            if key[0] in plan.stored:
+            if key[0] in stored:
                 name = self.w.name("r")
                 carried[key] = _Phi(self.w.reserve(), name, value.type, value.text)
                 self.memory.slots[key] = Value(name, value.dtype, value.lanes)

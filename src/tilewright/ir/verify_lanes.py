@@ -1,0 +1,147 @@
+"""What well-formed means where lanes and work-items go their own ways.
+
+The lanes of a vector loop are one instruction's: a loop inside of it runs equally often in all of
+them. Work-items meet at barriers: a loop around one runs equally often in all that meet there.
+
+What differs is told by *sources*: the loops over lanes, work-items and workgroups on which a value
+depends, through lets and through memory that each of them has for itself. `Sources` follows the
+verifier on its way through a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.functions import FUNCTIONS, Group, Synchronize
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.scope import Scope
+from tilewright.ir.stmt import Call, Compute, For, If, LoopKind, Stmt, While
+from tilewright.ir.verify_groups import Defect
+from tilewright.ir.visit import loads_in, variables, walk_stmts
+
+_APART = frozenset(
+    {LoopKind.VECTOR, LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE, LoopKind.CLUSTER}
+)
+# The loops whose iterations meet at a barrier: subgroups need not take the same way to one of
+# their own.
+_MEETING = {
+    Group.SUBGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.LANE}),
+    Group.WORKGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE}),
+    Group.CLUSTER: _APART - {LoopKind.VECTOR},
+}
+
+Loops = frozenset[For]
+_NONE: Loops = frozenset()
+
+
+class Sources:
+    """On which loops over lanes, work-items and workgroups values depend, at one place."""
+
+    def __init__(self) -> None:
+        self._variables: Scope[Loops] = Scope()
+        self._buffers: dict[Buffer, Loops] = {}
+        self._around: Loops = _NONE  # the loops around
+        self._control: Loops = _NONE  # those on which it depends whether this place is reached
+
+    def of(self, expr: Expr) -> Loops:
+        """The loops on which the value of ``expr`` depends."""
+        found = _NONE
+        if self._around:
+            for variable in variables(expr):
+                found |= self._variables.get(variable.name) or _NONE
+            for each in loads_in(expr):
+                found |= self._buffers.get(each.buffer, _NONE)
+        return found
+
+    def let(self, variable: Var, value: Expr) -> None:
+        """``variable`` has that value from here on."""
+        self._variables.define(variable.name, self.of(value))
+
+    def allocate(self, buffer: Buffer) -> None:
+        """Each iteration of the loops around has a ``buffer`` of its own."""
+        self._buffers[buffer] = self._around
+
+    @contextmanager
+    def inside(self, stmt: For | While | If) -> Iterator[None]:
+        """The place inside of ``stmt``."""
+        around, control = self._around, self._control
+        self._control |= self.of(stmt.extent if isinstance(stmt, For) else stmt.condition)
+        with self._variables.nested():
+            if isinstance(stmt, For):
+                # Of a loop that lanes leave at different times, those inside are at one iteration.
+                own: Loops = frozenset({stmt}) if stmt.kind in _APART else _NONE
+                self._around |= own
+                self._variables.define(stmt.var.name, own)
+            yield
+        self._around, self._control = around, control
+
+    def repeats(self, stmt: For | While) -> Loops:
+        """The loops on which it depends how often ``stmt`` runs. A `While` may not end where
+        nobody runs it, so that whether it is reached counts."""
+        if isinstance(stmt, For):
+            return self.of(stmt.extent)
+        return self.of(stmt.condition) | self._control
+
+
+def repetition_defect(stmt: For | While, sources: Sources) -> Defect | None:
+    """What is wrong with how often a loop runs: in the lanes of a vector loop, or around a
+    barrier."""
+    found = sources.repeats(stmt)
+    if not found:
+        return None
+    for loop in found:
+        if loop.kind is LoopKind.VECTOR:
+            return _by_lane(stmt, loop)
+    return _around_barrier(stmt, found)
+
+
+def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
+    """What is wrong with the extents of a structured op in a vector loop."""
+    for dim in compute.dims:
+        for loop in sources.of(dim.extent):
+            if loop.kind is LoopKind.VECTOR:
+                return Defect(
+                    f"the extent of {dim.var.name}, `{to_text(dim.extent)}`, differs by lane of "
+                    f"`{headline(loop)}`",
+                    "take the greatest extent, and mask what is beyond a lane's own",
+                    "the lanes of a vector loop run as one",
+                )
+    return None
+
+
+def _by_lane(stmt: For | While, loop: For) -> Defect:
+    if isinstance(stmt, For):
+        return Defect(
+            f"the extent `{to_text(stmt.extent)}` differs by lane of `{headline(loop)}`",
+            "take the greatest extent, and put what a lane does beyond its own into an `if`; or "
+            "make the outer loop serial",
+            "the lanes of a vector loop run as one",
+        )
+    return Defect(
+        f"the condition `{to_text(stmt.condition)}` differs by lane of `{headline(loop)}`",
+        "make the outer loop serial, or let all lanes go on until the last one is done, with an "
+        "`if` around what each does",
+        "the lanes of a vector loop run as one",
+    )
+
+
+def _around_barrier(stmt: For | While, found: Loops) -> Defect | None:
+    kinds = {loop.kind for loop in found}
+    for call in _calls(stmt.body):
+        for effect in FUNCTIONS[call.function].effects:
+            if isinstance(effect, Synchronize) and not kinds.isdisjoint(_MEETING[effect.group]):
+                return Defect(
+                    f"{call.function} stands in a loop that runs as often as a work-item wants: "
+                    f"`{headline(stmt)}`",
+                    "let the number of iterations depend on what they share: a loop variable "
+                    f"outside of theirs, or memory of the {effect.group.value}",
+                    f"all work-items of the {effect.group.value} meet at each of its barriers",
+                )
+    return None
+
+
+def _calls(stmt: Stmt) -> list[Call]:
+    return [s for s in walk_stmts(stmt) if isinstance(s, Call) and s.function in FUNCTIONS]

@@ -1,0 +1,223 @@
+"""`While`: its text, what the verifier refuses, what it does in the interpreter and on targets."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tilewright.interpret import run
+from tilewright.ir import While, difference, parse_kernel, to_text, verify, walk_stmts
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.simplify import simplify_kernel
+from tilewright.testing.random_ir import random_kernel
+
+NEWTON = """\
+kernel roots(in a: f32[8], out root: f32[8]):
+  for i in 8:
+    alloc x: f32[1] private
+    x[0] = max(a[i], 1.0)
+    while a[i] * 1e-06 < x[0] * x[0] - a[i]:
+      x[0] = (x[0] + a[i] / x[0]) * 0.5
+    root[i] = x[0]"""
+
+
+def parsed(text: str):
+    kernel = parse_kernel(text, file="test.tw")
+    verify(kernel)
+    assert to_text(kernel) == text.rstrip("\n")
+    assert difference(kernel, parse_kernel(to_text(kernel))) is None
+    return kernel
+
+
+def newton(text: str = NEWTON) -> None:
+    kernel = parsed(text)
+    squares = np.array([0.25, 1, 2, 3, 100, 1e6, 7, 49], np.float32)
+    results = np.zeros(8, np.float32)
+    run(kernel, {"a": squares, "root": results})
+    np.testing.assert_allclose(results, np.sqrt(squares), rtol=2e-6)
+
+
+def test_newton_by_serial_loops() -> None:
+    newton()
+
+
+@pytest.mark.parametrize("kind", ["parallel", "grid", "unrolled"])
+def test_lanes_leave_at_different_times(kind: str) -> None:
+    newton(NEWTON.replace("for i", f"{kind} for i"))
+
+
+def test_work_items_leave_at_different_times() -> None:
+    body = NEWTON.replace("for i in 8:", "grid for g in 2:\n    workgroup for t in 4:")
+    head, *lines = body.split("\n")[:3], *body.split("\n")[3:]
+    text = "\n".join([*head, "      i = g * 4 + t", *("  " + line for line in lines)])
+    newton(text)
+
+
+def test_a_loop_that_does_not_run() -> None:
+    kernel = parsed("kernel k(inout a: s32[4]):\n  while a[0] < s32(0):\n    a[1] = s32(5)")
+    a = np.array([0, 1, 2, 3], np.int32)
+    run(kernel, {"a": a})
+    assert a.tolist() == [0, 1, 2, 3]
+
+
+def test_what_the_condition_says_of_memory_ends_with_a_store() -> None:
+    """Were it a fact inside, the `if` behind the store would be decided by it."""
+    text = (
+        "kernel k(inout a: s32[2]):\n"
+        "  while a[0] < s32(3):\n"
+        "    a[0] = a[0] + s32(1)\n"
+        "    if a[0] < s32(3):\n"
+        "      a[1] = a[1] + s32(1)"
+    )
+    kernel = parsed(text)
+    assert to_text(simplify_kernel(kernel)) == text
+    for each in (kernel, simplify_kernel(kernel), run_passes(kernel, check=True)):
+        a = np.zeros(2, np.int32)
+        run(each, {"a": a})
+        assert a.tolist() == [3, 2]
+
+
+def test_what_the_condition_says_of_variables_is_a_fact_inside() -> None:
+    text = (
+        "kernel k(inout a: s32[8]):\n"
+        "  for i in 8:\n"
+        "    while i < 4 and a[i] < s32(2):\n"
+        "      if i < 5:\n"
+        "        a[i] = a[i] + s32(1)"
+    )
+    assert "if" not in to_text(simplify_kernel(parsed(text)))
+
+
+def test_simplify_takes_out_what_never_runs_and_keeps_what_may_not_end() -> None:
+    kernel = parsed(
+        "kernel k(inout a: s32[8]):\n"
+        "  for i in 8:\n"
+        "    while 8 < i:\n"
+        "      a[i] = s32(0)\n"
+        "  while a[0] == a[1]:\n"
+        "    pass"
+    )
+    left = [s for s in walk_stmts(simplify_kernel(kernel).body) if isinstance(s, While)]
+    assert len(left) == 1
+
+
+def test_hoisting_names_what_a_while_does_not_change() -> None:
+    kernel = parsed(
+        "kernel k(in n: s64[1], in w: f32[4], inout a: f32[64]):\n"
+        "  for i in 8:\n"
+        "    while a[i] < 100.0:\n"
+        "      a[i * i % 7] = a[i * i % 7] + w[2] + a[63]"
+    )
+    hoisted = run_passes(kernel, check=True)
+    assert to_text(hoisted.body) == (
+        "for i in 8:\n"
+        "  t = i * i % 7\n"
+        "  t2: f32 = w[2]\n"
+        "  while a[i] < 100.0:\n"
+        "    a[t] = a[t] + t2 + a[63]"
+    )
+
+
+REFUSALS = {
+    "condition of numbers": (
+        "while 1:\n    a[0] = 1.0",
+        "a condition must be bool, this is s64",
+    ),
+    "condition by lane": (
+        "vector for v in 8:\n    while a[v] < 1.0:\n      a[v] = a[v] + 1.0",
+        "the condition `a[v] < 1.0` differs by lane of `vector for v in 8:`\n  at test.tw:3:5:",
+    ),
+    "condition by lane through a let": (
+        "vector for v in 8:\n    x = v * 2\n    while a[x % 8] < 1.0:\n      a[v] = 1.0",
+        "differs by lane of `vector for v in 8:`",
+    ),
+    "condition by lane through its own memory": (
+        "vector for v in 8:\n    alloc x: f32[1] private\n    x[0] = a[v]\n"
+        "    while x[0] < 1.0:\n      x[0] = x[0] + 1.0",
+        "the condition `x[0] < 1.0` differs by lane",
+    ),
+    "reached by some lanes": (
+        "vector for v in 8:\n    if a[v] < 1.0:\n      while a[0] < 1.0:\n        a[v] = 1.0",
+        "the condition `a[0] < 1.0` differs by lane",
+    ),
+    "extent by lane": (
+        "vector for v in 8:\n    for k in v + 1:\n      a[v] = a[v] + 1.0",
+        "the extent `v + 1` differs by lane of `vector for v in 8:`\n"
+        "  at test.tw:3:5:\n"
+        "      for k in v + 1:\n"
+        "      ^^^^^^^^^^^^^^\n"
+        "  where: `for k in v + 1:` in `vector for v in 8:` in kernel k\n"
+        "  why: the lanes of a vector loop run as one\n"
+        "  cure: take the greatest extent, and put what a lane does beyond its own into an `if`; "
+        "or make the outer loop serial",
+    ),
+    "extent by lane from memory": (
+        "vector for v in 8:\n    for k in s64(a[v]):\n      a[v] = 1.0",
+        "the extent `s64(a[v])` differs by lane",
+    ),
+    "extent of a structured op by lane": (
+        "vector for v in 8:\n    compute c(k in v + 1):\n      a[v] add= 1.0",
+        "the extent of k, `v + 1`, differs by lane",
+    ),
+    "barrier in a divergent while": (
+        "grid for g in 2:\n    workgroup for t in 4:\n      while a[t] < 1.0:\n"
+        "        a[t] = a[t] + 1.0\n        barrier()",
+        "barrier stands in a loop that runs as often as a work-item wants: `while a[t] < 1.0:`",
+    ),
+    "barrier in a while of private memory": (
+        "workgroup for t in 4:\n    alloc x: f32[1] private\n    x[0] = 0.0\n"
+        "    while x[0] < 1.0:\n      x[0] = 1.0\n      barrier()",
+        "barrier stands in a loop that runs as often as a work-item wants",
+    ),
+    "barrier in a divergent for": (
+        "workgroup for t in 4:\n    for k in t:\n      barrier()",
+        "barrier stands in a loop that runs as often as a work-item wants: `for k in t:`",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_refusals(what: str) -> None:
+    body, said = REFUSALS[what]
+    with pytest.raises(Exception) as caught:
+        verify(parse_kernel(f"kernel k(inout a: f32[8]):\n  {body}", file="test.tw"))
+    assert said in str(caught.value)
+
+
+def test_a_barrier_in_a_while_of_the_workgroup() -> None:
+    parsed(
+        "kernel k(inout a: f32[8]):\n"
+        "  grid for g in 2:\n"
+        "    alloc rest: s64[1] workgroup\n"
+        "    workgroup for t in 4:\n"
+        "      if t == 0:\n"
+        "        rest[0] = 3\n"
+        "      barrier()\n"
+        "      while 0 < rest[0]:\n"
+        "        a[g * 4 + t] = a[g * 4 + t] + 1.0\n"
+        "        barrier()\n"
+        "        if t == 0:\n"
+        "          rest[0] = rest[0] - 1\n"
+        "        barrier()"
+    )
+
+
+def test_a_while_between_lanes_is_the_same_for_all() -> None:
+    parsed(
+        "kernel k(inout a: f32[8], inout n: s64[1]):\n"
+        "  while 0 < n[0]:\n"
+        "    vector for v in 8:\n"
+        "      a[v] = a[v] + 1.0\n"
+        "    n[0] = n[0] - 1"
+    )
+
+
+def test_random_kernels_have_loops_that_end() -> None:
+    seen = 0
+    for seed in range(60):
+        kernel = random_kernel(random.Random(seed), 16)
+        verify(kernel)
+        seen += any(isinstance(stmt, While) for stmt in walk_stmts(kernel.body))
+    assert seen > 10
