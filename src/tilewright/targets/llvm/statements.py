@@ -1,4 +1,4 @@
-"""Statements to LLVM instructions: loops with pointers and registers as phis, branches, stores."""
+"""Statements to LLVM instructions: loops with pointers and registers as phis, stores."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tilewright.dtypes import boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import SHARED, Buffer, Space
-from tilewright.ir.expr import Expr, Var, conjuncts
+from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.branches import Branches
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units, emit_compute
 from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
@@ -22,7 +23,6 @@ from tilewright.targets.llvm.plan import (
     ForPlan,
     IfPlan,
     LetPlan,
-    Loads,
     Plan,
     Scope,
     StorePlan,
@@ -63,6 +63,7 @@ class Statements:
         self.spread = spread
         self.w = memory.w
         self.exprs = memory.exprs
+        self.branches = Branches(memory, self.emit)
 
     def emit(self, plans: list[Plan]) -> None:
         for plan in plans:
@@ -77,7 +78,7 @@ class Statements:
                 case WhilePlan():
                     self._while(plan)
                 case IfPlan():
-                    self._if(plan)
+                    self.branches.emit_if(plan)
                 case LetPlan():
                     self._let(plan)
                 case AllocatePlan():
@@ -320,142 +321,4 @@ class Statements:
             text = self.w.assign(
                 f"phi {phi.type} [{phi.start}, %{before}], [{value.text}, %{latch}]", "r"
             )
-            slots[key] = Value(text, value.dtype, value.lanes)
-
-    # Branches.
-
-    def _if(self, plan: IfPlan) -> None:
-        outer = self.memory.lanes
-        self.memory.lanes, parts = self._tail(plan)
-        if self.memory.lanes is None or self.memory.lanes.active:
-            self._where(plan, parts)
-        self.memory.lanes = outer
-
-    def _tail(self, plan: IfPlan) -> tuple[Lanes | None, list[Expr]]:
-        """The lanes that can run, and the conjuncts that still have to hold in them: without those
-        that are known for each lane and hold for the first ones."""
-        lanes, parts = self.memory.lanes, list(conjuncts(plan.stmt.condition))
-        if lanes is None or plan.orelse or plan.loads or self.memory.predicate is not None:
-            return lanes, parts
-        open_parts: list[Expr] = []
-        active = lanes.active
-        for part in parts:
-            first = self._first_lanes(lanes, part)
-            if first is None:
-                open_parts.append(part)
-            else:
-                active = min(active, first)
-        return Lanes(lanes.var, active, lanes.count), open_parts
-
-    def _first_lanes(self, lanes: Lanes, condition: Expr) -> int | None:
-        """How many lanes ``condition`` holds for, where it is known for each and holds for the
-        first."""
-        variables = self.exprs.variables
-        every = variables[lanes.var]
-        holds: list[bool] = []
-        for lane in range(lanes.active):
-            self.exprs.push()
-            variables[lanes.var] = lane
-            value = self.exprs.evaluate(condition, {})
-            self.exprs.pop()
-            if isinstance(value, Value):
-                break
-            holds.append(bool(value))
-        variables[lanes.var] = every
-        count = sum(holds)
-        return count if len(holds) == lanes.active and all(holds[:count]) else None
-
-    def _where(self, plan: IfPlan, parts: list[Expr]) -> None:
-        """What runs where all of ``parts`` hold, and what runs elsewhere."""
-        condition, flags = self._condition(parts, plan.loads)
-        if flags is not None and isinstance(condition, Value):
-            if self.w.dialect.masked_memory or plan.orelse:
-                both = self.w.assign(
-                    f"and {flags.typed}, {self.exprs.value(condition, boolean, flags.lanes).text}"
-                )
-                condition, flags = True, Value(both, boolean, flags.lanes)
-            else:
-                # Without masked instructions, each lane is a branch: fewer of them run behind one.
-                self._branch(plan, condition, flags)
-                return
-        if flags is not None and condition:
-            self._predicated(plan, flags)
-        elif isinstance(condition, Value):
-            self._branch(plan, condition)
-        else:
-            self.exprs.push()
-            self.emit(plan.then if condition else plan.orelse)
-            self.exprs.pop()
-
-    def _condition(self, parts: list[Expr], loads: Loads) -> tuple[Value | bool, Value | None]:
-        """All of ``parts``: what is the same in all lanes, and a flag for each lane (None: all).
-
-        One that is known false decides, whatever the others cost.
-        """
-        same: Value | bool = True
-        flags: Value | None = None
-        for part in parts:
-            value = self.exprs.evaluate(part, loads)
-            if not isinstance(value, Value):
-                if not value:
-                    return False, None
-            elif value.lanes > 1:
-                flags = value if flags is None else self._both(flags, value)
-            else:
-                same = self._both(same, value) if isinstance(same, Value) else value
-        return same, flags
-
-    def _both(self, a: Value, b: Value) -> Value:
-        text = self.w.assign(f"and {a.typed}, {b.text}")
-        return Value(text, boolean, a.lanes)
-
-    def _predicated(self, plan: IfPlan, condition: Value) -> None:
-        outer = self.memory.predicate
-        if outer is not None:
-            both = self.w.assign(f"and {condition.typed}, {outer.text}")
-            condition = Value(both, boolean, condition.lanes)
-        self.exprs.push()
-        self.memory.predicate = condition
-        self.emit(plan.then)
-        if plan.orelse:
-            ones = self.exprs.value(True, boolean, condition.lanes)
-            opposite = self.w.assign(f"xor {condition.typed}, {ones.text}")
-            if outer is not None:
-                opposite = self.w.assign(f"and {condition.type} {opposite}, {outer.text}")
-            self.memory.predicate = Value(opposite, boolean, condition.lanes)
-            self.emit(plan.orelse)
-        self.memory.predicate = outer
-        self.exprs.pop()
-
-    def _branch(self, plan: IfPlan, condition: Value, flags: Value | None = None) -> None:
-        """Jumps by ``condition``; ``flags`` are the lanes that take it (None: all)."""
-        w, slots = self.w, self.memory.slots
-        then, orelse, join = w.label("then"), w.label("else"), w.label("join")
-        entry = dict(slots)
-        w.branch(condition.text, then, orelse)
-        ends: list[tuple[dict[tuple[Buffer, int], Value], str]] = []
-        for label, plans in ((then, plan.then), (orelse, plan.orelse)):
-            slots.clear()
-            slots.update(entry)
-            w.start(label)
-            if label == then and flags is not None:
-                self._predicated(plan, flags)
-            else:
-                self.exprs.push()
-                self.emit(plans)
-                self.exprs.pop()
-            ends.append((dict(slots), w.block))
-            w.jump(join)
-        w.start(join)
-        slots.clear()
-        (first, first_block), (second, second_block) = ends
-        for key, value in first.items():
-            other = second.get(key)
-            if other is None or other.lanes != value.lanes:
-                continue
-            text = value.text
-            if other.text != text:
-                text = w.assign(
-                    f"phi {value.type} [{text}, %{first_block}], [{other.text}, %{second_block}]"
-                )
             slots[key] = Value(text, value.dtype, value.lanes)
