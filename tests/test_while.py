@@ -7,9 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from tilewright.errors import ScheduleError
 from tilewright.interpret import run
-from tilewright.ir import While, difference, parse_kernel, to_text, verify, walk_stmts
+from tilewright.ir import LoopKind, While, difference, parse_kernel, to_text, verify, walk_stmts
 from tilewright.passes.pipeline import run as run_passes
+from tilewright.schedule import set_kind
 from tilewright.simplify import simplify_kernel
 from tilewright.testing.random_ir import random_kernel
 
@@ -221,3 +223,11 @@ def test_random_kernels_have_loops_that_end() -> None:
         verify(kernel)
         seen += any(isinstance(stmt, While) for stmt in walk_stmts(kernel.body))
     assert seen > 10
+
+
+def test_transforms_leave_no_extents_that_differ_by_lane() -> None:
+    kernel = parsed(
+        "kernel k(inout a: f32[8, 8]):\n  for i in 8:\n    for j in i + 1:\n      a[i, j] = 1.0"
+    )
+    with pytest.raises(ScheduleError, match=r"set_kind: the extent `i \+ 1` differs by lane"):
+        set_kind(kernel, "i", LoopKind.VECTOR)

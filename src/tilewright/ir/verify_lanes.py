@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.functions import FUNCTIONS, Group, Synchronize
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
-from tilewright.ir.stmt import Call, Compute, For, If, LoopKind, Stmt, While
+from tilewright.ir.stmt import Allocate, Call, Compute, For, If, Let, LoopKind, Stmt, While
 from tilewright.ir.verify_groups import Defect
-from tilewright.ir.visit import loads_in, variables, walk_stmts
+from tilewright.ir.visit import loads_in, nested, variables, walk_stmts
 
 _APART = frozenset(
     {LoopKind.VECTOR, LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE, LoopKind.CLUSTER}
@@ -110,6 +110,46 @@ def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
                     "the lanes of a vector loop run as one",
                 )
     return None
+
+
+def vector_defect(loop: For) -> tuple[Stmt, Defect] | None:
+    """What is wrong with how often something in the vector ``loop`` runs, and with what."""
+    inside = walk_stmts(loop.body)
+    if not any(_is_open(stmt) for stmt in inside):
+        return None
+    return _found(loop, Sources())
+
+
+def _is_open(stmt: Stmt) -> bool:
+    """Whether it is not known now how often ``stmt`` runs."""
+    match stmt:
+        case For():
+            return not isinstance(stmt.extent, Const)
+        case Compute():
+            return not all(isinstance(dim.extent, Const) for dim in stmt.dims)
+        case _:
+            return isinstance(stmt, While)
+
+
+def _found(stmt: Stmt, sources: Sources) -> tuple[Stmt, Defect] | None:
+    defect = None
+    match stmt:
+        case Let():
+            sources.let(stmt.var, stmt.value)
+        case Allocate():
+            sources.allocate(stmt.buffer)
+        case Compute():
+            defect = extent_defect(stmt, sources)
+        case For() | While():
+            defect = repetition_defect(stmt, sources)
+        case _:
+            pass
+    if defect is not None:
+        return stmt, defect
+    if not isinstance(stmt, For | While | If):
+        return next(filter(None, (_found(part, sources) for part in nested(stmt))), None)
+    with sources.inside(stmt):
+        return next(filter(None, (_found(part, sources) for part in nested(stmt))), None)
 
 
 def _by_lane(stmt: For | While, loop: For) -> Defect:

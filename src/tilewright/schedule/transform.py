@@ -7,8 +7,12 @@ import weakref
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
+from tilewright.errors import ScheduleError
 from tilewright.facts import Facts, starting_from
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import For, Kernel, LoopKind
+from tilewright.ir.verify_lanes import vector_defect
+from tilewright.ir.visit import walk_stmts
 from tilewright.simplify import simplify_kernel
 
 P = ParamSpec("P")
@@ -23,7 +27,8 @@ TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
 def transform(function: Transform[P]) -> Transform[P]:
     """Lists ``function`` in `TRANSFORMS` and simplifies the kernels that it returns.
 
-    A transform that had nothing to do returns the same object.
+    A transform that had nothing to do returns the same object. One that leaves vector loops whose
+    lanes would run something differently often is refused.
     """
 
     @functools.wraps(function)
@@ -34,8 +39,24 @@ def transform(function: Transform[P]) -> Transform[P]:
             if changed is kernel:
                 return kernel
             result = simplify_kernel(changed)
+        _check_lanes(result, function.__name__)
         _facts[result] = facts
         return result
 
     TRANSFORMS[function.__name__] = run
     return run
+
+
+def _check_lanes(kernel: Kernel, name: str) -> None:
+    """The lanes of a vector loop run what is inside equally often."""
+    for loop in walk_stmts(kernel.body):
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTOR:
+            found = vector_defect(loop)
+            if found is not None:
+                stmt, defect = found
+                raise ScheduleError(
+                    f"{name}: {defect.what}",
+                    where=headline(stmt),
+                    why=defect.why,
+                    cure="partition the loop that it depends on first, or make vectors of another",
+                )
