@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,90 @@ def test_a_folder_that_others_may_write_to(
     (tmp_path / "v1").chmod(0o777)
     works_without(DiskCache(tmp_path, MEBIBYTE))
     assert "others may write" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("which", ["shard", "file"])
+def test_what_belongs_to_others(cache: DiskCache, which: str) -> None:
+    cache.put(KEY, b"payload", META)
+    path = file_of(cache, KEY)
+    os.chown(path.parent if which == "shard" else path, 12345, -1)
+    assert cache.get(KEY) is None
+
+
+def _linked(path: Path, target: str) -> None:
+    path.rename(path.with_name("other"))
+    path.symlink_to(target)
+
+
+def _moved(path: Path) -> None:
+    """The entry lies in another folder, to which there is a link."""
+    elsewhere = path.parent.with_name("elsewhere")
+    path.parent.rename(elsewhere)
+    path.parent.symlink_to(elsewhere)
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DISTRUSTED: dict[str, Callable[[Path], object]] = {
+    "a shard for all": lambda path: path.parent.chmod(0o777),
+    "a shard for the group": lambda path: path.parent.chmod(0o770),
+    "a shard elsewhere": _moved,
+    "a file for all": lambda path: path.chmod(0o666),
+    "a file for the group": lambda path: path.chmod(0o620),
+    "a link": lambda path: _linked(path, "other"),
+    "an endless device": lambda path: _linked(path, "/dev/zero"),
+    "a pipe": _pipe,
+    "a folder": _folder,
+    "a huge file": lambda path: os.truncate(path, 2**40),
+}
+
+
+@pytest.mark.parametrize("how", DISTRUSTED)
+def test_what_is_not_taken(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """Neither read nor waited for; a file in an entry's place gives way to a new entry."""
+    cache.put(KEY, b"payload", META)
+    path = file_of(cache, KEY)
+    DISTRUSTED[how](path)
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    assert cache.get(KEY) is None
+    assert cache.stats().damaged == 0
+    cache.put(KEY, b"again", META)
+    entry = cache.get(KEY)
+    if "shard" in how or how == "a folder":
+        assert entry is None
+    else:
+        assert entry is not None and entry.payload == b"again"
+    if how.startswith("a shard for"):
+        assert "others may write" in capsys.readouterr().err
+
+
+def test_links_are_not_followed_when_entries_go(cache: DiskCache) -> None:
+    cache.put(KEY, b"payload", META)
+    _moved(file_of(cache, KEY))
+    (cache.folder / "v1" / "elsewhere").rename(cache.folder / "elsewhere")
+    (cache.folder / "v1" / KEY[:2]).unlink()
+    (cache.folder / "v1" / KEY[:2]).symlink_to(cache.folder / "elsewhere")
+    assert cache.clear() == 0
+    assert (cache.folder / "elsewhere" / KEY).exists()
+
+
+def test_metadata_that_is_too_deep(cache: DiskCache) -> None:
+    text = b"[" * 100_000
+    start = encode(KEY, b"", {})[: -len(b"{}") - 32]
+    start = disk_cache._SIZES.pack(disk_cache.MAGIC, 1, len(text), 0) + start[-32:]
+    whole = start + hashlib.sha256(start + text).digest() + text
+    assert decode(KEY, whole) is None
 
 
 def works_without(cache: DiskCache) -> None:

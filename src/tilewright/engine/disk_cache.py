@@ -6,6 +6,11 @@ another version or another key's is recognized; it is removed and counts as a mi
 written to a temporary name and renamed: another process, or a kill at any moment, never leaves half
 an entry under its key. Every failure of the file system means a miss, never an exception.
 
+Entries are code that runs in this process: nobody else may be able to plant them. So an entry and
+its folder are opened without following links, and taken only if they are this user's (or root's),
+and others may not write to them. What is no regular file, or is larger than an entry can be, is not
+read at all: a pipe or a link to a device in an entry's place is a miss as well.
+
 The bound on the size holds on average. To look at all entries on each write would be slow, and a
 running total would have to be shared by processes. Instead a write looks with a probability in
 proportion to its size, on average once while 1/16 of the limit is written, and then removes the
@@ -24,7 +29,8 @@ import struct
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +49,10 @@ _TEMPORARY = ".writing-"
 _TEMPORARY_SECONDS = 600  # older ones were left by a process that was killed
 _TOUCH_SECONDS = 60  # "used" is not noted more often than this
 _SCANS_PER_LIMIT = 16
+_MOST_BYTES = 2**28  # of an entry
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Opening a pipe would wait for whoever writes to it, but for O_NONBLOCK.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def content_key(*parts: bytes) -> str:
@@ -96,25 +106,25 @@ class DiskCache:
         if not self._usable:
             return None
         path = self._path(key)
+        entry = None
         try:
-            with path.open("rb") as file:
-                age = time.time() - os.fstat(file.fileno()).st_mtime
-                data = file.read()
+            with self._opened(path.parent) as shard:
+                data, age = _contents(path, shard, min(self.limit, _MOST_BYTES))
+                entry = decode(key, data)
+                if entry is None:
+                    self._damaged += 1
+                    _debug(f"removed a damaged entry, {path}")
+                    os.unlink(key, dir_fd=shard)
+                elif age > _TOUCH_SECONDS:
+                    os.utime(key, dir_fd=shard, follow_symlinks=False)
+        except _DistrustError as error:
+            _debug(str(error))
         except OSError:
-            self._misses += 1
-            return None
-        entry = decode(key, data)
+            pass  # there is none, or it cannot be read, marked or removed
         if entry is None:
             self._misses += 1
-            self._damaged += 1
-            _debug(f"removed a damaged entry, {path}")
-            with suppress(OSError):
-                path.unlink()
-            return None
-        self._hits += 1
-        if age > _TOUCH_SECONDS:
-            with suppress(OSError):
-                os.utime(path)
+        else:
+            self._hits += 1
         return entry
 
     def put(self, key: str, payload: bytes, meta: dict[str, Any]) -> None:
@@ -123,12 +133,13 @@ class DiskCache:
             return
         path = self._path(key)
         data = encode(key, payload, meta)
-        if len(data) > self.limit:
+        if len(data) > min(self.limit, _MOST_BYTES):
             return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._write(path, data)
-        except OSError as error:
+            with self._opened(path.parent):
+                self._write(path, data)
+        except (OSError, _DistrustError) as error:
             # A full disk, say. The next entry may fit.
             _debug(f"cannot write {path}: {error}")
             return
@@ -168,15 +179,26 @@ class DiskCache:
         """Make the folder; whether it may be used."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._root.stat()
-        except OSError as error:
+            _check_owner(self._root.stat(), self._root)
+        except (OSError, _DistrustError) as error:
             _debug(f"no disk cache: {error}")
             return False
-        # Entries are code that runs in this process: nobody else may be able to plant them.
-        if found.st_uid not in (os.geteuid(), 0) or stat.S_IMODE(found.st_mode) & 0o022:
-            _debug(f"no disk cache: others may write to {self._root}")
-            return False
         return True
+
+    @contextmanager
+    def _opened(self, shard: Path) -> Iterator[int]:
+        """A handle of a folder of entries. Raises `_DistrustError` where others may write to it."""
+        root = os.open(self._root, _FOLDER)
+        try:
+            _check_owner(os.fstat(root), self._root)
+            handle = os.open(shard.name, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
+        finally:
+            os.close(root)
+        try:
+            _check_owner(os.fstat(handle), shard)
+            yield handle
+        finally:
+            os.close(handle)
 
     def _write(self, path: Path, data: bytes) -> None:
         handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
@@ -208,7 +230,7 @@ class DiskCache:
         """Last use, bytes and path of each entry. Removes temporary files that were left over."""
         found = []
         for shard in _listing(self._root):
-            for item in _listing(shard.path):
+            for item in _listing(shard.path) if shard.is_dir(follow_symlinks=False) else ():
                 try:
                     status = item.stat(follow_symlinks=False)
                     age = time.time() - status.st_mtime
@@ -254,9 +276,33 @@ def decode(key: str, data: bytes) -> Entry | None:
         return None
     try:
         meta = json.loads(body[:meta_bytes])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return Entry(key, body[meta_bytes:], meta) if isinstance(meta, dict) else None
+
+
+class _DistrustError(Exception):
+    """What lies there may be somebody else's."""
+
+
+def _check_owner(found: os.stat_result, path: Path) -> None:
+    if found.st_uid not in (os.geteuid(), 0) or stat.S_IMODE(found.st_mode) & 0o022:
+        raise _DistrustError(f"others may write to {path}")
+
+
+def _contents(path: Path, folder: int, limit: int) -> tuple[bytes, float]:
+    """What is in the file ``path``, whose folder is open, and seconds since it was marked as used.
+
+    Raises `_DistrustError` for what is no entry's file: it is not read.
+    """
+    with open(os.open(path.name, _FILE, dir_fd=folder), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise _DistrustError(f"{path} is no regular file")
+        if found.st_size > limit:
+            raise _DistrustError(f"{path} is larger than an entry can be")
+        _check_owner(found, path)
+        return file.read(found.st_size), time.time() - found.st_mtime
 
 
 def _listing(folder: Path | str) -> list[os.DirEntry[str]]:
