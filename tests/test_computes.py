@@ -3,16 +3,25 @@ the verifier refuses, and what the interpreter gives, as they are and lowered to
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assembly import assembled
 from compute_cases import CASES, Case
 from tilewright import interpret
 from tilewright.interpret import computes
-from tilewright.ir import difference, parse_kernel, to_text, verify
-from tilewright.ir.stmt import Kernel
+from tilewright.ir import const, difference, parse_kernel, to_text, var, verify
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.passes import pipeline as passes
+from tilewright.schedule import lower_computes
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.program import abi_of
+from tilewright.targets.registry import find_target
+from tilewright.targets.spirv.device import devices
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -52,3 +61,81 @@ def test_the_interpreter_agrees_with_numpy(case: Case) -> None:
 def test_points_in_many_boxes_give_the_same(case: Case, monkeypatch) -> None:
     monkeypatch.setattr(computes, "POINT_LIMIT", 16)
     check(parse_kernel(case.text), case)
+
+
+@every_case
+def test_loops_and_stores_give_the_same(case: Case) -> None:
+    lowered = lower_computes(parse_kernel(case.text))
+    assert not any(isinstance(stmt, Compute) for stmt in walk_stmts(lowered.body))
+    verify(lowered)
+    assert difference(parse_kernel(to_text(lowered)), lowered) is None
+    check(lowered, case)
+
+
+# The dim of each compute that runs in lanes; three lanes, so that the last ones are masked.
+LANES = {
+    "argmax": {"argmax": "m"},
+    "welford": {"moments": "i"},
+    "log_sum_exp": {"sums": "i"},
+    "inclusive": {"scan": "m"},
+    "exclusive": {"scan": "m"},
+    "recurrence": {"recur": "m"},
+    "gather": {"rows": "m"},
+    "scatter_add": {"add_rows": "n"},
+    "scatter": {"rows": "m"},
+    "swap": {"swap": "j"},
+}
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_lanes_give_the_same(name: str) -> None:
+    lowered = lower_computes(parse_kernel(CASES[name].text), vector=LANES[name], lanes=4)
+    verify(lowered)
+    assert "vector for" in to_text(lowered)
+    check(lowered, CASES[name])
+
+
+def _compiled(kernel: Kernel, case: Case, target_name: str) -> None:
+    """Runs ``kernel`` as machine code, and checks what it gives."""
+    target = find_target(target_name)
+    module = target.lower(passes.run(kernel, check=True))
+    program = target.load(target.assemble(module), abi_of(kernel, module))
+    arrays = case.arrays(np.random.default_rng(1))
+    wanted = case.wanted(arrays)
+    memory = {name: array.copy() for name, array in arrays.items()}
+    program.run([memory[p.name].ctypes.data for p in kernel.params], 1)
+    tolerance = case.tolerance
+    for name, want in wanted.items():
+        np.testing.assert_allclose(memory[name], want, tolerance, tolerance, err_msg=name)
+
+
+def _on_a_grid(kernel: Kernel) -> Kernel:
+    return replace(kernel, body=For(var("only"), const(1), kernel.body, LoopKind.GRID))
+
+
+def _variants(name: str) -> list[Kernel]:
+    kernel = parse_kernel(CASES[name].text)
+    lowered = [lower_computes(kernel)]
+    if name in LANES:
+        lowered.append(lower_computes(kernel, vector=LANES[name], lanes=4))
+    return lowered
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_x86_gives_the_same(name: str) -> None:
+    for kernel in _variants(name):
+        _compiled(kernel, CASES[name], "x86")
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@pytest.mark.parametrize("name", CASES)
+def test_spirv_gives_the_same(name: str) -> None:
+    for kernel in _variants(name):
+        _compiled(_on_a_grid(kernel), CASES[name], "spirv:cpu")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nvidia_is_assembled(name: str) -> None:
+    for kernel in _variants(name):
+        module = find_target("nvidia:sm_80").lower(passes.run(_on_a_grid(kernel), check=True))
+        assembled(to_ptx(module.text, "sm_80"), "sm_80")

@@ -13,26 +13,28 @@ def view_exprs(view: View) -> tuple[Expr, ...]:
 
 
 def mentioned(compute: Compute, view: View) -> frozenset[Var]:
-    """The dims on which the index of ``view`` depends, by way of operands too: where a result does
-    not depend on a dim, that is reduced."""
-    found = frozenset[Var]().union(*map(variables, view.index))
+    """The variables on which the index of ``view`` depends, by way of operands too: a dim on which
+    a result does not depend is reduced."""
+    return _behind(compute, frozenset[Var]().union(*map(variables, view.index)))
+
+
+def loading(compute: Compute, view: View) -> frozenset[Var]:
+    """The dims on which depends what is loaded to know where ``view`` is: nothing is known of how
+    far apart the places of different points of these are."""
+    operands = frozenset(operand.var for operand in compute.operands)
+    found: frozenset[Var] = frozenset()
+    for expr in view.index:
+        found |= variables(expr) & operands
+        found = found.union(*map(variables, loads_in(expr)))
+    return _behind(compute, found).intersection(dim.var for dim in compute.dims) if found else found
+
+
+def _behind(compute: Compute, found: frozenset[Var]) -> frozenset[Var]:
+    """``found``, and what the operands among them depend on."""
     for operand in reversed(compute.operands):
         if operand.var in found:
             found = found.union(*map(variables, view_exprs(operand.view)))
     return found
-
-
-def is_loaded(compute: Compute, view: View) -> bool:
-    """Whether memory says where ``view`` is, other memory at each point: then nothing is known of
-    its places, nor of how far apart they are."""
-    operands = {operand.var for operand in compute.operands}
-    own = operands.union(dim.var for dim in compute.dims)
-    for expr in view.index:
-        if not operands.isdisjoint(variables(expr)):
-            return True
-        if any(not own.isdisjoint(variables(load)) for load in loads_in(expr)):
-            return True
-    return False
 
 
 def addressing(compute: Compute) -> frozenset[Var]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.dtypes import DType, boolean
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.computes import complication, is_loaded, mentioned
+from tilewright.ir.computes import complication, loading, mentioned
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import to_text
@@ -141,7 +141,7 @@ def _assignment_defect(stmt: Compute, result: Result) -> Defect | None:
             cure = "name one (`add=`), or use the dim in the output's index"
             return Defect(f"the dim {dim.var.name} is reduced, but there is no combiner", cure)
     in_order = all(dim.ordered or _is_single(dim) for dim in stmt.dims)
-    if not result.unique and not in_order and is_loaded(stmt, out):
+    if not result.unique and not in_order and loading(stmt, out):
         what = f"{to_text(out)} is a loaded place, and there is no combiner"
         cure = "name one (`add=`), or promise that no place comes twice (`unique`)"
         return Defect(what, cure, "two points may write one element, in any order")

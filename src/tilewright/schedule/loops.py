@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Expr, Var, all_of, binary, conjuncts, const, load, var
+from tilewright.ir.computes import loading, mentioned
+from tilewright.ir.expr import Const, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Call, Compute, Dim, For, If, Kernel, LoopKind, Stmt, Store, View
-from tilewright.ir.visit import map_exprs, substitute, variables
-from tilewright.schedule.pad import within
+from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import map_exprs, substitute
 from tilewright.schedule.place import Place, fresh, rewrite_placed
+from tilewright.schedule.points import lower_point
 from tilewright.schedule.tile import tile_extents
 from tilewright.schedule.transform import transform
 
@@ -42,10 +43,11 @@ def lower_computes(
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
     must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
-    innermost. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand
-    becomes a masked load, a masked output an ``if``. A compute that names a function which updates
-    atomically becomes calls of that function. What an instruction carries out, and what runs
-    asynchronously, stays as it is.
+    innermost. Ordered dims come behind all others but the vector, in their own order: that of the
+    points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
+    a masked load, a masked output an ``if``. Several results are all evaluated, and
+    then stored. A compute that names a function which updates atomically becomes calls of that
+    function. What an instruction carries out, and what runs asynchronously, stays as it is.
     """
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
 
@@ -64,38 +66,6 @@ def lower_computes(
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def point(compute: Compute) -> Stmt:
-    """What a compute does at one point of its domain."""
-    return _store(compute, None, Facts.empty())
-
-
-def _store(compute: Compute, lane: Expr | None, facts: Facts) -> Stmt:
-    """One point, where ``lane`` (if given) says whether it is in the domain.
-
-    Loads that stay inside their buffer without it are left unmasked.
-    """
-
-    def mask(view: View) -> Expr | None:
-        if lane is None or within(view, facts):
-            return view.mask
-        return all_of((lane, *conjuncts(view.mask)))
-
-    values: dict[Var, Expr] = {
-        o.var: load(o.view.buffer, o.view.index, mask(o.view)) for o in compute.operands
-    }
-    value = substitute(compute.body, values)
-    out = compute.out
-    conditions = conjuncts(out.mask) if lane is None else (lane, *conjuncts(out.mask))
-    condition = all_of(conditions)
-    if compute.instruction is not None:
-        return Call(compute.instruction, (View(out.buffer, out.index, condition), value))
-    if compute.combiner is not None:
-        old = View(out.buffer, out.index)
-        value = binary(compute.combiner, load(out.buffer, out.index, mask(old)), value)
-    store = Store(out.buffer, out.index, value)
-    return store if condition is None else If(condition, store)
-
-
 @dataclass(frozen=True)
 class _Lowering:
     vector: str | Mapping[str, str] | None
@@ -105,12 +75,16 @@ class _Lowering:
 
     def lower(self, compute: Compute, place: Place) -> Stmt:
         lane_dim = self._lane_dim(compute)
-        rest = [d for d in compute.dims if d is not lane_dim]
+        rest = [d for d in compute.dims if d is not lane_dim and not d.ordered]
         rest.sort(key=lambda d: self.order.index(d.var.name) if d.var.name in self.order else -1)
+        rest += [d for d in compute.dims if d.ordered]
         here = place
         for dim in rest:
             here = here.inside(For(dim.var, dim.extent, compute))
-        body = point(compute) if lane_dim is None else self._lanes(compute, lane_dim, here)
+        if lane_dim is None:
+            body = lower_point(compute, None, Facts.empty(), here.names)
+        else:
+            body = self._lanes(compute, lane_dim, here)
         for dim in reversed(rest):
             unrolled = dim.var.name in self.unroll and isinstance(dim.extent, Const)
             kind = LoopKind.UNROLLED if unrolled else LoopKind.SERIAL
@@ -134,24 +108,21 @@ class _Lowering:
             dim = found[0]
         else:
             return None
-        if not any(dim.var in variables(e) for e in compute.out.index):
-            raise ScheduleError(
-                f"lower_computes: '{dim.var.name}' is reduced, so it cannot run in lanes",
-                where=headline(compute),
-                why=f"all lanes would write {to_text(compute.out)}",
-                cure="choose a dim of the output",
-            )
+        _check_lanes(compute, dim)
         return dim
 
     def _lanes(self, compute: Compute, dim: Dim, place: Place) -> Stmt:
         """The vector loop over a dim, in pieces of ``lanes``."""
         if isinstance(dim.extent, Const) and int(dim.extent.value) <= self.lanes:
-            return For(dim.var, dim.extent, point(compute), LoopKind.VECTOR)
+            names = place.names | {dim.var.name}
+            body = lower_point(compute, None, Facts.empty(), names)
+            return For(dim.var, dim.extent, body, LoopKind.VECTOR)
         lanes = const(self.lanes)
         longest = place.facts.bounds(dim.extent)[1]
         if longest is not None and longest <= self.lanes:
             facts = place.facts.loop(dim.var, lanes)
-            body = _store(compute, dim.var < dim.extent, facts)
+            names = place.names | {dim.var.name}
+            body = lower_point(compute, dim.var < dim.extent, facts, names)
             return For(dim.var, lanes, body, LoopKind.VECTOR)
         outer = var(fresh(f"{dim.var.name}_o", place.names | {dim.var.name}))
         pieces, extent = tile_extents(dim.extent, self.lanes, outer, place.facts)
@@ -162,6 +133,34 @@ class _Lowering:
         assert isinstance(inside, Compute)
         facts = place.facts.loop(outer, pieces).loop(dim.var, lanes)
         lane = None if extent is lanes else position < dim.extent
-        vector = For(dim.var, lanes, _store(inside, lane, facts), LoopKind.VECTOR)
+        body = lower_point(inside, lane, facts, place.names | {outer.name, dim.var.name})
+        vector = For(dim.var, lanes, body, LoopKind.VECTOR)
         unrolled = dim.var.name in self.unroll and isinstance(pieces, Const)
         return For(outer, pieces, vector, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL)
+
+
+def _check_lanes(compute: Compute, dim: Dim) -> None:
+    """Refuses lanes that come one after the other, or may write one element."""
+    if dim.ordered:
+        raise ScheduleError(
+            f"lower_computes: '{dim.var.name}' is ordered, so it cannot run in lanes",
+            where=headline(compute),
+            why="its points come one after the other, and lanes are at once",
+            cure="choose a dim that is not ordered",
+        )
+    for result in compute.results:
+        for view in result.views:
+            if dim.var not in mentioned(compute, view):
+                raise ScheduleError(
+                    f"lower_computes: '{dim.var.name}' is reduced, so it cannot run in lanes",
+                    where=headline(compute),
+                    why=f"all lanes would write {to_text(view)}",
+                    cure="choose a dim of the output",
+                )
+            if dim.var in loading(compute, view) and not result.unique:
+                raise ScheduleError(
+                    f"lower_computes: '{dim.var.name}' cannot run in lanes",
+                    where=headline(compute),
+                    why=f"{to_text(view)} is a loaded place: two lanes may write one element",
+                    cure="choose another dim, or promise that places are `unique`",
+                )
