@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import dtypes, interpret
-from tilewright.conversions import convert
-from tilewright.dtypes import DType, bf16, boolean, f16, f32, f64, s8, s32, s64, tf32, u8
+from tilewright.conversions import convert, reinterpret
+from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s32, s64, tf32, u8
 from tilewright.errors import ArgumentError, InterpreterFault, UnsupportedError
 from tilewright.interpret import computes, lanes
 from tilewright.interpret.lockstep import Lockstep
@@ -162,37 +162,35 @@ NUMBERS = [0, 1, 2, 3, 5, 7, 127]
 @pytest.mark.parametrize("dtype", [t for t in dtypes.COMPUTED if t is not boolean], ids=str)
 @pytest.mark.parametrize("op", operators.BINARY)
 def test_binary_agrees_with_folding(op: str, dtype: DType) -> None:
-    if (
-        op in operators.LOGICAL
-        or (op in operators.INTEGER_ONLY and dtype.is_float)
-        or (op in operators.FLOAT_ONLY and not dtype.is_float)
-    ):
+    if dtype.kind not in operators.KINDS[op]:
         return
-    numbers = NUMBERS if dtype is u8 else NUMBERS + [-n for n in NUMBERS]
-    a, b = (x.ravel() for x in np.meshgrid(numbers, numbers))
+    numbers = NUMBERS if dtype.kind == "uint" else NUMBERS + [-n for n in NUMBERS]
+    if dtype.is_integer:
+        ends = (dtype.lowest, dtype.highest, dtype.highest // 3)
+        numbers = [*numbers, *(int(n) for n in ends)]
+    made = np.array(numbers, dtype.numpy)
     with np.errstate(all="ignore"):
-        got = binary_values(op, dtype, a.astype(dtype.numpy), b.astype(dtype.numpy))
-    for x, y, value in zip(a, b, got, strict=True):
-        folded = ir.binary(op, ir.const(int(x), dtype), ir.const(int(y), dtype))
+        got = binary_values(op, dtype, *(x.ravel() for x in np.meshgrid(made, made)))
+    pairs = [(x, y) for y in numbers for x in numbers]
+    for (x, y), value in zip(pairs, got, strict=True):
+        folded = ir.binary(op, ir.const(x, dtype), ir.const(y, dtype))
         assert isinstance(folded, ir.Const)
         np.testing.assert_array_equal(float(value), float(folded.value), err_msg=f"{x}, {y}")
 
 
-@pytest.mark.parametrize("dtype", [f64, f32, bf16, f16, s8, u8, s64, boolean], ids=str)
+@pytest.mark.parametrize("dtype", dtypes.COMPUTED, ids=str)
 @pytest.mark.parametrize("op", operators.UNARY)
 def test_unary_agrees_with_folding(op: str, dtype: DType) -> None:
-    if (op == "not") != (dtype is boolean):
+    if dtype.kind not in operators.KINDS[op]:
         return
-    if op in operators.FLOAT_ONLY_UNARY and not dtype.is_float:
-        return
-    numbers = np.array([0.5, 1, 2, 2.5, 7] if dtype.is_float else [0, 1, 5, 127, 128])
+    numbers = np.array([0.5, 1, 2, 2.5, 7] if dtype.is_float else [0, 1, 5, 127, 128, -1, 2**62])
     values = convert(numbers, f64 if dtype.is_float else s64, dtype)
     with np.errstate(all="ignore"):
         got = unary_values(op, dtype, values)
     for x, value in zip(values.tolist(), got, strict=True):
         folded = ir.unary(op, ir.const(x, dtype))
         assert isinstance(folded, ir.Const)
-        assert value == folded.value
+        np.testing.assert_array_equal(float(value), float(folded.value))
 
 
 def test_minimum_keeps_nan() -> None:
@@ -200,6 +198,27 @@ def test_minimum_keeps_nan() -> None:
     b = np.array([1, np.nan, 3], np.float32)
     np.testing.assert_array_equal(binary_values("min", f32, a, b), [np.nan, np.nan, 2])
     np.testing.assert_array_equal(binary_values("max", f32, a, b), [np.nan, np.nan, 3])
+
+
+def test_of_the_zeros_the_negative_one_is_less() -> None:
+    zeros = np.array([0.0, -0.0], np.float32)
+    for op, sign in (("min", True), ("max", False)):
+        for pair in (zeros, zeros[::-1]):
+            got = binary_values(op, f32, pair, pair[::-1])
+            np.testing.assert_array_equal(np.signbit(got), [sign, sign])
+
+
+@pytest.mark.parametrize("source", dtypes.COMPUTED, ids=str)
+def test_bits_go_through_a_bit_cast(source: DType) -> None:
+    others = [t for t in dtypes.COMPUTED if t.bits == source.bits and t is not tf32]
+    if source in (tf32, boolean):
+        return
+    codes = np.random.default_rng(0).integers(0, 256, (300, source.bytes), np.uint8)
+    values = codes.view(source.numpy).ravel()
+    for other in others:
+        back = reinterpret(reinterpret(values, source, other), other, source)
+        assert back.dtype == values.dtype
+        assert back.tobytes() == values.tobytes()
 
 
 def test_index_arithmetic_wraps_like_s64() -> None:

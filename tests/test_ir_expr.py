@@ -15,13 +15,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.conversions import convert
-from tilewright.dtypes import ALL, COMPUTED, bf16, boolean, f16, f32, f64, s8, s32, s64, u8
+from tilewright.dtypes import (
+    ALL,
+    COMPUTED,
+    bf16,
+    boolean,
+    f8_e4m3,
+    f16,
+    f32,
+    f64,
+    s8,
+    s16,
+    s32,
+    s64,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from tilewright.ir import (
     Binary,
     Const,
     Load,
     all_of,
     binary,
+    bitcast,
     buffer,
     cast,
     conjuncts,
@@ -34,7 +53,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.ir.expr import _interned
-from tilewright.ir.operators import BINARY, INTEGER_ONLY, LOGICAL, UNARY
+from tilewright.ir.operators import BINARY, KINDS, UNARY
 
 i, j = var("i"), var("j")
 x, y = var("x", f32), var("y", f32)
@@ -190,9 +209,72 @@ def test_conversions_of_constants() -> None:
     assert cast(boolean, const(2)).value is True
 
 
+def test_bits_of_integers() -> None:
+    assert (const(12, u16) & const(10, u16)) is const(8, u16)
+    assert (const(12, s8) | const(3, s8)) is const(15, s8)
+    assert ~const(12, u8) is const(243, u8)
+    assert ~const(12, s8) is const(-13, s8)
+    assert (const(1, u32) ^ const(2**32 - 1, u32)) is const(2**32 - 2, u32)
+    assert unary("clz", const(1, u16)) is const(15, u16)
+    assert unary("clz", const(0, s32)) is const(32, s32)
+    assert unary("clz", const(-1, s64)) is const(0, s64)
+    assert unary("popcount", const(-1, s8)) is const(8, s8)
+
+
+def test_shifts_beyond_the_width_leave_none_of_the_bits() -> None:
+    assert (const(3, u8) << const(7, u8)) is const(128, u8)
+    for amount in (8, 63, 64, 255):
+        assert (const(255, u8) << const(amount, u8)) is const(0, u8)
+        assert (const(255, u8) >> const(amount, u8)) is const(0, u8)
+    # Amounts count without sign.
+    for amount in (8, 127, -1, -128):
+        assert (const(-3, s8) << const(amount, s8)) is const(0, s8)
+        assert (const(-3, s8) >> const(amount, s8)) is const(-1, s8)
+        assert (const(3, s8) >> const(amount, s8)) is const(0, s8)
+    assert (const(-3, s8) >> const(1, s8)) is const(-2, s8)
+    assert (const(2**64 - 1, u64) >> const(2**63, u64)) is const(0, u64)
+
+
+def test_the_high_half_of_a_product() -> None:
+    assert binary("mulhi", const(-128, s8), const(-128, s8)) is const(64, s8)
+    assert binary("mulhi", const(-1, s32), const(1, s32)) is const(-1, s32)
+    most = const(2**64 - 1, u64)
+    assert binary("mulhi", most, most) is const(2**64 - 2, u64)
+
+
+def test_integers_wrap_at_the_ends() -> None:
+    least = const(s32.lowest, s32)
+    assert least // const(-1, s32) is least
+    assert least % const(-1, s32) is const(0, s32)
+    assert unary("abs", least) is least
+    assert -const(1, u64) is const(2**64 - 1, u64)
+    assert const(7, u64) // const(0, u64) is const(0, u64)
+    assert const(7, u64) % const(0, u64) is const(0, u64)
+
+
+def test_bit_casts_of_constants() -> None:
+    assert bitcast(u32, const(1.0)) is const(0x3F800000, u32)
+    assert bitcast(f32, const(0x80000000, u32)) is const(-0.0)
+    assert bitcast(s16, const(-2.0, bf16)) is const(0xC000 - 2**16, s16)
+    assert bitcast(f8_e4m3, const(0x38, u8)) is const(1.0, f8_e4m3)
+    assert bitcast(u64, const(-1)) is const(2**64 - 1, u64)
+    assert bitcast(s64, i) is i
+    # Constants know one NaN: the bits of another are kept as they are.
+    assert bitcast(u32, const(math.nan)).type is u32
+    other = bitcast(f32, const(0x7FC00001, u32))
+    assert not isinstance(other, Const)
+    assert str(other) == "bitcast(f32, u32(2143289345))"
+
+
+def test_minimum_and_maximum_of_zeros() -> None:
+    for op, wanted in (("min", -0.0), ("max", 0.0)):
+        assert binary(op, const(0.0), const(-0.0)) is const(wanted)
+        assert binary(op, const(-0.0), const(0.0)) is const(wanted)
+
+
 @pytest.mark.parametrize("op", sorted(BINARY))
 def test_every_binary_operator_folds_special_floats(op: str) -> None:
-    if op in INTEGER_ONLY | LOGICAL:
+    if "float" not in KINDS[op]:
         return
     values = (0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan)
     for a in values:
@@ -200,7 +282,7 @@ def test_every_binary_operator_folds_special_floats(op: str) -> None:
             assert isinstance(binary(op, const(a), const(b)), Const)
 
 
-@pytest.mark.parametrize("op", sorted(set(UNARY) - {"not"}))
+@pytest.mark.parametrize("op", sorted(op for op in UNARY if "float" in KINDS[op]))
 def test_every_unary_operator_folds_special_floats(op: str) -> None:
     for a in (0.0, -0.0, 1.5, -2.0, 1e30, math.inf, -math.inf, math.nan):
         assert isinstance(unary(op, const(a)), Const)
@@ -220,11 +302,20 @@ def test_numbers_take_the_type_of_the_other_side() -> None:
     [
         (lambda: i + x, "add: operands of types s64 and f32; cast one of them"),
         (lambda: i == x, "eq: operands of types s64 and f32; cast one of them"),
-        (lambda: i & j, "and: needs bool operands, got s64"),
+        (lambda: x & y, "and: not defined on f32"),
         (lambda: x // y, "floordiv: not defined on f32"),
         (lambda: i / j, "div: not defined on s64"),
-        (lambda: ~i, "not: not defined on s64"),
+        (lambda: ~x, "not: not defined on f32"),
         (lambda: -(i < j), "neg: not defined on bool"),
+        (lambda: (i < j) + (j < i), "add: not defined on bool"),
+        (lambda: x << y, "shl: not defined on f32"),
+        (lambda: unary("clz", i < j), "clz: not defined on bool"),
+        (
+            lambda: bitcast(f32, i),
+            "bitcast: s64 has 64 bits, f32 has 32; cast it to a type of as many bits first",
+        ),
+        (lambda: bitcast(boolean, i), "bitcast: not defined on bool; cast it"),
+        (lambda: bitcast(tf32, x), "bitcast: not defined on tf32; cast it"),
         (lambda: unary("exp", i), "exp: not defined on s64"),
         (lambda: select(i, x, y), "select: bool and two of one type, got s64, f32, f32"),
         (lambda: select(i < j, x, i), "select: bool and two of one type, got bool, f32, s64"),

@@ -47,7 +47,7 @@ from tilewright.ir import (
     verify,
 )
 from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.operators import BINARY, UNARY
+from tilewright.ir.operators import BINARY, KINDS, UNARY
 
 TYPES = {v.name: v.type for v in VARIABLES}
 NAMES = {b.name: b for b in BUFFERS}
@@ -256,6 +256,22 @@ def test_long_sums() -> None:
         "(b or b) and b",
         "b and (b and b)",
         "(i < j) == b",
+        "i << 2 >> j",
+        "i << (2 >> j)",
+        "i + 1 << 2",
+        "i + (1 << j)",
+        "i ^ j << 1",
+        "(i ^ j) << 1",
+        "(i and 255) == j",
+        "i and j or not i",
+        "not i + j",
+        "(not i) + j",
+        "mulhi(i, j) + clz(i) + popcount(j)",
+        "u64(18446744073709551615)",
+        "u32(i) ^ u32(7)",
+        "u16(i) and u16(65535)",
+        "bitcast(s32, x + 1.0)",
+        "bitcast(u64, i)",
         "i + j < i * 2",
         "min(i, j + 1)",
         "pow(x, 2.0)",
@@ -321,17 +337,20 @@ def test_constants_of_every_type_come_back(type_) -> None:
 
 @pytest.mark.parametrize("op", sorted(BINARY))
 def test_every_binary_operator_comes_back(op: str) -> None:
-    name = {"and": "b", "or": "b", "div": "x", "pow": "x"}.get(op, "i")
-    operand = var(name, TYPES[name])
-    expr = binary(op, operand, operand)
-    assert parse_expr(to_text(expr), TYPES) is expr
+    for name in ("b", "i", "x"):
+        operand = var(name, TYPES[name])
+        if operand.type.kind in KINDS[op]:
+            expr = binary(op, operand, operand)
+            assert parse_expr(to_text(expr), TYPES) is expr
 
 
 @pytest.mark.parametrize("op", sorted(UNARY))
 def test_every_unary_operator_comes_back(op: str) -> None:
-    name = "b" if op == "not" else "x"
-    expr = unary(op, var(name, TYPES[name]))
-    assert parse_expr(to_text(expr), TYPES) is expr
+    for name in ("b", "i", "x"):
+        operand = var(name, TYPES[name])
+        if operand.type.kind in KINDS[op]:
+            expr = unary(op, operand)
+            assert parse_expr(to_text(expr), TYPES) is expr
 
 
 def test_a_view_is_told_from_a_load_in_a_call() -> None:
@@ -386,7 +405,20 @@ def refusal(parse, text: str) -> tuple[str, str, str]:
         ("1 + (i + x)", "add: operands of types s64 and f32", "i + x", "cast one of them"),
         ("x // 2.0", "floordiv: not defined on f32", "x // 2.0", "convert the operands"),
         ("-b", "neg: not defined on bool", "-b", "convert the operands"),
-        ("not i", "not: not defined on s64", "not i", "convert the operands"),
+        ("not x", "not: not defined on f32", "not x", "convert the operands"),
+        (
+            "bitcast(s32, i)",
+            "bitcast: s64 has 64 bits, s32 has 32",
+            "bitcast(s32, i)",
+            "cast it to a type of as many bits first",
+        ),
+        ("bitcast(q8, i)", "there is no type q8", "q8", "write one of f64, f32"),
+        (
+            "bitcast(2, i)",
+            "expected a name of the type that bitcast gives, found `2`",
+            "2",
+            "write a name",
+        ),
         ("exp(i)", "exp: not defined on s64", "exp(i)", "convert the operands"),
         ("min(i)", "min takes 2 arguments, not 1", "min(i)", "write `min(a, b)`"),
         ("i < j < 3", "comparisons don't chain", "<", "write `a < b and b < c`"),

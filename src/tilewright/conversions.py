@@ -8,11 +8,12 @@ its last bit set, so the second rounding sees that something was cut off (Boldo 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType, f16, f32, f64, s64, tf32
+from tilewright.dtypes import DType, f16, f32, f64, s64, tf32, u64
 
 # Mantissa bits of f32 that tf32 does not have.
 _TF32_CUT = 13
@@ -43,10 +44,43 @@ def convert(values: Any, source: DType, target: DType) -> Any:
         return _from_integer(array, target)
 
 
+def reinterpret(values: Any, source: DType, target: DType) -> Any:
+    """The bits of ``values`` (an array or a scalar of ``source``) as ``target``, of as many."""
+    array = np.asarray(values).astype(source.numpy, copy=False)
+    # Through plain bits: numpy has no text for the type of ml_dtypes' e5m2.
+    return array.view(f"u{source.bytes}").view(target.numpy)[()]
+
+
+def represented(value: Any, type: DType) -> Any:
+    """``value`` as the Python bool, int or float that a constant of ``type`` has for it."""
+    if type.kind == "bool":
+        return bool(value)
+    if type.is_integer:
+        if isinstance(value, float | np.floating):
+            if math.isnan(value):
+                return 0
+            value = min(max(value, float(type.lowest)), float(type.highest))
+            return min(max(int(value), int(type.lowest)), int(type.highest))
+        wrapped = int(value) & (2**type.bits - 1)
+        signed = type.kind == "int" and wrapped >= 2 ** (type.bits - 1)
+        return wrapped - 2**type.bits if signed else wrapped
+    number = rounded(value, type)
+    return math.nan if number != number else number  # constants know one NaN
+
+
+def reinterpreted(value: Any, source: DType, type: DType) -> Any:
+    """The bits of a constant's ``value``, of type ``source``, as the value of another type."""
+    found = reinterpret(np.array(value, source.numpy), source, type)
+    return represented(found, type)
+
+
 def rounded(value: Any, target: DType) -> float:
     """A number (a float counts as f64, an integer as exact) as the nearest one of a float type."""
-    if isinstance(value, int | np.integer) and -(2**63) <= value < 2**63:
-        return float(convert(np.int64(value), s64, target))
+    if isinstance(value, int | np.integer):
+        if -(2**63) <= value < 2**63:
+            return float(convert(np.int64(value), s64, target))
+        if 0 <= value < 2**64:
+            return float(convert(np.uint64(value), u64, target))
     return float(convert(np.float64(value), f64, target))
 
 
@@ -64,11 +98,14 @@ def _truncate(array: Any, target: DType) -> Any:
 def _from_integer(array: Any, target: DType) -> Any:
     if target.numpy in (np.float32, np.float64) and target is not tf32:
         return array.astype(target.numpy)
-    if array.dtype != np.int64:
+    if array.dtype not in (np.int64, np.uint64):
         return _round(array.astype(np.float64), target)
     # Beyond 2**53 a float64 is inexact: round to odd, so that the narrowing rounds once.
-    sticky = np.where(array & 0x7FF != 0, (array | 0x800) & ~0x7FF, array)
-    exact = (array >= -(2**53)) & (array <= 2**53)
+    low, next_ = array.dtype.type(0x7FF), array.dtype.type(0x800)
+    sticky = np.where(array & low != 0, (array | next_) & ~low, array)
+    exact = array <= array.dtype.type(2**53)
+    if array.dtype == np.int64:
+        exact &= array >= -(2**53)
     return _round(np.where(exact, array, sticky).astype(np.float64), target)
 
 

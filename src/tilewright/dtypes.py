@@ -95,12 +95,17 @@ s64 = DType("s64", "int", 64, "int64")
 s32 = DType("s32", "int", 32, "int32")
 s16 = DType("s16", "int", 16, "int16")
 s8 = DType("s8", "int", 8, "int8")
+u64 = DType("u64", "uint", 64, "uint64")
+u32 = DType("u32", "uint", 32, "uint32")
+u16 = DType("u16", "uint", 16, "uint16")
 u8 = DType("u8", "uint", 8, "uint8")
 s4 = DType("s4", "int", 4, "int4")
 u4 = DType("u4", "uint", 4, "uint4")
 boolean = DType("bool", "bool", 1, "bool")
 
-ALL = (f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4, boolean)
+_FLOATS = (f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2)
+_INTEGERS = (s64, s32, s16, s8, u64, u32, u16, u8)
+ALL = (*_FLOATS, *_INTEGERS, s4, u4, boolean)
 # Those that expressions compute on.
 COMPUTED = tuple(t for t in ALL if not t.is_nibble)
 _BY_NAME = {t.name: t for t in ALL} | {t.numpy_name: t for t in ALL if t is not tf32}

@@ -15,6 +15,7 @@ from math import gcd
 from tilewright.dtypes import s64
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -361,6 +362,8 @@ def _key_text(node: Expr, parts: list[str]) -> str:
             return f"{parts[0]}.{node.op}()"
         case Cast():
             return f"{parts[0]}.{node.type}()"
+        case Bitcast():
+            return f"{parts[0]}.bitcast({node.type})"
         case Select():
             return f"{parts[0]}.select({parts[1]},{parts[2]})"
         case Load():

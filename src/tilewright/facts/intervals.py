@@ -7,6 +7,8 @@ from collections.abc import Callable
 Interval = tuple[int | None, int | None]
 
 EVERYTHING: Interval = (None, None)
+# Shifts by more leave nothing of any integer.
+_MOST_BITS = 64
 
 
 def intersection(a: Interval, b: Interval) -> Interval:
@@ -133,17 +135,87 @@ def xor(a: Interval, b: Interval) -> Interval:
     """Exclusive or of the bits, the sign's included: as long as the longer of the two, at most."""
     if is_empty(a) or is_empty(b):
         return EVERYTHING
-    ends = (*a, *b)
     signs = [_sign(a), _sign(b)]
-    room = None
-    if None not in ends:
-        # -1 is as short as 0: all its bits are the sign's.
-        room = max(end if end >= 0 else -end - 1 for end in ends if end is not None).bit_length()
+    room = _room(a, b)
     lo = None if room is None else -(1 << room)
     hi = None if room is None else (1 << room) - 1
     if None not in signs:
         return (0, hi) if signs[0] == signs[1] else (lo, -1)
     return (lo, hi)
+
+
+def conjunction(a: Interval, b: Interval) -> Interval:
+    """And of the bits: no greater than an operand that is not negative."""
+    if is_empty(a) or is_empty(b):
+        return EVERYTHING
+    signs = [_sign(a), _sign(b)]
+    if 1 in signs:
+        ends = [each[1] for each, sign in zip((a, b), signs, strict=True) if sign == 1]
+        return (0, min((end for end in ends if end is not None), default=None))
+    room = _room(a, b)
+    lo = None if room is None else -(1 << room)
+    if signs == [-1, -1]:
+        return (lo, -1)
+    return (lo, None if a[1] is None or b[1] is None else max(a[1], b[1]))
+
+
+def complement(a: Interval) -> Interval:
+    """Not of the bits, the sign's included."""
+    return (None if a[1] is None else -1 - a[1], None if a[0] is None else -1 - a[0])
+
+
+def disjunction(a: Interval, b: Interval) -> Interval:
+    """Or of the bits."""
+    return complement(conjunction(complement(a), complement(b)))
+
+
+def shift_left(a: Interval, b: Interval) -> Interval:
+    """``a * 2**b``, from which a type's width has not yet cut anything off."""
+    least, most = b
+    if least is None or most is None or not 0 <= least <= most < _MOST_BITS or is_empty(a):
+        return EVERYTHING
+    lo = None if a[0] is None else min(a[0] << least, a[0] << most)
+    hi = None if a[1] is None else max(a[1] << least, a[1] << most)
+    return (lo, hi)
+
+
+def shift_right(a: Interval, b: Interval) -> Interval:
+    """``a // 2**b``, where an amount that is negative counts as a great one."""
+    least, most = b
+    if is_empty(a) or is_empty(b):
+        return EVERYTHING
+    least = 0 if least is None or least < 0 else min(least, _MOST_BITS)
+    most = _MOST_BITS if most is None or b[0] is None or b[0] < 0 else min(most, _MOST_BITS)
+    lo = None if a[0] is None else min(a[0] >> least, a[0] >> most)
+    hi = None if a[1] is None else max(a[1] >> least, a[1] >> most)
+    return (lo, hi)
+
+
+def leading_zeros(a: Interval, bits: int) -> Interval:
+    """How many of so many bits are zero in front of the first one."""
+    least, most = (0, bits)
+    if a[0] is not None and a[0] >= 0 and not is_empty(a):
+        least = 0 if a[1] is None else bits - a[1].bit_length()
+        most = bits - a[0].bit_length()
+    return (least, most)
+
+
+def population(a: Interval, bits: int) -> Interval:
+    """How many of so many bits are one."""
+    if a[0] is None or a[0] < 0 or a[1] is None or is_empty(a):
+        return (0, bits)
+    return (min(a[0], 1), min(a[1].bit_length(), bits))
+
+
+def _room(a: Interval, b: Interval) -> int | None:
+    """How many bits beside the sign the longest number of both has."""
+    longest = 0
+    for end in (*a, *b):
+        if end is None:
+            return None
+        # -1 is as short as 0: all its bits are the sign's.
+        longest = max(longest, end if end >= 0 else -end - 1)
+    return longest.bit_length()
 
 
 def _sign(a: Interval) -> int | None:
@@ -178,8 +250,21 @@ BINARY: dict[str, Callable[[Interval, Interval], Interval]] = {
     "mul": multiply,
     "floordiv": floordiv,
     "mod": modulo,
+    "and": conjunction,
+    "or": disjunction,
     "xor": xor,
+    "shl": shift_left,
+    "shr": shift_right,
     "min": minimum,
     "max": maximum,
 }
-UNARY: dict[str, Callable[[Interval], Interval]] = {"neg": negate, "abs": absolute}
+UNARY: dict[str, Callable[[Interval], Interval]] = {
+    "neg": negate,
+    "abs": absolute,
+    "not": complement,
+}
+# Of a number of so many bits.
+COUNTS: dict[str, Callable[[Interval, int], Interval]] = {
+    "clz": leading_zeros,
+    "popcount": population,
+}

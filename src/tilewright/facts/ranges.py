@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import gcd
 
-from tilewright.dtypes import boolean, s64
+from tilewright.dtypes import DType, boolean, s64, u64
 from tilewright.facts import intervals
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.intervals import EVERYTHING, Interval
@@ -219,16 +219,24 @@ class Ranges:
                 result = intervals.BINARY[atom.op](a, b)
                 if atom.op == "mod":
                     result = self._aligned_modulo(atom, result)
+                elif atom.op == "shl":
+                    whole = _limits(atom.type)
             case Unary() if atom.op in intervals.UNARY and atom.type.is_integer:
                 result = intervals.UNARY[atom.op](self._plain_bounds(atom.a))
+            case Unary() if atom.op in intervals.COUNTS:
+                result = intervals.COUNTS[atom.op](self._plain_bounds(atom.a), atom.type.bits)
             case Select() if not atom.type.is_float:
                 result = intervals.union(self._plain_bounds(atom.a), self._plain_bounds(atom.b))
             case Cast() if not atom.a.type.is_float:
                 result = self._plain_bounds(atom.a)
+                whole = _limits(atom.type)
             case _:
                 return whole
         # Arithmetic on types other than s64 wraps: a result that does not fit can be anything.
         return result if intervals.is_within(result, whole) else whole
+
+    def _fits(self, expr: Expr, type_: DType) -> bool:
+        return intervals.is_within(self._plain_bounds(expr), _limits(type_))
 
     def _aligned_modulo(self, atom: Binary, result: Interval) -> Interval:
         """A remainder has the common divisor of the dividend and the divisor."""
@@ -272,6 +280,8 @@ class Ranges:
             case Select() if atom.type.is_integer:
                 return _either(self.congruence(atom.a), self.congruence(atom.b))
             case Cast() if atom.type is s64 and atom.a.type.is_integer:
+                if atom.a.type is u64 and not self._fits(atom.a, s64):
+                    return (1, 0)  # half of u64 wraps
                 return self.congruence(atom.a)
             case _:
                 return (1, 0)
@@ -319,6 +329,11 @@ def _type_bounds(expr: Expr) -> Interval:
     if expr.type.is_float or expr.type is s64:
         return EVERYTHING
     return (int(expr.type.lowest), int(expr.type.highest))
+
+
+def _limits(type_: DType) -> Interval:
+    """What the type holds, where a value that does not fit wraps: of s64, too."""
+    return (int(type_.lowest), int(type_.highest))
 
 
 def _choice(atom: Expr) -> tuple[Expr, Expr] | None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.conversions import convert
-from tilewright.dtypes import DType, boolean, f64, s64
+from tilewright.dtypes import DType, boolean, f64, s64, u64
 from tilewright.errors import UnsupportedError
 from tilewright.interpret.lanes import Frame
 from tilewright.interpret.values import Evaluator
@@ -27,13 +27,13 @@ _ACCUMULATE: dict[str, np.ufunc] = {
     "mul": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
-    "and": np.logical_and,
-    "or": np.logical_or,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
 }
 _ACCUMULATE_BOOL: dict[str, np.ufunc] = {
-    "add": np.logical_or,
-    "mul": np.logical_and,
-    "min": np.logical_and,
+    "add": np.bitwise_or,
+    "mul": np.bitwise_and,
+    "min": np.bitwise_and,
 }
 
 
@@ -99,16 +99,21 @@ class _Named:
     def _identity(self, dtype: np.dtype[Any]) -> Any:
         """What leaves the other operand as it is."""
         if dtype == np.bool_:
-            return self._accumulate is np.logical_and
+            return self._accumulate is np.bitwise_and
         if dtype == np.float64:
             return {"add": 0.0, "mul": 1.0, "min": np.inf, "max": -np.inf}[self._combiner]
-        bounds = np.iinfo(np.int64)
-        return {"add": 0, "mul": 1, "min": bounds.max, "max": bounds.min}[self._combiner]
+        bounds = np.iinfo(dtype)
+        ones = bounds.max if dtype == np.uint64 else -1
+        least, most = bounds.min, bounds.max
+        identities = {"add": 0, "mul": 1, "min": most, "max": least, "and": ones, "or": 0}
+        return identities[self._combiner]
 
     def _widened(self, values: Any) -> Any:
-        """Values as their accumulator: f64, int64 (which wraps), or bool."""
-        wide = np.float64 if self._type.is_float else np.int64
-        return np.asarray(values).astype(np.bool_ if self._type is boolean else wide, copy=False)
+        """Values as their accumulator: f64, 64-bit integers (which wrap), or bool."""
+        wide: Any = np.uint64 if self._type is u64 else np.int64
+        if self._type.is_float or self._type is boolean:
+            wide = np.float64 if self._type.is_float else np.bool_
+        return np.asarray(values).astype(wide, copy=False)
 
     def _rounded(self, values: Any) -> Any:
         if self._type is boolean:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.conversions import convert
+from tilewright.conversions import convert, reinterpret
 from tilewright.dtypes import DType, boolean, f32, f64, s64
 from tilewright.interpret.lanes import Frame, Site, fault
 from tilewright.interpret.memory import Memory
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import children
@@ -36,13 +36,16 @@ _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": np.true_divide,
     "floordiv": np.floor_divide,  # gives 0 for a zero divisor, as the IR has it
     "mod": np.remainder,
-    "xor": np.bitwise_xor,
+    # By as many bits as there are, or more (a negative amount is a great one): none is left.
+    "shl": np.left_shift,
+    "shr": np.right_shift,
     "lt": np.less,
     "le": np.less_equal,
     "eq": np.equal,
     "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 _NUMPY_FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
@@ -64,12 +67,11 @@ _NUMPY_FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
 def binary_values(op: str, type: DType, a: Any, b: Any) -> Any:
     """``a op b``, both of ``type``, rounded to the type of the result."""
     if isinstance(a, int) and isinstance(b, int):
-        return _python_value(BINARY[op](a, b), type)
+        return _python_value(BINARY[op](a, b, type.bits), type)
     if op in _TAKES_A:
-        wide_a = _widen(a, type)
-        takes_a = _TAKES_A[op](wide_a, _widen(b, type))
-        # A NaN in a stays; one in b compares false and is taken.
-        return np.where(takes_a | (wide_a != wide_a) if type.is_float else takes_a, a, b)
+        return _extreme(op, type, a, b)
+    if op == "mulhi":
+        return _multiply_high(np.asarray(a, type.numpy), np.asarray(b, type.numpy))
     if op == "pow":
         power = np.power(convert(a, type, f64), convert(b, type, f64))
         return convert(power, f64, type)
@@ -80,14 +82,62 @@ def binary_values(op: str, type: DType, a: Any, b: Any) -> Any:
 def unary_values(op: str, type: DType, a: Any) -> Any:
     """``op(a)``, rounded to ``type``."""
     if isinstance(a, int):
-        return _python_value(UNARY[op](a), type)
+        return _python_value(UNARY[op](a, type.bits), type)
     if op == "not":
-        return np.logical_not(a)
+        return np.invert(a)
+    if op in ("clz", "popcount"):
+        return _COUNTS[op](np.asarray(a, type.numpy))
     if op in ("neg", "abs"):
-        if type is boolean:
-            return a
         return np.negative(a) if op == "neg" else np.abs(a)
     return convert(_NUMPY_FLOAT_UNARY[op](convert(a, type, f64)), f64, type)
+
+
+def _extreme(op: str, type: DType, a: Any, b: Any) -> Any:
+    """The lesser or greater; NaN where one of them is; of the zeros, -0.0 is the lesser."""
+    if not type.is_float:
+        return np.where(_TAKES_A[op](a, b), a, b)
+    wide_a, wide_b = _widen(a, type), _widen(b, type)
+    # A NaN in a stays; one in b compares false and is taken.
+    takes_a = _TAKES_A[op](wide_a, wide_b) | (wide_a != wide_a)
+    takes_a |= (wide_a == wide_b) & (np.signbit(wide_a) == (op == "min"))
+    return np.where(takes_a, a, b)
+
+
+def _multiply_high(a: Any, b: Any) -> Any:
+    """The upper half of a product of twice as many bits."""
+    bits, type_ = a.dtype.itemsize * 8, a.dtype
+    if bits < 64:
+        wide = np.int64 if type_.kind == "i" else np.uint64
+        return ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(type_)
+    x, y = a.view(np.uint64), b.view(np.uint64)
+    half, low = np.uint64(32), np.uint64(2**32 - 1)
+    x_high, x_low, y_high, y_low = x >> half, x & low, y >> half, y & low
+    middle = x_high * y_low + ((x_low * y_low) >> half)
+    carried = (middle & low) + x_low * y_high
+    result = x_high * y_high + (middle >> half) + (carried >> half)
+    if type_.kind == "i":
+        # A negative factor was taken for one that is 2**64 greater.
+        result = result - np.where(a < 0, y, 0) - np.where(b < 0, x, 0)
+    return result.view(type_)
+
+
+def _unsigned(a: Any) -> Any:
+    return a.view(f"u{a.dtype.itemsize}")
+
+
+def _leading_zeros(a: Any) -> Any:
+    bits = _unsigned(a)
+    width = a.dtype.itemsize * 8
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < width:
+            bits = bits | (bits >> bits.dtype.type(shift))
+    return (width - np.bitwise_count(bits)).astype(a.dtype)
+
+
+_COUNTS: dict[str, Callable[[Any], Any]] = {
+    "clz": _leading_zeros,
+    "popcount": lambda a: np.bitwise_count(_unsigned(a)).astype(a.dtype),
+}
 
 
 def _widen(a: Any, type: DType) -> Any:
@@ -191,6 +241,8 @@ class Evaluator:
                 return np.where(*args) if np.ndim(args[0]) else args[1 if args[0] else 2]
             case Cast():
                 return convert(args[0], node.a.type, node.type)
+            case Bitcast():
+                return reinterpret(args[0], node.a.type, node.type)
             case Load():
                 rank = len(node.index)
                 mask = args[rank] if node.mask is not None else None

@@ -14,6 +14,7 @@ from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, buffer, row_maj
 from tilewright.ir.compare import difference, same
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -24,6 +25,7 @@ from tilewright.ir.expr import (
     Var,
     all_of,
     binary,
+    bitcast,
     cast,
     conjuncts,
     const,
@@ -75,6 +77,7 @@ __all__ = [
     "FUNCTIONS",
     "Allocate",
     "Binary",
+    "Bitcast",
     "Block",
     "Buffer",
     "Call",
@@ -108,6 +111,7 @@ __all__ = [
     "While",
     "all_of",
     "binary",
+    "bitcast",
     "block",
     "buffer",
     "cast",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
     Allocate,
@@ -133,7 +133,7 @@ class _Comparison:
                 return self.same(a.buffer, b.buffer) and (a.mask is None) == (b.mask is None)
             case ((Const() | Var()), _):
                 return False  # interned: the same ones were one object
-            case ((Select() | Cast()), _):
+            case ((Select() | Cast() | Bitcast()), _):
                 return True
         return False
 

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewright.conversions import reinterpreted, represented
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, represented
+from tilewright.ir.expr import (
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+)
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.visit import children
 
@@ -47,13 +58,15 @@ def _value(
         case Var():
             result = values[node]
         case Binary():
-            result = BINARY[node.op](*parts)
+            result = BINARY[node.op](parts[0], parts[1], node.a.type.bits)
         case Unary():
-            result = UNARY[node.op](*parts)
+            result = UNARY[node.op](parts[0], node.type.bits)
         case Select():
             result = parts[1] if parts[0] else parts[2]
         case Cast():
             result = parts[0]
+        case Bitcast():
+            result = reinterpreted(parts[0], node.a.type, node.type)
         case Load():
             result = _loaded(node, parts, loads)
         case _:

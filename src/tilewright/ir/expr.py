@@ -9,7 +9,6 @@ usable as keys of dicts and members of sets.
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,17 +16,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from tilewright.conversions import rounded
-from tilewright.dtypes import DType, boolean, f32, s64
-from tilewright.ir.operators import (
-    BINARY,
-    COMPARISONS,
-    FLOAT_ONLY,
-    FLOAT_ONLY_UNARY,
-    INTEGER_ONLY,
-    LOGICAL,
-    UNARY,
-)
+from tilewright.conversions import reinterpreted, represented
+from tilewright.dtypes import DType, boolean, f32, s64, tf32
+from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
 
 if TYPE_CHECKING:
     from tilewright.ir.buffer import Buffer
@@ -153,6 +144,18 @@ class Expr(Printed):
     def __rmod__(self, other: ExprLike) -> Expr:
         return binary("mod", other, self)
 
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return binary("shr", other, self)
+
     def __neg__(self) -> Expr:
         return unary("neg", self)
 
@@ -177,8 +180,14 @@ class Expr(Printed):
     def __and__(self, other: ExprLike) -> Expr:
         return binary("and", self, other)
 
+    def __rand__(self, other: ExprLike) -> Expr:
+        return binary("and", other, self)
+
     def __or__(self, other: ExprLike) -> Expr:
         return binary("or", self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        return binary("or", other, self)
 
     def __xor__(self, other: ExprLike) -> Expr:
         return binary("xor", self, other)
@@ -256,6 +265,13 @@ class Cast(Expr):
     a: Expr
 
 
+class Bitcast(Expr):
+    """The bits of ``a`` as another type of as many bits."""
+
+    __slots__ = ("a",)
+    a: Expr
+
+
 class Load(Expr):
     """The element of ``buffer`` at ``index`` (one expression per tensor dim).
 
@@ -290,22 +306,6 @@ def const(value: Any, type: DType | None = None) -> Const:
     return result
 
 
-def represented(value: Any, type: DType) -> Any:
-    """``value`` as the Python bool, int or float that a constant of ``type`` has for it."""
-    if type.kind == "bool":
-        return bool(value)
-    if type.is_integer:
-        if isinstance(value, float | np.floating):
-            if math.isnan(value):
-                return 0
-            value = min(max(value, float(type.lowest)), float(type.highest))
-            return min(max(int(value), int(type.lowest)), int(type.highest))
-        wrapped = int(value) & (2**type.bits - 1)
-        signed = type.kind == "int" and wrapped >= 2 ** (type.bits - 1)
-        return wrapped - 2**type.bits if signed else wrapped
-    return rounded(value, type)
-
-
 def var(name: str, type: DType = s64) -> Var:
     """The variable called ``name``; an index (s64) unless told otherwise."""
     result: Var = Var._intern((Var, name, type.name), type, name=name)
@@ -332,15 +332,13 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     if a.type is not b.type:
         raise TypeError(f"{op}: operands of types {a.type} and {b.type}; cast one of them")
     type_ = a.type
-    if op in LOGICAL and type_ is not boolean:
-        raise TypeError(f"{op}: needs bool operands, got {type_}")
-    if (op in INTEGER_ONLY and type_.is_float) or (op in FLOAT_ONLY and not type_.is_float):
+    if type_.kind not in KINDS[op]:
         raise TypeError(f"{op}: not defined on {type_}")
     if type_.is_nibble:
         raise TypeError(f"{op}: not defined on {type_}; cast it")
     result_type = boolean if op in COMPARISONS else type_
     if isinstance(a, Const) and isinstance(b, Const):
-        return const(BINARY[op](a.value, b.value), result_type)
+        return const(BINARY[op](a.value, b.value, type_.bits), result_type)
     result: Expr = Binary._intern(key, result_type, op=op, a=a, b=b)
     return result
 
@@ -348,12 +346,12 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
 def unary(op: str, a: ExprLike) -> Expr:
     """``op(a)``, of the type of ``a``. Folds a constant."""
     a = as_expr(a)
-    if (op == "not") != (a.type is boolean) or (op in FLOAT_ONLY_UNARY and not a.type.is_float):
+    if a.type.kind not in KINDS[op]:
         raise TypeError(f"{op}: not defined on {a.type}")
     if a.type.is_nibble:
         raise TypeError(f"{op}: not defined on {a.type}; cast it")
     if isinstance(a, Const):
-        return const(UNARY[op](a.value), a.type)
+        return const(UNARY[op](a.value, a.type.bits), a.type)
     result: Expr = Unary._intern((Unary, op, id(a)), a.type, op=op, a=a)
     return result
 
@@ -383,6 +381,30 @@ def cast(type: DType, a: ExprLike) -> Expr:
         return const(a.value, type)
     result: Expr = Cast._intern((Cast, type.name, id(a)), type, a=a)
     return result
+
+
+def bitcast(type: DType, a: ExprLike) -> Expr:
+    """The bits of ``a`` as ``type``; ``a`` itself when it has that type. Folds a constant.
+
+    Constants know one NaN only, so the bits of another one stay an expression.
+    """
+    a = as_expr(a)
+    if a.type is type:
+        return a
+    for each in (a.type, type):
+        if each is boolean or each is tf32 or each.is_nibble:
+            raise TypeError(f"bitcast: not defined on {each}; cast it")
+    if a.type.bits != type.bits:
+        raise TypeError(
+            f"bitcast: {a.type} has {a.type.bits} bits, {type} has {type.bits}; "
+            "cast it to a type of as many bits first"
+        )
+    if isinstance(a, Const):
+        result = const(reinterpreted(a.value, a.type, type), type)
+        if reinterpreted(result.value, type, a.type) == a.value:
+            return result
+    node: Expr = Bitcast._intern((Bitcast, type.name, id(a)), type, a=a)
+    return node
 
 
 def load(buffer: Buffer, index: tuple[ExprLike, ...], mask: Expr | None = None) -> Load:

@@ -10,7 +10,19 @@ from typing import ParamSpec
 from tilewright.dtypes import ALL, DType, boolean, f32, s64
 from tilewright.errors import ParseError, Span
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, binary, cast, const, load, select, unary, var
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    binary,
+    bitcast,
+    cast,
+    const,
+    load,
+    select,
+    unary,
+    var,
+)
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import View
@@ -217,9 +229,11 @@ class ExpressionParser:
             result = self._conversion(type_, name.start)
             self.expect(")", "to close the conversion")
             return result
+        if name.text == "bitcast":
+            return self._bitcast(name.start)
         count = _FUNCTIONS.get(name.text)
         if count is None:
-            raise self._unknown("function", name, [*_FUNCTIONS, *TYPES])
+            raise self._unknown("function", name, [*_FUNCTIONS, "bitcast", *TYPES])
         args = [self.expression()]
         while self.accept(","):
             args.append(self.expression())
@@ -241,6 +255,19 @@ class ExpressionParser:
                 self.take()
             return self._number(type_, negative)
         return self._checked(start, cast, type_, self.expression())
+
+    def _bitcast(self, start: int) -> Expr:
+        """What follows ``bitcast(``: the type, and whose bits it takes."""
+        name = self.expect("name", "of the type that bitcast gives")
+        type_ = TYPES.get(name.text)
+        if type_ is None:
+            choice = "write one of " + ", ".join(TYPES)
+            what = f"there is no type {name.text}"
+            raise self.refusal(what, name.start, name.end, choice)
+        self.expect(",", "and the value whose bits it takes")
+        value = self.expression()
+        self.expect(")", "to close the arguments")
+        return self._checked(start, bitcast, type_, value)
 
     def _number(self, type_: DType | None, minus: Token | None) -> Const:
         """The literal that comes next as a constant of ``type_`` (default: s64 or f32)."""

@@ -1,6 +1,9 @@
 """The operators of expressions: what each computes, and on which types it is defined.
 
-They compute on Python numbers; it is `expr.const` that rounds or wraps what they give to a type.
+They compute on Python numbers of a type of so many bits; it is `expr.const` that rounds or wraps
+what they give to a type. Every operation has a value for every operand, the same in the interpreter
+and on every target: integers wrap, a division by zero gives 0, and a shift by the type's width or
+more leaves none of the bits (for ``shr`` of a signed number: copies of its sign).
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+# No type has more bits: an amount beyond shifts all of them out.
+_MOST_BITS = 64
+
 
 def _floordiv(a: int, b: int) -> int:
     return a // b if b else 0
@@ -18,6 +24,27 @@ def _floordiv(a: int, b: int) -> int:
 
 def _mod(a: int, b: int) -> int:
     return a % b if b else 0
+
+
+def _shift_left(a: int, b: int) -> int:
+    # A negative amount is a great one, as amounts count without sign.
+    return a << b if 0 <= b < _MOST_BITS else 0
+
+
+def _shift_right(a: int, b: int) -> int:
+    return a >> (b if 0 <= b < _MOST_BITS else _MOST_BITS)
+
+
+def _multiply_high(a: int, b: int, bits: int) -> int:
+    return (a * b) >> bits
+
+
+def _leading_zeros(a: int, bits: int) -> int:
+    return bits - (a & ((1 << bits) - 1)).bit_length()
+
+
+def _population(a: int, bits: int) -> int:
+    return (a & ((1 << bits) - 1)).bit_count()
 
 
 def _true_div(a: float, b: float) -> float:
@@ -31,51 +58,60 @@ def _power(a: float, b: float) -> float:
 
 
 def _minimum(a: Any, b: Any) -> Any:
-    return a if a < b or a != a else b
+    return a if a < b or a != a or (a == b and _is_negative(a)) else b
 
 
 def _maximum(a: Any, b: Any) -> Any:
-    return a if a > b or a != a else b
+    return a if a > b or a != a or (a == b and not _is_negative(a)) else b
 
 
-# What each operator computes on Python numbers. Division by zero of integers gives 0, so that
-# every expression has a value and the interpreter, the simplifier and the targets agree.
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": _true_div,
-    "floordiv": _floordiv,
-    "mod": _mod,
-    "xor": lambda a, b: a ^ b,
-    "min": _minimum,
-    "max": _maximum,
-    "pow": _power,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
+def _is_negative(a: Any) -> bool:
+    return isinstance(a, float) and math.copysign(1.0, a) < 0
+
+
+# What each operator computes.
+BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
+    "add": lambda a, b, _: a + b,
+    "sub": lambda a, b, _: a - b,
+    "mul": lambda a, b, _: a * b,
+    "div": lambda a, b, _: _true_div(a, b),
+    "floordiv": lambda a, b, _: _floordiv(a, b),
+    "mod": lambda a, b, _: _mod(a, b),
+    "mulhi": _multiply_high,
+    "shl": lambda a, b, _: _shift_left(a, b),
+    "shr": lambda a, b, _: _shift_right(a, b),
+    "min": lambda a, b, _: _minimum(a, b),
+    "max": lambda a, b, _: _maximum(a, b),
+    "pow": lambda a, b, _: _power(a, b),
+    "lt": lambda a, b, _: a < b,
+    "le": lambda a, b, _: a <= b,
+    "eq": lambda a, b, _: a == b,
+    "ne": lambda a, b, _: a != b,
+    "and": lambda a, b, _: a & b,
+    "or": lambda a, b, _: a | b,
+    "xor": lambda a, b, _: a ^ b,
 }
 COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
-LOGICAL = frozenset({"and", "or"})
-INTEGER_ONLY = frozenset({"floordiv", "mod", "xor"})
+# Of conditions, and bit by bit of integers.
+BITWISE = frozenset({"and", "or", "xor"})
+INTEGER_ONLY = frozenset({"floordiv", "mod", "mulhi", "shl", "shr"})
 FLOAT_ONLY = frozenset({"div", "pow"})
 
 
-def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float], float]:
-    def evaluate(a: float) -> float:
+def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float, int], float]:
+    def evaluate(a: float, _: int) -> float:
         with np.errstate(all="ignore"):
             return float(function(np.float64(a)))
 
     return evaluate
 
 
-UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": lambda a: -a,
-    "not": lambda a: not a,
-    "abs": abs,
+UNARY: dict[str, Callable[[Any, int], Any]] = {
+    "neg": lambda a, _: -a,
+    "not": lambda a, _: not a if isinstance(a, bool) else ~a,
+    "abs": lambda a, _: abs(a),
+    "clz": _leading_zeros,
+    "popcount": _population,
     "exp": _numpy_unary(np.exp),
     "exp2": _numpy_unary(np.exp2),
     "log": _numpy_unary(np.log),
@@ -85,9 +121,26 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "sin": _numpy_unary(np.sin),
     "cos": _numpy_unary(np.cos),
     "tanh": _numpy_unary(np.tanh),
-    "erf": lambda a: math.erf(a),
+    "erf": lambda a, _: math.erf(a),
     "floor": _numpy_unary(np.floor),
     "ceil": _numpy_unary(np.ceil),
     "round": _numpy_unary(np.rint),  # to nearest, ties to even
 }
-FLOAT_ONLY_UNARY = frozenset(UNARY) - {"neg", "not", "abs"}
+INTEGER_ONLY_UNARY = frozenset({"clz", "popcount"})
+FLOAT_ONLY_UNARY = frozenset(UNARY) - {"neg", "not", "abs"} - INTEGER_ONLY_UNARY
+
+
+def _kinds(op: str) -> frozenset[str]:
+    if op in INTEGER_ONLY | INTEGER_ONLY_UNARY:
+        return frozenset({"int", "uint"})
+    if op in FLOAT_ONLY | FLOAT_ONLY_UNARY:
+        return frozenset({"float"})
+    if op in BITWISE or op == "not":
+        return frozenset({"int", "uint", "bool"})
+    if op in ("add", "sub", "mul", "neg", "abs"):
+        return frozenset({"int", "uint", "float"})
+    return frozenset({"int", "uint", "float", "bool"})
+
+
+# The kinds of types (`DType.kind`) that each operator is defined on.
+KINDS: dict[str, frozenset[str]] = {op: _kinds(op) for op in (*BINARY, *UNARY)}

@@ -18,6 +18,7 @@ from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.ir.buffer import Buffer, Layout, Space, row_major
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -158,6 +159,7 @@ _PIECES: dict[type[Expr], Callable[[Any, int], list[Piece]]] = {
     Unary: _unary,
     Select: _select,
     Cast: lambda expr, least: [f"{expr.type}(", (expr.a, 0), ")"],
+    Bitcast: lambda expr, least: [f"bitcast({expr.type}, ", (expr.a, 0), ")"],
     Load: lambda expr, least: _access(expr.buffer, expr.index, expr.mask),
 }
 

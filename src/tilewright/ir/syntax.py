@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tilewright.errors import ParseError, Span
 
 # Binding strength, weakest first. Operators of one strength associate to the left.
-OR, AND, NOT, COMPARISON, XOR, SUM, PRODUCT, NEGATION, ATOM = range(1, 10)
+OR, AND, NOT, COMPARISON, XOR, SHIFT, SUM, PRODUCT, NEGATION, ATOM = range(1, 11)
 
 # Those of `operators.BINARY` that are written between their operands; the others are functions.
 INFIX: dict[str, tuple[str, int]] = {
@@ -23,6 +23,8 @@ INFIX: dict[str, tuple[str, int]] = {
     "eq": ("==", COMPARISON),
     "ne": ("!=", COMPARISON),
     "xor": ("^", XOR),
+    "shl": ("<<", SHIFT),
+    "shr": (">>", SHIFT),
     "add": ("+", SUM),
     "sub": ("-", SUM),
     "mul": ("*", PRODUCT),
@@ -43,7 +45,7 @@ _TOKEN = re.compile(
     r"|(?P<int>\d+)"
     r"|(?P<name>[A-Za-z_][\w.]*)"
     r"|(?P<quoted>`[^`\n]+`)"
-    r"|(?P<symbol><=|>=|==|!=|//|[-+*/%^<>=()\[\]{},:;|&])"
+    r"|(?P<symbol><<|>>|<=|>=|==|!=|//|[-+*/%^<>=()\[\]{},:;|&])"
 )
 
 

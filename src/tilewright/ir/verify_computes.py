@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.dtypes import DType, boolean
+from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import complication, loading, mentioned
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.functions import atomic_operator
+from tilewright.ir.operators import KINDS
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Combiner, Compute, Dim, Result, View
 from tilewright.ir.verify_groups import Defect
@@ -66,8 +67,9 @@ def _combiner_defect(result: Result) -> Defect | None:
         why = "the order in which reduced dims run is free"
         cure = "use one of " + ", ".join(COMBINERS) + ", or declare a `combiner`"
         return Defect(f"{how!r} cannot combine values", cure, why)
-    if how in ("and", "or") and dtype is not boolean:
-        cure = "combine bool values, or use min or max"
+    if dtype.kind not in KINDS[how]:
+        fitting = [each for each in COMBINERS if dtype.kind in KINDS[each]]
+        cure = "convert the values, or use one of " + ", ".join(fitting)
         return Defect(f"{how} cannot combine values of type {dtype}", cure)
     return None
 

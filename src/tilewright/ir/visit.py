@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -20,6 +21,7 @@ from tilewright.ir.expr import (
     Unary,
     Var,
     binary,
+    bitcast,
     cast,
     load,
     select,
@@ -49,7 +51,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Binary():
             return (expr.a, expr.b)
-        case Unary() | Cast():
+        case Unary() | Cast() | Bitcast():
             return (expr.a,)
         case Select():
             return (expr.condition, expr.a, expr.b)
@@ -68,6 +70,8 @@ def rebuild(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
             return unary(expr.op, *parts)
         case Cast():
             return cast(expr.type, *parts)
+        case Bitcast():
+            return bitcast(expr.type, *parts)
         case Select():
             return select(*parts)
         case Load():

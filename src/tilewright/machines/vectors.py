@@ -17,10 +17,13 @@ from tilewright.dtypes import (
     s64,
     u4,
     u8,
+    u16,
+    u32,
+    u64,
 )
 from tilewright.machines.instruction import Instruction, Role, Step
 
-_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u8, s4, u4)
+_MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u64, u32, u16, u8, s4, u4)
 
 
 def _multiply_add(dtype: DType, lanes: int, feature: str) -> Instruction:

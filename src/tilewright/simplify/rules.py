@@ -15,6 +15,7 @@ from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.facts import Facts
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -197,6 +198,7 @@ _HEADS: dict[type[Expr], str] = {
     Var: "var",
     Select: "select",
     Cast: "cast",
+    Bitcast: "bitcast",
     Load: "load",
 }
 

@@ -10,12 +10,24 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64
+from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64, tf32
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
-from tilewright.ir.expr import Const, Expr, Var, binary, cast, const, load, select, unary, var
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    binary,
+    bitcast,
+    cast,
+    const,
+    load,
+    select,
+    unary,
+    var,
+)
 from tilewright.ir.functions import FUNCTIONS
-from tilewright.ir.operators import BINARY, COMPARISONS, FLOAT_ONLY, INTEGER_ONLY, LOGICAL, UNARY
+from tilewright.ir.operators import BINARY, BITWISE, COMPARISONS, KINDS, UNARY
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -37,7 +49,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables as variables_of
 
-_ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS - LOGICAL))
+_ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS))
 _ODD_FLOATS = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38, 0.1)
 _KERNEL_TYPES = (f32, s64, s32, bf16, s8)
 
@@ -83,12 +95,14 @@ class _ExprSource:
             return self.leaf(type)
         kinds: tuple[str, ...] = ("cast", "select", "load", "leaf")
         if type in COMPUTED:
-            kinds = ("cast", "select", "unary", "load", "leaf", *("binary",) * 5)
+            kinds = ("cast", "bitcast", "select", "unary", "load", "leaf", *("binary",) * 5)
         match rng.choice(kinds):
             case "binary":
                 return self.logic(depth) if type is boolean else self.arithmetic(type, depth)
             case "cast":
                 return cast(type, self.expr(rng.choice(ALL), depth - 1))
+            case "bitcast":
+                return self.bitcast(type, depth)
             case "select":
                 condition = self.expr(boolean, depth - 1)
                 return select(condition, self.expr(type, depth - 1), self.expr(type, depth - 1))
@@ -98,6 +112,16 @@ class _ExprSource:
                 return self.load(type, depth)
             case _:
                 return self.leaf(type)
+
+    def bitcast(self, type: DType, depth: int) -> Expr:
+        """The bits of another type; those of a NaN are left out, as they are not defined."""
+        sources = [t for t in COMPUTED if t.bits == type.bits and t is not tf32]
+        if type is tf32 or type is boolean:
+            return self.leaf(type)
+        source = self.expr(self.rng.choice(sources), depth - 1)
+        if source.type.is_float and not type.is_float:
+            source = select(binary("eq", source, source), source, const(0.0, source.type))
+        return bitcast(type, source)
 
     def leaf(self, type: DType) -> Expr:
         fitting = [v for v in self.variables if v.type is type]
@@ -111,25 +135,21 @@ class _ExprSource:
     def logic(self, depth: int) -> Expr:
         rng = self.rng
         if rng.random() < 0.4:
-            op = rng.choice(sorted(LOGICAL))
+            op = rng.choice(sorted(BITWISE))
             return binary(op, self.expr(boolean, depth - 1), self.expr(boolean, depth - 1))
         type = rng.choice(COMPUTED)
         op = rng.choice(sorted(COMPARISONS))
         return binary(op, self.expr(type, depth - 1), self.expr(type, depth - 1))
 
     def arithmetic(self, type: DType, depth: int) -> Expr:
-        left_out = set(INTEGER_ONLY if type.is_float else FLOAT_ONLY)
-        if not self.functions:
-            left_out.add("pow")
-        op = self.rng.choice([op for op in _ARITHMETIC if op not in left_out])
+        fitting = [op for op in _ARITHMETIC if type.kind in KINDS[op]]
+        op = self.rng.choice([op for op in fitting if self.functions or op != "pow"])
         return binary(op, self.expr(type, depth - 1), self.expr(type, depth - 1))
 
     def unary_operator(self, type: DType) -> str:
-        if type is boolean:
-            return "not"
-        if type.is_float and self.functions:
-            return self.rng.choice([op for op in UNARY if op != "not"])
-        return self.rng.choice(("neg", "abs"))
+        if type.is_float and not self.functions:
+            return self.rng.choice(("neg", "abs"))
+        return self.rng.choice([op for op in UNARY if type.kind in KINDS[op]])
 
     def load(self, type: DType, depth: int) -> Expr:
         fitting = [b for b in self.buffers if b.dtype is type and 0 not in b.shape]

@@ -33,6 +33,8 @@ from tilewright.dtypes import (
     s64,
     tf32,
     u8,
+    u32,
+    u64,
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
@@ -111,8 +113,11 @@ def _saturate(w: Writer, value: Value, to: DType) -> Value:
     x = f.select(f.compare("uno", value.text, value.text), 0.0, value.text)
     inside = f.at_least(f.at_most(x, bound), lowest)
     wide = s32 if to.bits <= 32 else s64
+    how = "fptosi"
+    if to in (u32, u64):
+        wide, how = to, "fptoui"
     type_ = llvm_type(wide, value.lanes)
-    whole = Value(w.assign(f"fptosi {f.type} {inside} to {type_}"), wide, value.lanes)
+    whole = Value(w.assign(f"{how} {f.type} {inside} to {type_}"), wide, value.lanes)
     if bound < highest:
         beyond = f.compare("ogt", x, bound)
         flags = llvm_type(boolean, value.lanes)
@@ -165,9 +170,9 @@ def _halves_of_words(w: Writer, value: Value) -> Value:
 
 def _single(w: Writer, value: Value) -> Value:
     """As f32, exactly or rounded to odd."""
-    if value.dtype is s64:
+    if value.dtype in (s64, u64):
         value = _to_f64_odd(w, value)
-    elif value.dtype is s32:
+    elif value.dtype in (s32, u32):
         value = emit_cast(w, value, f64)
     if value.dtype is f64:
         return _to_f32_odd(w, value)
@@ -175,13 +180,16 @@ def _single(w: Writer, value: Value) -> Value:
 
 
 def _to_f64_odd(w: Writer, value: Value) -> Value:
-    """s64 beyond 2**53, where f64 is inexact: 11 bits become one that says if they were zero."""
+    """64 bits beyond 2**53, where f64 is inexact: 11 become one that says if they were zero."""
     d = Arithmetic(w, f64, value.lanes)
     n = value.text
     cut = d.op("and", n, ~0x7FF)
     odd = d.select_bits(d.compare_bits("eq", cut, n), n, d.op("or", cut, 0x800))
-    small = d.compare_bits("ult", d.op("add", n, 1 << 53), 1 << 54)
-    return emit_cast(w, Value(d.select_bits(small, n, odd), s64, value.lanes), f64)
+    if value.dtype is s64:
+        small = d.compare_bits("ult", d.op("add", n, 1 << 53), 1 << 54)
+    else:
+        small = d.compare_bits("ult", n, 1 << 53)
+    return emit_cast(w, Value(d.select_bits(small, n, odd), value.dtype, value.lanes), f64)
 
 
 def _to_f32_odd(w: Writer, value: Value) -> Value:

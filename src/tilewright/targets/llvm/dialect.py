@@ -33,7 +33,8 @@ class Dialect:
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
     decides by itself how long registers hold one, and LLVM takes longer the more there is.
-    ``words``: vectors are registers of 32 bits, one beside the other.
+    ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
+    integers of 128 bits.
     """
 
     arguments: int = 0
@@ -51,6 +52,7 @@ class Dialect:
     float_atomics: bool = False
     once: bool = False
     words: bool = False
+    double_words: bool = True
 
 
 PLAIN = Dialect()

@@ -11,12 +11,26 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tilewright.dtypes import DType, bf16, boolean, f8_e4m3, f8_e5m2, f16, f32, s16, s32, s64
+from tilewright.conversions import reinterpreted, represented
+from tilewright.dtypes import (
+    DType,
+    bf16,
+    boolean,
+    f8_e4m3,
+    f8_e5m2,
+    f16,
+    f32,
+    s16,
+    s32,
+    s64,
+    u64,
+)
 from tilewright.errors import CompilationError
 from tilewright.facts import intervals
-from tilewright.facts.intervals import EVERYTHING
+from tilewright.facts.intervals import EVERYTHING, Interval
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -26,7 +40,6 @@ from tilewright.ir.expr import (
     Var,
     cast,
     const,
-    represented,
 )
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
@@ -35,9 +48,16 @@ from tilewright.targets.llvm.indices import (
     as_index,
     fitted,
     index_type,
-    is_natural,
     overflow_flags,
     range_of,
+)
+from tilewright.targets.llvm.integers import (
+    emit_bits,
+    emit_count,
+    emit_division,
+    emit_extreme,
+    emit_multiply_high,
+    emit_shift,
 )
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
@@ -60,6 +80,7 @@ _OVERFLOWING = ("add", "sub", "mul")
 _INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "xor": "xor"}
 _ORDERED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _LOGICAL = {"and": "and", "or": "or"}
+_SHIFTS = ("shl", "shr")
 
 
 class Expressions:
@@ -154,6 +175,8 @@ class Expressions:
                     number: Known = folded.value
                     return number
                 return self._cast(inner, expr)
+            case Bitcast():
+                return self._bitcast(expr)
             case _:
                 raise CompilationError(f"cannot lower the expression {expr!r}")
 
@@ -161,9 +184,20 @@ class Expressions:
         source = expr.a.type
         if expr.type is not s64 or source.is_float:
             return emit_cast(self.w, inner, expr.type)
+        if source is u64:
+            return emit_cast(self.w, inner, s64)
         range_ = (int(source.lowest), int(source.highest))
         made = emit_cast(self.w, inner, index_type(self.w, range_))
         return Value(made.text, made.dtype, made.lanes, range_)
+
+    def _bitcast(self, expr: Bitcast) -> Result:
+        inner, source = self._visit(expr.a), expr.a.type
+        if not isinstance(inner, Value):
+            number: Known = reinterpreted(inner, source, expr.type)
+            if number == number:
+                return number  # of a NaN, a number does not have all bits
+        lanes = inner.lanes if isinstance(inner, Value) else 1
+        return emit_bits(self.w, self.value(inner, source, lanes), expr.type)
 
     def _operands(self, dtype: DType, *results: Result) -> list[Value]:
         lanes = max(r.lanes if isinstance(r, Value) else 1 for r in results)
@@ -172,20 +206,21 @@ class Expressions:
     def _binary(self, expr: Binary) -> Result:
         left = self._visit(expr.a)
         # A condition that is already decided need not look at the other side.
-        if not isinstance(left, Value):
+        decides = expr.type is boolean
+        if decides and not isinstance(left, Value):
             if expr.op == "and":
                 return self._visit(expr.b) if left else False
             if expr.op == "or":
                 return True if left else self._visit(expr.b)
         right = self._visit(expr.b)
-        if not isinstance(right, Value):
+        if decides and not isinstance(right, Value):
             if expr.op == "and":
                 return left if right else False
             if expr.op == "or":
                 return True if right else left
         dtype = expr.a.type
         if not isinstance(left, Value) and not isinstance(right, Value):
-            number: Known = represented(BINARY[expr.op](left, right), expr.type)
+            number: Known = represented(BINARY[expr.op](left, right, dtype.bits), expr.type)
             return number
         if dtype is s64:
             return self._index(expr, left, right)
@@ -208,8 +243,10 @@ class Expressions:
             dtype = index_type(self.w, *ranges)
             a, b = self._operands(dtype, left, right)
             return Value(self._binary_text(expr, dtype, a, b, right), boolean, a.lanes)
-        ranges.append(intervals.BINARY[expr.op](*ranges))
+        ranges.append(_result_range(expr.op, *ranges))
         dtype = index_type(self.w, *ranges)
+        if expr.op == "mulhi" or (expr.op in _SHIFTS and not _is_amount(right, dtype)):
+            dtype = s64  # which bits there are depends on the width
         a, b = self._operands(dtype, left, right)
         if expr.op in _INTEGER and dtype is not s64:
             flags = overflow_flags(*ranges) if expr.op in _OVERFLOWING else ""
@@ -260,15 +297,19 @@ class Expressions:
             return w.assign(f"{_FLOAT[op]} contract {a.typed}, {b.text}")
         if op in _INTEGER:
             return w.assign(f"{_INTEGER[op]} {a.typed}, {b.text}")
-        return self._division(op, dtype, a, b, right)
+        if op in _SHIFTS:
+            return emit_shift(w, op, a, b, right)
+        if op == "mulhi":
+            return emit_multiply_high(w, a, b)
+        return emit_division(w, op, a, b, right)
 
     def _extreme(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
         """A NaN on either side gives NaN. Against a constant one compare says so, which is one
         vmaxps; otherwise LLVM's ``maximum`` does."""
         w = self.w
         if not dtype.is_float:
-            name = f"llvm.{'u' if dtype.kind == 'uint' else 's'}{op}.{suffix(dtype, a.lanes)}"
-        elif not isinstance(right, Value) or not w.dialect.nan_extremes:
+            return emit_extreme(w, op, a, b)
+        if not isinstance(right, Value) or not w.dialect.nan_extremes:
             how = "ult" if op == "min" else "ugt"
             flag = w.assign(f"fcmp {how} {a.typed}, {b.text}")
             flags = llvm_type(boolean, a.lanes)
@@ -277,69 +318,17 @@ class Expressions:
                 return text
             unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
             return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
-        else:
-            name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
+        name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
-
-    def _division_by(self, op: str, dtype: DType, a: Value, divisor: Value) -> str:
-        """Floor division and modulo by a positive constant."""
-        w = self.w
-        if dtype.kind == "uint" or is_natural(a.range):
-            return w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor.text}")
-        flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
-        # What is left has the sign of the dividend: below zero, it is one divisor short.
-        rest = w.assign(f"srem {a.typed}, {divisor.text}")
-        short = w.assign(f"icmp slt {a.type} {rest}, {self.value(0, dtype, a.lanes).text}")
-        if op == "mod":
-            moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
-            return w.assign(f"select {flags} {short}, {a.type} {moved}, {a.type} {rest}")
-        quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
-        less = w.assign(f"sext {flags} {short} to {a.type}")
-        return w.assign(f"add {a.type} {quotient}, {less}")
-
-    def _division(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
-        """Floor division and modulo; by zero they give 0."""
-        w = self.w
-        if not isinstance(right, Value):
-            if right == 0:
-                return self.value(0, dtype, a.lanes).text
-            if right > 0 and right & (right - 1) == 0:  # type: ignore[operator]
-                if op == "mod":
-                    mask = self.value(int(right) - 1, dtype, a.lanes).text
-                    return w.assign(f"and {a.typed}, {mask}")
-                amount = self.value(int(right).bit_length() - 1, dtype, a.lanes).text
-                shift = "lshr" if dtype.kind == "uint" or is_natural(a.range) else "ashr"
-                return w.assign(f"{shift} {a.typed}, {amount}")
-            if right > 0:
-                return self._division_by(op, dtype, a, b)
-        zero = self.value(0, dtype, a.lanes).text
-        one = self.value(1, dtype, a.lanes).text
-        flags = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
-        by_zero = w.assign(f"icmp eq {b.typed}, {zero}")
-        divisor = w.assign(f"select {flags} {by_zero}, {a.type} {one}, {b.typed}")
-        if dtype.kind == "uint":
-            result = w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor}")
-        else:
-            rest = w.assign(f"srem {a.typed}, {divisor}")
-            signs = w.assign(f"xor {a.type} {rest}, {divisor}")
-            differ = w.assign(f"icmp slt {a.type} {signs}, {zero}")
-            nonzero = w.assign(f"icmp ne {a.type} {rest}, {zero}")
-            adjust = w.assign(f"and {flags} {differ}, {nonzero}")
-            if op == "mod":
-                moved = w.assign(f"add {a.type} {rest}, {divisor}")
-                result = w.assign(f"select {flags} {adjust}, {a.type} {moved}, {a.type} {rest}")
-            else:
-                quotient = w.assign(f"sdiv {a.typed}, {divisor}")
-                less = w.assign(f"sub {a.type} {quotient}, {one}")
-                result = w.assign(f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}")
-        return w.assign(f"select {flags} {by_zero}, {a.type} {zero}, {a.type} {result}")
 
     def _unary(self, expr: Unary) -> Result:
         inner = self._visit(expr.a)
         if not isinstance(inner, Value):
-            number: Known = represented(UNARY[expr.op](inner), expr.type)
+            number: Known = represented(UNARY[expr.op](inner, expr.type.bits), expr.type)
             return number
         w, dtype, range_ = self.w, expr.type, EVERYTHING
+        if expr.op in intervals.COUNTS:
+            return self._count(expr.op, self.value(inner, dtype, inner.lanes))
         if dtype is s64:
             range_ = intervals.UNARY[expr.op](inner.range)
             dtype = index_type(w, inner.range, range_)
@@ -354,14 +343,23 @@ class Expressions:
                 zero = self.value(0, dtype, inner.lanes)
                 text = w.assign(f"sub {zero.typed}, {inner.text}")
             case "not":
-                true = self.value(True, dtype, inner.lanes)
-                text = w.assign(f"xor {inner.typed}, {true.text}")
+                ones = self.value(True if dtype is boolean else -1, dtype, inner.lanes)
+                text = w.assign(f"xor {inner.typed}, {ones.text}")
+            case "abs" if dtype.kind == "uint":
+                text = inner.text
             case "abs" if not dtype.is_float:
                 name = f"llvm.abs.{suffix(dtype, inner.lanes)}"
                 text = w.call(inner.type, name, f"{inner.typed}, i1 false", f"{inner.type}, i1")
             case _:
                 return emit_function(w, expr.op, (inner,))
         return Value(text, dtype, inner.lanes, range_)
+
+    def _count(self, op: str, inner: Value) -> Value:
+        text = emit_count(self.w, op, inner)
+        if inner.dtype is not s64:
+            return Value(text, inner.dtype, inner.lanes)
+        range_ = intervals.COUNTS[op](inner.range, s64.bits)
+        return fitted(self.w, Value(text, s64, inner.lanes, range_))
 
     def _select(self, expr: Select) -> Result:
         condition = self._visit(expr.condition)
@@ -384,6 +382,21 @@ class Expressions:
         x, y = (self.w.assign(f"bitcast {value.typed} to {short}") for value in (a, b))
         text = self.w.assign(f"select {condition.typed}, {short} {x}, {short} {y}")
         return Value(self.w.assign(f"bitcast {short} {text} to {a.type}"), dtype, lanes)
+
+
+def _result_range(op: str, a: Interval, b: Interval) -> Interval:
+    """What an operation on indices gives; a shift to the left may cut off what does not fit."""
+    if op == "mulhi":
+        return EVERYTHING
+    result = intervals.BINARY[op](a, b)
+    if op == "shl" and not intervals.is_within(result, (int(s64.lowest), int(s64.highest))):
+        return EVERYTHING
+    return result
+
+
+def _is_amount(right: Result, dtype: DType) -> bool:
+    """Whether it is known to shift fewer bits than ``dtype`` has."""
+    return not isinstance(right, Value) and 0 <= right < dtype.bits
 
 
 def _resized(w: Writer, value: Value, dtype: DType, lanes: int) -> Value:

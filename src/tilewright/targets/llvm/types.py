@@ -22,6 +22,9 @@ _LLVM = {
     "s32": "i32",
     "s16": "i16",
     "s8": "i8",
+    "u64": "i64",
+    "u32": "i32",
+    "u16": "i16",
     "u8": "i8",
     "s4": "i8",  # a byte whose upper 4 bits may be anything
     "u4": "i8",

@@ -71,6 +71,7 @@ _FORM = Form(
         most_lanes=16,
         index=s32,
         library=_builtin,
+        double_words=False,
     ),
     {
         "prefetch": emit_nothing,
