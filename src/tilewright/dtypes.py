@@ -131,12 +131,12 @@ def dtype(name: object) -> DType:
 
 def _name_elsewhere(given: object) -> str:
     """What another library calls an element type of its own; the text of what is none."""
-    if type(given).__module__ == "torch":  # which need not be installed
+    if getattr(type(given), "__module__", "") == "torch":  # which need not be installed
         return str(given).removeprefix("torch.")
     if isinstance(given, np.dtype):
         return given.name if given.isnative else str(given)
     if not isinstance(given, type):
-        return str(given)
+        return f"a {type(given).__name__}" if given is not None else "None"
     try:
         return np.dtype(given).name
     except TypeError:

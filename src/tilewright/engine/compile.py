@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilewright.config import settings
+from tilewright.config import MAX_THREADS, settings
 from tilewright.dtypes import dtype
 from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
@@ -23,6 +23,7 @@ from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.llvm.module import Module
@@ -51,11 +52,15 @@ def compile_kernel(
     """
     start = time.perf_counter()
     threads = settings().threads if threads is None else threads
-    if not isinstance(threads, int) or threads < 1:
-        raise ArgumentError(f"threads is {threads!r}", cure="pass a whole number, 1 or more")
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ArgumentError(
+            f"threads is {short(threads)}", cure=f"pass a whole number from 1 to {MAX_THREADS}"
+        )
+    if trace is not None and not isinstance(trace, Trace):
+        raise ArgumentError(f"{short(trace)} is no trace", cure="pass a Trace, or leave it out")
     where = find_target(target)
     request = request_of(what, constant)
-    if isinstance(config, str):
+    if config is not None and not isinstance(config, Config):
         config = parse_config(config)
     parts = (generator_identity(), request.identity, where.identity, repr(config))
     key = content_key(*(part.encode() for part in parts))

@@ -19,6 +19,7 @@ from tilewright.engine.signature import Form
 from tilewright.errors import ArgumentError
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import run
+from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -125,7 +126,7 @@ class CompiledKernel:
 
         An argument that needs no packing is returned as it is.
         """
-        if name not in self._names:
+        if not isinstance(name, str) or name not in self._names:
             raise self.signature.unknown(name)
         pack = self._packs.get(name)
         if pack is None:
@@ -309,11 +310,11 @@ class CompiledKernel:
 
     def source(self, kind: str) -> str:
         """The kernel as text: ``"llvm"`` or ``"asm"``."""
-        if kind == "llvm":
+        if isinstance(kind, str) and kind == "llvm":
             return self.module.text
-        if kind == "asm":
+        if isinstance(kind, str) and kind == "asm":
             return self.target.assembly(self.module)
-        raise ArgumentError(f"there is no source {kind!r}", cure="choose llvm or asm")
+        raise ArgumentError(f"there is no source {short(kind)}", cure="choose llvm or asm")
 
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""

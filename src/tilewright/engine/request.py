@@ -12,6 +12,7 @@ from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
+from tilewright.problems.numbers import short
 from tilewright.recipes.start import Start
 
 
@@ -63,14 +64,21 @@ def request_of(what: object, constant: Sequence[str] = ()) -> Request:
 
     Raises `ArgumentError` for anything else, and `VerificationError` for an ill-formed kernel.
     """
-    names = (constant,) if isinstance(constant, str) else tuple(constant)
+    names = (constant,) if isinstance(constant, str) else constant
+    if not isinstance(names, tuple | list) or not all(isinstance(each, str) for each in names):
+        raise ArgumentError(
+            f"{short(constant)} names no arguments",
+            where="constant",
+            cure='give a tuple of names, such as ("weights",)',
+        )
+    names = tuple(names)
     if isinstance(what, Kernel):
         request = _of_kernel(what, names)
     elif hasattr(what, "resolved"):
         request = _of_source(cast(Source, what).resolved(), names)
     else:
         raise ArgumentError(
-            f"{type(what).__name__} cannot be compiled: {what!r}",
+            f"{short(what)} cannot be compiled",
             cure="pass an op, as tw.matmul gives, or a kernel, as tw.parse_kernel does",
         )
     _check_constant(request.signature, names)

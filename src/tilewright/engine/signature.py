@@ -20,6 +20,7 @@ from tilewright.errors import ArgumentError
 from tilewright.ir.buffer import Layout
 from tilewright.ir.stmt import Param
 from tilewright.ops.op import Argument
+from tilewright.problems.numbers import short
 from tilewright.runtime.arrays import ArraySpec
 
 
@@ -108,8 +109,8 @@ class Signature:
                 return each
         raise self.unknown(name)
 
-    def unknown(self, name: str) -> ArgumentError:
+    def unknown(self, name: object) -> ArgumentError:
         """The error for an argument that the kernel does not have."""
         return ArgumentError(
-            f"there is no argument {name!r}", cure="choose one of " + ", ".join(self.names)
+            f"there is no argument {short(name)}", cure="choose one of " + ", ".join(self.names)
         )

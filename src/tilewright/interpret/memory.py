@@ -51,7 +51,7 @@ class Memory:
         """Fresh memory for ``buffer``, per lane; returns what it had before, for `release`."""
         before = self.storages.get(buffer)
         extent = buffer.layout.extent
-        data = np.empty(frame.lanes * extent, buffer.dtype.numpy)
+        data = _new(buffer, frame.lanes * extent)
         if frame.shape:
             frame.values[buffer] = np.arange(0, len(data), extent).reshape(frame.shape)
         else:
@@ -219,6 +219,20 @@ class Memory:
         if mask is None or np.any(mask):
             offsets, mask = self.locate(buffer, index, mask, site)
             self.write(buffer, offsets, values, mask, site)
+
+
+def _new(buffer: Buffer, count: int) -> Any:
+    """Memory for ``count`` elements of an allocation."""
+    try:
+        return np.empty(count, buffer.dtype.numpy)
+    except (MemoryError, ValueError):
+        # What numpy raises of more than there is, and of more than it can count.
+        raise ArgumentError(
+            f"there is no memory for {count} elements of {buffer.name}",
+            where=f"alloc {buffer.name}",
+            why="the interpreter holds the memory of all that run side by side",
+            cure="run a smaller problem",
+        ) from None
 
 
 def _argument(kernel: Kernel, param: Param, arrays: dict[str, Any]) -> Any:

@@ -31,6 +31,10 @@ class Space(Enum):
     CONSTANT = "constant"
 
 
+# Elements that a buffer may reach over: offsets in bytes are signed 64-bit numbers, and an element
+# takes up to 8 bytes.
+MAX_EXTENT = 2**60
+
 # Memory that work-items share.
 SHARED = (Space.WORKGROUP, Space.CLUSTER)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
-from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.buffer import MAX_EXTENT, Buffer, Space
+from tilewright.ir.expr import Const, Expr, Load, Var
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
@@ -149,6 +149,13 @@ class _Verifier:
             cure = f"convert it: `{type_}(...)`"
             raise self.refuse(f"{what} must be {type_}, `{to_text(expr)}` is {expr.type}", cure)
 
+    def extent(self, expr: Expr, what: str) -> None:
+        """How often a loop or a dim counts: no further than memory reaches."""
+        self.expr(expr, s64, what)
+        if isinstance(expr, Const) and expr.value > MAX_EXTENT:
+            why = "nothing has so many elements, and sums of such numbers overflow"
+            raise self.refuse(f"{what} is {expr.value}", "stay below 2^60", why)
+
     def use(self, variable: Var) -> None:
         type_ = self.variables.get(variable.name)
         if type_ is None:
@@ -217,7 +224,7 @@ class _Verifier:
         if stmt.var.type is not s64:
             cure = "count in s64, and convert the index where it is used"
             raise self.refuse(f"the loop variable {stmt.var.name} is {stmt.var.type}", cure)
-        self.expr(stmt.extent, s64, "an extent")
+        self.extent(stmt.extent, "an extent")
         self.check(loop_defect(self.path) or repetition_defect(stmt, self.sources))
         with self.scope(), self.sources.inside(stmt):
             self.define(stmt.var)
@@ -280,7 +287,7 @@ class _Verifier:
         self.name(stmt.name)
         self.check(shape_defect(stmt))
         for dim in stmt.dims:
-            self.expr(dim.extent, s64, f"the extent of {dim.var.name}")
+            self.extent(dim.extent, f"the extent of {dim.var.name}")
             if dim.var.type is not s64:
                 cure = "count in s64, and convert the index where it is used"
                 raise self.refuse(f"the dim {dim.var.name} is {dim.var.type}", cure)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.buffer import MAX_EXTENT, Buffer, Layout
 
 # Layouts whose strides don't decide the question are enumerated, up to so many elements.
 _ENUMERATED = 1 << 20
@@ -25,7 +25,18 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
             return f"has a block of dim {block.dim}, of {len(shape)}", "number the dims from 0"
         if block.size < 0:
             return f"has a block of size {block.size}", "give sizes of 0 or more"
+    swizzle = layout.swizzle
+    if swizzle is not None and (
+        min(swizzle.bits - 1, swizzle.base, swizzle.shift - swizzle.bits) < 0
+        or swizzle.bits + swizzle.base + swizzle.shift > 60
+    ):
+        cure = "give 1 bit or more, a base of 0 or more, a shift of at least the bits: 60 in all"
+        return f"has a swizzle of {swizzle.bits}:{swizzle.base}:{swizzle.shift}", cure
     held = layout.padded_shape(len(shape))
+    steps = (abs(each) for block in layout.blocks for each in (block.stride, block.size))
+    if max(0, *shape, *steps, layout.extent) > MAX_EXTENT:
+        cure = "make it smaller: offsets in bytes are 64-bit"
+        return f"reaches over more than {MAX_EXTENT} elements (2^60)", cure
     if any(size > room for size, room in zip(shape, held, strict=True)):
         cure = "enlarge the outermost block of the dim that does not fit"
         return f"holds {list(held)}, less than the shape {list(shape)}", cure
@@ -33,13 +44,8 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
         return None
     if _lowest(layout) < 0:
         return "reaches before the start of the memory", "add an offset"
-    swizzle = layout.swizzle
-    if swizzle is not None:
-        if min(swizzle.bits - 1, swizzle.base, swizzle.shift - swizzle.bits) < 0:
-            cure = "give 1 bit or more, a base of 0 or more, and a shift of at least the bits"
-            return f"has a swizzle of {swizzle.bits}:{swizzle.base}:{swizzle.shift}", cure
-        if _lowest(layout) < layout.offset:
-            return "swizzles elements before its offset", "give strides of 0 or more"
+    if swizzle is not None and _lowest(layout) < layout.offset:
+        return "swizzles elements before its offset", "give strides of 0 or more"
     if written and not _distinct(layout, shape):
         cure = "make each stride at least the extent of what it steps over"
         return "puts several elements at one place, but the buffer is written", cure

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import MAX_EXTENT, Block, Layout
 
 # Above this many elements an overlap that the quick test cannot exclude is taken for one.
 _COUNTED = 2**20
@@ -37,6 +37,7 @@ def from_strides(
     # Outermost first; a dim of size 1 says nothing by its stride and keeps its place.
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
     layout = Layout(tuple(Block(dim, shape[dim], strides[dim]) for dim in order))
+    check_reach(layout, f"strides {strides}, shape {shape}")
     if written and overlaps(layout):
         raise LayoutError(
             "elements of a result overlap in memory",
@@ -45,6 +46,39 @@ def from_strides(
             cure="give a result strides under which every element has its own place",
         )
     return layout
+
+
+def check_reach(layout: Layout, where: str | None) -> None:
+    """Raises `LayoutError` for a layout that 64-bit offsets in bytes cannot reach."""
+    if layout.extent > MAX_EXTENT or any(block.stride > MAX_EXTENT for block in layout.blocks):
+        raise LayoutError(
+            "the layout is too large",
+            where=where,
+            why="offsets are 64-bit: a tensor reaches over at most 2^60 elements",
+            cure="give smaller strides or blocks, or split the problem",
+        )
+
+
+def check_blocks(layout: Layout, rank: int, where: str | None) -> None:
+    """Raises `LayoutError` for a layout whose blocks are none of a tensor with ``rank`` dims."""
+    wrong = [
+        block
+        for block in layout.blocks
+        if not all(type(each) is int for each in (block.dim, block.size, block.stride))
+        or not 0 <= block.dim < rank
+        or block.size < 1
+        or block.stride < 0
+    ]
+    if wrong or type(layout.offset) is not int:
+        raise LayoutError(
+            f"the layout has the block {wrong[0]}"
+            if wrong
+            else "the layout's offset is no integer",
+            where=where,
+            why=f"blocks are of dims 0 to {rank - 1}, of 1 element or more, with strides from 0",
+            cure="make a layout for this shape",
+        )
+    check_reach(layout, where)
 
 
 def overlaps(layout: Layout) -> bool:

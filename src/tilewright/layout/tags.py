@@ -87,6 +87,10 @@ def parse_tag(tag: str, rank: int, letters: str | None = None) -> Tag:
     split = next((i for i, char in enumerate(text) if not char.isalpha()), len(text))
     alphabet = _alphabet(tag, text, rank, letters)
     outer = _expand(text[:split], alphabet)
+    for place, char in outer:
+        if char.lower() not in alphabet:
+            why = "x stands for the dims that are not named, which have no blocks"
+            raise _error(tag, text, place, f"{char!r} is no dim", why)
     order = tuple(alphabet.index(char.lower()) for _, char in outer)
     for position, dim in enumerate(order):
         if dim in order[:position]:
@@ -203,6 +207,11 @@ def _inner_blocks(tag: str, text: str, start: int, alphabet: str) -> list[tuple[
         if found is None:
             why = "behind the dims stand blocks, each a size and a dim"
             raise _error(tag, text, position, f"tag {tag!r} does not go on like this", why)
+        if len(found[1]) > 9:
+            raise _error(tag, text, position, "a block of so many elements is too large")
+        if found[2].lower() not in alphabet:
+            why = "x stands for dims that are not named, in front of blocks only"
+            raise _error(tag, text, found.start(2), f"{found[2]!r} is no dim to be blocked", why)
         if int(found[1]) < 2:
             raise _error(tag, text, position, "a block holds at least 2 elements")
         if found[2].isupper():

@@ -19,7 +19,15 @@ from typing import Any
 
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.errors import ProblemError
+from tilewright.ops.argument_forms import (
+    algorithm_of,
+    direction_of,
+    layouts_of,
+    problem_of,
+    refuse_sizes,
+    shared_layouts,
+    types_of,
+)
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import Convolution, convolution_op
 from tilewright.ops.elementwise import BinaryOp, Eltwise, binary_op, eltwise_op
@@ -38,7 +46,6 @@ from tilewright.problems import (
     MatmulProblem,
     PoolAlgorithm,
     PoolProblem,
-    Problem,
     ReduceAlgorithm,
     ReduceProblem,
     ReorderProblem,
@@ -47,7 +54,6 @@ from tilewright.problems import (
     conv_from_sizes,
     parse_binary,
     parse_conv,
-    parse_direction,
     parse_eltwise,
     parse_fpmath,
     parse_matmul,
@@ -56,13 +62,11 @@ from tilewright.problems import (
     parse_reduce,
     parse_reduce_algorithm,
     parse_reorder,
-    parse_types,
     pool_from_sizes,
 )
 
-# An element type is what `dtypes.dtype` takes: a name, or numpy's, torch's and JAX's own.
+# One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any
-_DIRECTIONS = {"FWD": "FWD_D", "BWD_DATA": "BWD_D", "BWD_WEIGHTS": "BWD_W"}
 
 
 def convolution(
@@ -91,16 +95,16 @@ def convolution(
     if problem is None:
         problem = conv_from_sizes("", **sizes)
     else:
-        _refuse_sizes(sizes)
-        problem = parse_conv(problem) if isinstance(problem, str) else problem
-    which = _direction(direction)
-    types = _types(dtype, ("src", "weights", "dst"))
+        refuse_sizes(sizes)
+        problem = problem_of(problem, parse_conv, ConvProblem)
+    which = direction_of(direction)
+    types = types_of(dtype, ("src", "weights", "dst"))
     result = types["src" if which is Direction.BWD_D else "dst"]
     return convolution_op(
         problem,
         which,
         types,
-        _layouts(src=src, weights=weights, dst=dst),
+        shared_layouts(src=src, weights=weights, dst=dst),
         _attributes(epilogue, types, result, fpmath),
         None if accumulator is None else dtype_of(accumulator),
     )
@@ -123,13 +127,12 @@ def matmul(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    problem = parse_matmul(problem) if isinstance(problem, str) else problem
-    types = _types(dtype, ("src", "weights", "dst"))
-    given = {"src": src, "weights": weights, "dst": dst}
+    problem = problem_of(problem, parse_matmul, MatmulProblem)
+    types = types_of(dtype, ("src", "weights", "dst"))
     return matmul_op(
         problem,
         types,
-        {name: layout for name, layout in given.items() if layout is not None},
+        layouts_of(src=src, weights=weights, dst=dst),
         _attributes(epilogue, types, types["dst"], fpmath),
         None if accumulator is None else dtype_of(accumulator),
     )
@@ -151,13 +154,13 @@ def pool(
     if problem is None:
         problem = pool_from_sizes("", **sizes)
     else:
-        _refuse_sizes(sizes)
-        problem = parse_pool(problem) if isinstance(problem, str) else problem
-    chosen = parse_pool_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    which = _direction(direction)
-    types = _types(dtype, ("src", "dst"))
+        refuse_sizes(sizes)
+        problem = problem_of(problem, parse_pool, PoolProblem)
+    chosen = algorithm_of(algorithm, parse_pool_algorithm, PoolAlgorithm)
+    which = direction_of(direction)
+    types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst" if which.is_forward else "src"])
-    return pooling_op(problem, chosen, which, types, _layouts(src=src, dst=dst), attributes)
+    return pooling_op(problem, chosen, which, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 def reduce(
@@ -171,11 +174,11 @@ def reduce(
     epilogue: Sequence[Element] = (),
 ) -> Reduction:
     """A reduction, ``"2x3x4:2x1x4"``, by ``sum``, ``mean``, ``max``, ``min`` or ``mul``."""
-    problem = parse_reduce(problem) if isinstance(problem, str) else problem
-    chosen = parse_reduce_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    types = _types(dtype, ("src", "dst"))
+    problem = problem_of(problem, parse_reduce, ReduceProblem)
+    chosen = algorithm_of(algorithm, parse_reduce_algorithm, ReduceAlgorithm)
+    types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
-    return reduction_op(problem, chosen, types, _layouts(src=src, dst=dst), attributes)
+    return reduction_op(problem, chosen, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 def elementwise(
@@ -196,27 +199,17 @@ def elementwise(
     A function of two (``"add"``) takes a problem with two shapes, ``"2x3x4:2x1x4"``; the arguments
     are then called ``src0`` and ``src1``.
     """
-    if function in BINARY_FUNCTIONS:
-        if isinstance(problem, tuple):
-            problem = BinaryProblem(problem, problem)
-        elif isinstance(problem, str):
-            problem = parse_binary(problem)
-        _check_kind(problem, BinaryProblem, function)
-        assert isinstance(problem, BinaryProblem)
-        types = _types(dtype, ("src0", "src1", "dst"))
-        layouts = _layouts(src0=src, dst=dst) | ({} if src1 is None else {"src1": src1})
+    if isinstance(function, str) and function in BINARY_FUNCTIONS:
+        two = problem_of(problem, parse_binary, BinaryProblem, lambda shape: (shape, shape))
+        types = types_of(dtype, ("src0", "src1", "dst"))
+        layouts = shared_layouts(src0=src, dst=dst) | layouts_of(src1=src1)
         attributes = _attributes(epilogue, types, types["dst"])
-        return binary_op(problem, function, types, layouts, attributes)
-    if isinstance(problem, tuple):
-        problem = EltwiseProblem(problem)
-    elif isinstance(problem, str):
-        problem = parse_eltwise(problem)
-    _check_kind(problem, EltwiseProblem, function)
-    assert isinstance(problem, EltwiseProblem)
-    types = _types(dtype, ("src", "dst"))
+        return binary_op(two, function, types, layouts, attributes)
+    one = problem_of(problem, parse_eltwise, EltwiseProblem, lambda shape: (shape,))
+    types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
     chosen = Unary(function, alpha, beta)
-    return eltwise_op(problem, chosen, types, _layouts(src=src, dst=dst), attributes)
+    return eltwise_op(one, chosen, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 def reorder(
@@ -229,54 +222,10 @@ def reorder(
     epilogue: Sequence[Element] = (),
 ) -> Reorder:
     """A copy into another layout or type: ``reorder("2x32x7x7", src="nchw", dst="nChw16c")``."""
-    if isinstance(problem, tuple):
-        problem = ReorderProblem(problem)
-    elif isinstance(problem, str):
-        problem = parse_reorder(problem)
-    types = _types(dtype, ("src", "dst"))
+    problem = problem_of(problem, parse_reorder, ReorderProblem, lambda shape: (shape,))
+    types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
-    return reorder_op(problem, types, {"src": src, "dst": dst}, attributes)
-
-
-def _direction(direction: str | Direction) -> Direction:
-    if isinstance(direction, Direction):
-        return direction
-    return parse_direction(_DIRECTIONS.get(direction.upper(), direction))
-
-
-def _types(given: Types, tensors: tuple[str, ...]) -> dict[str, DType]:
-    """The type of each tensor. Raises `ProblemError` when there are too many or too few."""
-    if isinstance(given, str):
-        return dict(zip(tensors, parse_types(given, tensors), strict=True))
-    if isinstance(given, Mapping):
-        missing = [tensor for tensor in tensors if tensor not in given]
-        unknown = [tensor for tensor in given if tensor not in tensors]
-        if missing or unknown:
-            raise ProblemError(
-                f"types are given for {', '.join(given)}",
-                where="dtype",
-                cure="give one for each of " + ", ".join(tensors),
-            )
-        return {tensor: dtype_of(given[tensor]) for tensor in tensors}
-    if not isinstance(given, Sequence):
-        return dict.fromkeys(tensors, dtype_of(given))
-    if len(given) != len(tensors):
-        raise ProblemError(
-            f"{len(given)} types are given for {len(tensors)} tensors",
-            where="dtype",
-            cure="give one, or one for each of " + ", ".join(tensors),
-        )
-    return dict(zip(tensors, map(dtype_of, given), strict=True))
-
-
-def _layouts(**given: LayoutSpec | None) -> dict[str, LayoutSpec]:
-    """What was given; the tag of one of source and result is the other's too."""
-    found = {name: layout for name, layout in given.items() if layout is not None}
-    source = "src0" if "src0" in given else "src"
-    for name, other in ((source, "dst"), ("dst", source)):
-        if name not in found and isinstance(found.get(other), str):
-            found[name] = found[other]
-    return found
+    return reorder_op(problem, types, layouts_of(src=src, dst=dst), attributes)
 
 
 def _attributes(
@@ -286,21 +235,8 @@ def _attributes(
     fpmath: str | DType | None = None,
 ) -> Attributes:
     bias = f64 if f64 in types.values() else f32
-    chosen = parse_fpmath(str(fpmath)) if fpmath is not None else None
-    return replace(attributes_of(epilogue, bias=bias, result=result), fpmath=chosen)
-
-
-def _refuse_sizes(sizes: Mapping[str, int]) -> None:
-    if sizes:
-        raise ProblemError(
-            f"both a problem and sizes are given: {', '.join(sizes)}",
-            cure="write the sizes into the descriptor, or leave it out",
-        )
-
-
-def _check_kind(problem: Problem, kind: type[Problem], function: str) -> None:
-    if not isinstance(problem, kind):
-        wanted = "one tensor" if kind is EltwiseProblem else "two tensors"
-        raise ProblemError(
-            f"{function} is a function of {wanted}", cure=f"give it a {kind.__name__}"
-        )
+    found = attributes_of(epilogue, bias=bias, result=result)
+    if fpmath is None:
+        return found
+    chosen = parse_fpmath(fpmath if isinstance(fpmath, str) else dtype_of(fpmath).name)
+    return replace(found, fpmath=chosen)

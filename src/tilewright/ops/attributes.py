@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
+from tilewright.errors import UnsupportedError
 from tilewright.problems import Binary, PostOp, Prelu, Scale, Sum, ZeroPoint
 
 
@@ -56,6 +57,31 @@ class Attributes:
         """The post-ops that take a tensor, with their places."""
         numbered = enumerate(self.post_ops)
         return tuple((i, each) for i, each in numbered if isinstance(each, Binary | Prelu))
+
+
+def check_sources(kind: str, attributes: Attributes, scaled: str) -> None:
+    """Raises `UnsupportedError` for scales and zero points of the sources of an op that has no sum
+    of products: there is nothing to subtract a zero point from, and a scale is applied to the
+    result, which ``scaled`` says when that may be: ``"always"``, ``"positive"`` or ``"never"``.
+    """
+    for point in attributes.zero_points:
+        if point.tensor != "dst":
+            raise UnsupportedError(
+                f"{kind} takes no zero point for {point.tensor}",
+                cure="subtract it in a reorder of its own, or give one for dst",
+            )
+    for scale in attributes.scales:
+        positive = scale.value is not None and scale.value > 0
+        if scale.tensor != "dst" and scaled != "always" and not (positive and scaled == "positive"):
+            raise UnsupportedError(
+                f"{kind} takes no scale for {scale.tensor}",
+                why="the scale is applied to the result, which it is no factor of"
+                if scaled == "never"
+                else "the scale is applied to the result, and a negative one turns the order",
+                cure="give one for dst"
+                if scaled == "never"
+                else "give a positive value, or a scale for dst",
+            )
 
 
 def scale_name(tensor: str) -> str:

@@ -15,7 +15,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, var
 from tilewright.ir.stmt import Operand, Stmt, View
 from tilewright.ops.attribute_arguments import attribute_arguments
-from tilewright.ops.attributes import Attributes
+from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import dim, operand
 from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.ops.epilogue import Result, epilogue, factor_at, float_type
@@ -129,6 +129,7 @@ def binary_op(
             f"unknown binary function {function!r}",
             cure="choose one of " + ", ".join(BINARY_FUNCTIONS),
         )
+    check_sources("binary", attributes, "always")
     acc = float_type(*(type_ for _, type_ in chosen))
     return BinaryOp(problem, chosen, acc, given, attributes, function=function)
 

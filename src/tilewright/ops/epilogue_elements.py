@@ -20,6 +20,7 @@ from tilewright.problems import (
     Unary,
     ZeroPoint,
 )
+from tilewright.problems.numbers import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,15 @@ def binary(
     Its shape is the result's where ``policy`` says (everywhere; ``per_oc``: along channels), else
     1; its type and layout are the result's unless given. Raises `ProblemError`.
     """
-    if function not in BINARY_FUNCTIONS:
+    if not isinstance(function, str) or function not in BINARY_FUNCTIONS:
         raise ProblemError(
-            f"unknown binary function {function!r}",
-            where=f"binary({function!r}, {name!r})",
+            f"unknown binary function {short(function)}",
+            where=f"binary({short(function)}, {short(name)})",
             cure="choose one of " + ", ".join(BINARY_FUNCTIONS),
         )
     type_ = None if dtype is None else dtype_of(dtype)
-    return BinaryOperand(function, name, type_, Policy(policy), tag)
+    _check_text("the tag of an operand", tag)
+    return BinaryOperand(function, _named(name), type_, Policy(policy), tag)
 
 
 def add(
@@ -119,7 +121,7 @@ def relu(alpha: float = 0.0) -> Unary:
 
 def prelu(name: str, policy: str = "per_oc") -> PreluWeights:
     """``result if result > 0 else weight * result``, the weights being the argument ``name``."""
-    return PreluWeights(name, Policy(policy))
+    return PreluWeights(_named(name), Policy(policy))
 
 
 def sum(scale: float = 1.0, zero_point: int = 0, dtype: str | DType | None = None) -> Sum:
@@ -139,8 +141,9 @@ def scale(
     Without a value it is the kernel argument ``TENSOR_scale``, of one element or as ``policy``
     says. Raises `ProblemError`.
     """
+    chosen = Policy(policy)
     _check_policy("scale", tensor, value, policy)
-    return Scale(tensor, Policy(policy), value, dtype_of(dtype))
+    return Scale(tensor, chosen, value, dtype_of(dtype))
 
 
 def zero_point(
@@ -154,8 +157,9 @@ def zero_point(
 
     Without a value it is the kernel argument ``TENSOR_zero_point``; see `scale`.
     """
+    chosen = Policy(policy)
     _check_policy("zero_point", tensor, value, policy)
-    return ZeroPoint(tensor, Policy(policy), value, dtype_of(dtype))
+    return ZeroPoint(tensor, chosen, value, dtype_of(dtype))
 
 
 def attributes_of(elements: Sequence[Element], *, bias: DType, result: DType) -> Attributes:
@@ -164,11 +168,18 @@ def attributes_of(elements: Sequence[Element], *, bias: DType, result: DType) ->
     ``bias`` is the type of a bias that names none. Raises `ProblemError` for elements in an order
     other than that of their effects, and for two of what there can be one of.
     """
+    if isinstance(elements, Element) or not isinstance(elements, Sequence):
+        raise ProblemError(
+            f"{short(elements)} is no epilogue",
+            where="epilogue",
+            cure="give a list of elements, such as [bias(), relu()]",
+        )
     last = 0
     for element in elements:
         if not isinstance(element, Element):
             raise ProblemError(
-                f"{element!r} is no element of an epilogue",
+                f"{short(element)} is no element of an epilogue",
+                where="epilogue",
                 cure="use bias(), add(name), relu(), unary(function), sum(), scale(tensor), ...",
             )
         if _stage(element) < last:
@@ -246,11 +257,21 @@ def _check_single(elements: Sequence[Element]) -> None:
             seen.add(text)
 
 
+def _named(name: object) -> str:
+    _check_text("the name of an operand", name)
+    return str(name)
+
+
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise ProblemError(f"{what} is a text, not {short(given)}", cure="write it in quotes")
+
+
 def _check_policy(what: str, tensor: str, value: float | None, policy: str) -> None:
     if value is not None and policy != "common":
         raise ProblemError(
-            f"policy {policy} takes no value",
-            where=f"{what}({tensor!r}, {value!r}, policy={policy!r})",
+            f"policy {short(policy)} takes no value",
+            where=f"{what}({short(tensor)}, {short(value)}, policy={short(policy)})",
             why="its values are an array, given when the kernel is called",
             cure="leave the value out, or the policy",
         )

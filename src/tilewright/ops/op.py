@@ -24,7 +24,7 @@ from tilewright.errors import ArgumentError, LayoutError, UnsupportedError
 from tilewright.ir.buffer import Buffer, Layout, buffer
 from tilewright.ir.stmt import Kernel, Param, Stmt
 from tilewright.ir.visit import block
-from tilewright.layout.strides import from_strides
+from tilewright.layout.strides import check_blocks, check_reach, from_strides, overlaps
 from tilewright.layout.tags import ANY, layout_of
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.domain import padding_fills
@@ -231,26 +231,37 @@ def resolve(spec: LayoutSpec, shape: Shape, tensor: Tensor | None = None) -> Lay
 
     Raises `LayoutError`; for a result also when two of its elements would share memory.
     """
+    where = tensor.name if tensor is not None else None
     if isinstance(spec, str):
-        return layout_of(spec, shape, tensor.letters if tensor is not None else None)
+        layout = layout_of(spec, shape, tensor.letters if tensor is not None else None)
+        check_reach(layout, where)
+        return layout
     written = tensor is not None and tensor.access != "in"
     if isinstance(spec, tuple):
         return from_strides(shape, spec, written=written)
+    check_blocks(spec, len(shape), where)
     held = spec.padded_shape(len(shape))
     if any(have < need for have, need in zip(held, shape, strict=True)):
         raise LayoutError(
             f"the layout holds {held}, less than the tensor's {shape}",
-            where=tensor.name if tensor is not None else None,
+            where=where,
             cure="make a layout for this shape",
         )
     if spec.offset or spec.swizzle is not None:
         raise LayoutError(
             "the layout has an offset" if spec.offset else "the layout is swizzled",
-            where=tensor.name if tensor is not None else None,
+            where=where,
             why="a kernel is passed the address of the first element of a strided array",
             cure="pass an array that begins there"
             if spec.offset
             else "swizzle a shared copy of it",
+        )
+    if written and overlaps(spec):
+        raise LayoutError(
+            "elements of a result overlap in memory",
+            where=where,
+            why="two indices have the same offset",
+            cure="give the blocks of a result strides under which every element has its own place",
         )
     return spec
 

@@ -22,7 +22,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Stmt, View
 from tilewright.ops.attribute_arguments import attribute_arguments
-from tilewright.ops.attributes import Attributes
+from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import (
     Tap,
     accumulator,
@@ -93,7 +93,7 @@ class Pooling(Op):
             type_ = float_type(self.accumulator, target.dtype)
             positions = tuple(each.var for each in kept[2:])
             value = cast(type_, value) / self._count(positions, type_)
-        result = Result(kept, target, out.index, driver="pool")
+        result = Result(kept, target, out.index, driver="pool", inputs={"src": a.view})
         yield epilogue("epilogue", (total,), value, result, self.attributes, buffers)
 
     def _dims(self, letter: str) -> tuple[Dim, ...]:
@@ -144,6 +144,7 @@ def pooling_op(
             cure="use FWD_D or BWD_D",
         )
     is_max = algorithm is PoolAlgorithm.MAX
+    check_sources(f"pool {algorithm.value}", attributes, "positive" if is_max else "always")
     if is_max and not direction.is_forward:
         raise UnsupportedError(
             "the gradient of max pooling is not available",

@@ -16,7 +16,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const
 from tilewright.ir.stmt import Allocate, Compute, Stmt, View
 from tilewright.ops.attribute_arguments import attribute_arguments
-from tilewright.ops.attributes import Attributes
+from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import accumulator, dim, fill, operand
 from tilewright.ops.elementwise_functions import number
 from tilewright.ops.epilogue import Result, epilogue, float_type
@@ -75,7 +75,7 @@ class Reduction(Op):
             count = prod(problem.src_shape[i] for i in problem.reduced_dims)
             value = value / number(count, value)
         index = tuple(const(0) if each in reduced else each.var for each in domain)
-        result = Result(kept, dst, index, driver="reduce")
+        result = Result(kept, dst, index, driver="reduce", inputs={"src": a.view})
         yield epilogue("epilogue", (total,), value, result, self.attributes, buffers)
 
     @property
@@ -108,6 +108,10 @@ def reduction_op(
     check_types("reduce", types)
     if attributes.bias is not None:
         raise UnsupportedError("a reduction has no bias", cure="use a post-op, add")
+    linear = algorithm in (ReduceAlgorithm.SUM, ReduceAlgorithm.MEAN)
+    ordered = algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN)
+    scaled = "always" if linear else "positive" if ordered else "never"
+    check_sources(f"reduce {algorithm.value}", attributes, scaled)
     src = types["src"]
     if algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN):
         acc = src

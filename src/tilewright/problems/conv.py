@@ -152,7 +152,7 @@ def parse_conv(text: str) -> ConvProblem:
     )
 
 
-def conv_from_sizes(name: str = "", **sizes: int) -> ConvProblem:
+def conv_from_sizes(name: str = "", /, **sizes: int) -> ConvProblem:
     """The convolution with the given sizes by benchdnn's keys: ``ic=64, ih=56, oc=64, kh=3``.
 
     What is not given is deduced as in a descriptor. Raises `ProblemError`; its place is in the

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ProblemError, Span
+from tilewright.problems.numbers import short
 from tilewright.problems.pieces import Piece, split_name, unknown
 
 _LETTERS = re.compile(r"[A-Za-z]*")
@@ -111,7 +112,14 @@ def write(keys: Sequence[str], sizes: Mapping[str, int], name: str) -> str:
         if key not in keys:
             raise unknown("size", Piece.whole(key), keys)
         if not isinstance(size, int) or isinstance(size, bool):
-            raise ProblemError(f"{key} must be a whole number, not {size!r}", where=key)
+            raise ProblemError(f"{key} must be a whole number, not {short(size)}", where=key)
+        if abs(size) > MAX_SIZE:
+            raise ProblemError(
+                f"{key} is too large",
+                where=key,
+                why="offsets are 64-bit: a size is at most 2^60",
+                cure="split the problem",
+            )
     text = "".join(f"{key}{size}" for key, size in sizes.items())
     return f'{text}n"{name}"' if name else text
 

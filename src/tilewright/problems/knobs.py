@@ -13,6 +13,7 @@ from enum import Enum
 
 from tilewright.dtypes import DType, bf16, dtype, f16, f32, s8, s32, u8
 from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.numbers import real_number, short, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
 
@@ -78,6 +79,17 @@ class Scale:
     value: float | None = None
     dtype: DType = f32
 
+    def __post_init__(self) -> None:
+        where = f"the scale of {short(self.tensor)}"
+        _check_tensor(self.tensor, where)
+        if self.dtype not in _SCALE_TYPES:
+            raise _wrong_type(self.dtype, where, _SCALE_TYPES)
+        if self.value is not None:
+            number = real_number(self.value, "a scale", where, finite=True)
+            if number == 0:
+                raise ProblemError("a scale must not be 0", where=where, cure="write 1 for none")
+            object.__setattr__(self, "value", number)
+
     def describe(self) -> str:
         """The text that parses to this scale, ``src:common:0.25``."""
         value = [] if self.value is None else [shortest(self.value)]
@@ -95,6 +107,14 @@ class ZeroPoint:
     policy: Policy = COMMON
     value: int | None = None
     dtype: DType = s32
+
+    def __post_init__(self) -> None:
+        where = f"the zero point of {short(self.tensor)}"
+        _check_tensor(self.tensor, where)
+        if self.dtype not in _ZERO_POINT_TYPES:
+            raise _wrong_type(self.dtype, where, _ZERO_POINT_TYPES)
+        if self.value is not None:
+            object.__setattr__(self, "value", whole_number(self.value, "a zero point", where))
 
     def describe(self) -> str:
         """The text that parses to this zero point, ``src:common:3``."""
@@ -192,6 +212,23 @@ def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
         kind = s32 if last is None else parse_type(last, _ZERO_POINT_TYPES)
         points.append(ZeroPoint(tensor, policy, number, kind))
     return tuple(points)
+
+
+def _check_tensor(tensor: object, where: str) -> None:
+    if not isinstance(tensor, str):
+        raise ProblemError(
+            f"a tensor is named, not {short(tensor)}",
+            where=where,
+            cure="choose one of " + ", ".join(dict.fromkeys(_TENSORS.values())),
+        )
+
+
+def _wrong_type(given: DType, where: str, allowed: Sequence[DType]) -> UnsupportedError:
+    return UnsupportedError(
+        f"{given} cannot be used here",
+        where=where,
+        cure="choose one of " + ", ".join(each.name for each in allowed),
+    )
 
 
 def shortest(value: float) -> str:

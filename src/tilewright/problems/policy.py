@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 
 from tilewright.errors import ProblemError
+from tilewright.problems.numbers import short
 from tilewright.problems.pieces import Piece, unknown
 
 NAMES = ("common", "per_oc", "per_ocic", "per_dim_0", "per_dim_1", "per_dim_01", "per_tensor")
-_PER_DIM = re.compile(r"per_dim_([0-9]+)")
+_PER_DIM = re.compile(r"per_dim_([0-9]{1,12})")
+_MASK = re.compile(r"[0-9]{1,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,17 @@ class Policy:
     """A policy by benchdnn's name, or a mask as a number: bit i set, it varies along dim i."""
 
     name: str = "common"
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.name, str) and (
+            self.name in NAMES or _PER_DIM.fullmatch(self.name) or _MASK.fullmatch(self.name)
+        )
+        if not known:
+            raise ProblemError(
+                f"unknown policy {short(self.name)}",
+                where="policy",
+                cure=f"choose one of {', '.join(NAMES)}, or a mask in digits",
+            )
 
     def dims(
         self, ndims: int, *, tensor: str = "dst", driver: str = "conv", grouped: bool = False
@@ -68,7 +81,7 @@ def parse_policy(piece: Piece, *, masks: bool = False) -> Policy:
     Raises `ProblemError` for an unknown one.
     """
     word = piece.word
-    if masks and re.fullmatch(r"[0-9]{1,4}", word):
+    if masks and _MASK.fullmatch(word):
         return Policy(str(int(word)))
     if word in NAMES or _PER_DIM.fullmatch(word):
         return Policy(word)

@@ -126,6 +126,6 @@ def parse_pool(text: str) -> PoolProblem:
     return PoolProblem(mb=fields.get("mb") or 2, ic=ic, **window_fields(windows), name=fields.name)
 
 
-def pool_from_sizes(name: str = "", **sizes: int) -> PoolProblem:
+def pool_from_sizes(name: str = "", /, **sizes: int) -> PoolProblem:
     """The pooling with the given sizes by benchdnn's keys; see `conv_from_sizes`."""
     return parse_pool(write(KEYS, sizes, name))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.knobs import parse_type, shortest
+from tilewright.problems.numbers import real_number, short, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
 
@@ -79,16 +80,20 @@ class Unary:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "scale"):
+            number = real_number(getattr(self, name), name, "a unary function")
+            object.__setattr__(self, name, number)
         fault = self._fault()
         if fault is not None:
             what, cure = fault
-            raise ProblemError(what, where=self.describe(), cure=cure)
+            where = self.describe() if isinstance(self.function, str) else None
+            raise ProblemError(what, where=where, cure=cure)
 
     def _fault(self) -> tuple[str, str] | None:
         """What is wrong with the parameters, and the cure."""
-        if self.function not in UNARY_FUNCTIONS:
+        if not isinstance(self.function, str) or self.function not in UNARY_FUNCTIONS:
             names = ", ".join(UNARY_FUNCTIONS)
-            return f"unknown unary function {self.function!r}", f"choose one of {names}"
+            return f"unknown unary function {short(self.function)}", f"choose one of {names}"
         taken = UNARY_FUNCTIONS[self.function].parameters
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
             if value != 0 and name not in taken:
@@ -120,6 +125,12 @@ class Sum:
     scale: float = 1.0
     zero_point: int = 0
     dtype: DType | None = None
+
+    def __post_init__(self) -> None:
+        scale = real_number(self.scale, "the scale of sum", "sum", finite=True)
+        object.__setattr__(self, "scale", scale)
+        point = whole_number(self.zero_point, "the zero point of sum", "sum")
+        object.__setattr__(self, "zero_point", point)
 
     def describe(self) -> str:
         """The text that parses to this post-op, ``sum:0.5``."""

@@ -10,11 +10,14 @@ from typing import ClassVar, Self
 
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError
+from tilewright.problems.numbers import short
 
 Shape = tuple[int, ...]
 
 # Offsets in bytes are signed 64-bit numbers, and an element takes up to 8 bytes.
 MAX_ELEMENTS = 2**60
+# oneDNN's DNNL_MAX_NDIMS; tags have so many letters, too.
+MAX_DIMS = 12
 _COUNT = re.compile(r"\*([0-9]{1,9})$")
 
 
@@ -71,9 +74,21 @@ class Problem(ABC):
         """Refuses sizes below 1 and tensors that 64-bit offsets cannot reach."""
         for field, given in sizes.items():
             for size in given if isinstance(given, tuple) else (given,):
+                if type(size) is not int:
+                    raise ProblemError(
+                        f"a size of {self.driver} must be a whole number, not {short(size)}",
+                        where=field,
+                    )
+                if size > MAX_ELEMENTS:
+                    raise ProblemError(
+                        f"a size of {self.driver} is {short(size)}",
+                        where=field,
+                        why="offsets are 64-bit: a size is at most 2^60",
+                        cure="split the problem",
+                    )
                 if size < 1:
                     raise ProblemError(
-                        f"a size of {self.driver} must be at least 1, not {size}",
+                        f"a size of {self.driver} must be at least 1, not {short(size)}",
                         where=field,
                         cure="leave the problem out: there is nothing to compute",
                     )
@@ -83,6 +98,13 @@ class Problem(ABC):
                     f"{tensor} of {self.driver} has no dims",
                     where=tensor,
                     cure="give a scalar the shape (1,)",
+                )
+            if len(shape) > MAX_DIMS:
+                raise ProblemError(
+                    f"{tensor} of {self.driver} has {len(shape)} dims",
+                    where=tensor,
+                    why=f"a tensor has at most {MAX_DIMS}, as in oneDNN",
+                    cure="make dims that are neighbours in memory one",
                 )
             if math.prod(shape) > MAX_ELEMENTS:
                 raise ProblemError(

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.errors import ScheduleError
+from tilewright.problems.numbers import short
 
 # A number of which 0 stands for none, unlike a size.
 Count = int
@@ -178,6 +179,10 @@ CONFIGS: dict[str, type[Config]] = {
 }
 
 
+# Characters of a text, far beyond any config.
+_LONGEST = 10_000
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -257,6 +262,17 @@ def parse_config(text: str) -> Config:
 
     Only literals may stand in it: nothing is executed. Raises `ScheduleError`.
     """
+    if not isinstance(text, str):
+        raise ScheduleError(
+            f"{short(text)} is not a config", cure="pass a config, or its text as it prints"
+        )
+    if len(text) > _LONGEST:
+        # Python's own parser, which reads it, may crash of texts that nest beyond measure.
+        raise ScheduleError(
+            "the text is too long for a config",
+            where=f"{text[:40]}...",
+            cure="write it as it prints",
+        )
     cure = "write it as it prints: " + "; ".join(
         f"{name}({', '.join(f.name + '=...' for f in fields(kind))})"
         for name, kind in CONFIGS.items()
@@ -270,3 +286,8 @@ def parse_config(text: str) -> Config:
         return kind(**values)
     except (SyntaxError, ValueError, KeyError, TypeError) as error:
         raise ScheduleError(f"{text!r} is not a config", why=str(error), cure=cure) from error
+    except (RecursionError, MemoryError):
+        # What `ast.parse` and `ast.literal_eval` raise of what nests too deeply.
+        raise ScheduleError(
+            f"{text[:40]!r}... is not a config", why="it nests too deeply", cure=cure
+        ) from None

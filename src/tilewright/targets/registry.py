@@ -9,6 +9,7 @@ from typing import Protocol
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
+from tilewright.problems.numbers import short
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.target import nvidia_target, nvidia_variants
 from tilewright.targets.program import Abi, Program
@@ -73,9 +74,9 @@ def find_target(name: str) -> Target:
     Raises `UnsupportedError` for one that there is not, `DeviceError` for a device that is not
     there.
     """
-    family, _, variant = name.partition(":")
+    family, _, variant = name.partition(":") if isinstance(name, str) else ("", "", "")
     if family not in TARGETS:
         raise UnsupportedError(
-            f"there is no target {name!r}", cure="choose one of " + ", ".join(sorted(TARGETS))
+            f"there is no target {short(name)}", cure="choose one of " + ", ".join(sorted(TARGETS))
         )
     return TARGETS[family].find(variant)
