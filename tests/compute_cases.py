@@ -38,9 +38,9 @@ def _zeros(*shape: int, dtype: Any = np.float32) -> Any:
 ARGMAX = Case(
     """
 kernel argmax(in src: f32[6, 40], out best: f32[6], out place: s64[6]):
-  compute start(m in 6):
-    best[m] = -inf
-    place[m] = 1000
+  compute start(i in 6):
+    best[i] = -inf
+    place[i] = 1000
   compute argmax(m in 6, k in 40):
     x = src[m, k]
     combiner first(v: f32, p; w: f32, q) from (-inf, 1000) = select(

@@ -250,6 +250,9 @@ class _Hoister:
         for dim in stmt.dims:  # a loop of that name, further up, is another
             self.depth.pop(dim.var, None)
             self.static.discard(dim.var)
+        for operand in stmt.operands:
+            self.depth.pop(operand.var, None)
+            self.static.discard(operand.var)
         return map_views(stmt, self._view)
 
     def _view(self, view: View) -> View:

@@ -15,7 +15,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Param, Stmt, View
 from tilewright.ir.visit import map_compute, substitute, variables, walk_stmts
 from tilewright.schedule.access import accesses, readdress
-from tilewright.schedule.place import Place, bound_names, dim_of, rewrite_placed
+from tilewright.schedule.place import Place, bound_names, dim_of, plain, rewrite_placed
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
 
@@ -62,6 +62,7 @@ def fuse_dims(
     names = {stmt.name for stmt in chosen}
     pairs: dict[Buffer, tuple[int, int]] = {}
     for compute in chosen:
+        plain(compute, "fuse_dims")
         for view in (compute.out, *(o.view for o in compute.operands)):
             _note_pair(compute, view, outer, inner, pairs)
     for old, (p, q) in pairs.items():

@@ -41,7 +41,7 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     between.
     """
     for each in computes:
-        computes_named(kernel, each, "enclose")
+        computes_named(kernel, each, "enclose", any_kind=True)
     number = var(fresh(name, bound_names(kernel.body)))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

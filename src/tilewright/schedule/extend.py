@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, S
 from tilewright.ir.visit import variables
 from tilewright.schedule.access import Access, accesses, masked, readdress
 from tilewright.schedule.pad import within
-from tilewright.schedule.place import Place, computes_named, rewrite_placed, walk_placed
+from tilewright.schedule.place import Place, computes_named, plain, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
 
 
@@ -52,12 +52,13 @@ def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
     names = {
         s.name
         for s, _ in walk_placed(kernel.body, Place())
-        if isinstance(s, Compute) and (s is found or s.out.buffer in local)
+        if isinstance(s, Compute)
+        and (s is found or any(view.buffer in local for view in s.outputs))
     }
 
     def change(stmt: Stmt, here: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name in names:
-            return _extended(stmt, here, longer, old, local)
+            return _extended(plain(stmt, "extend"), here, longer, old, local)
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)

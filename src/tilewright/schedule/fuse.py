@@ -17,6 +17,7 @@ from tilewright.schedule.place import (
     computes_named,
     fresh,
     loop_nest,
+    plain,
     rewrite_placed,
     sequence,
     views_of,
@@ -180,7 +181,7 @@ class _Fusion:
                             "fuse all computes that write it",
                         )
                     if writer not in group:
-                        group.append(writer)
+                        group.append(plain(writer, "tile_and_fuse"))
         group = [s for s in stmt.body if isinstance(s, Compute) and s in group]
         _check_others(stmt, position, group, local)
         return group, local
@@ -243,7 +244,9 @@ def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
     for dim in clashes:
         new = var(fresh(dim.var.name, own | taken))
         own.add(new.name)
-        splits[dim.var.name] = Split(dim.var.name, None, Dim(new, dim.extent), const(0), new, 1)
+        splits[dim.var.name] = Split(
+            dim.var.name, None, Dim(new, dim.extent, dim.ordered), const(0), new, 1
+        )
     return on_tile(compute, splits)
 
 

@@ -79,7 +79,7 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
     in memory of the workgroup.
     """
     for name in (first, second):
-        computes_named(kernel, name, "join_groups")
+        computes_named(kernel, name, "join_groups", any_kind=True)
     joined: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

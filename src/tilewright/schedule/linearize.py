@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
 from tilewright.schedule.access import accesses, readdress
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import Place, bound_names, dim_of
+from tilewright.schedule.place import Place, bound_names, dim_of, plain
 from tilewright.schedule.transform import transform
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ def _sizes(computes: Sequence[Compute], dims: Sequence[str]) -> tuple[int, ...]:
     """The extents of the dims, constants that all computes share."""
     found: set[tuple[int, ...]] = set()
     for compute in computes:
+        plain(compute, "linearize")
         if compute.instruction is not None:
             raise _refusal(
                 "an instruction has the dims", headline(compute), "combine before tensorizing"

@@ -66,7 +66,7 @@ def load_ahead(kernel: Kernel, loop: str) -> Kernel:
     of an even number of products. Since all of a step is loaded before its last product, the copies
     for a further step begin then: as many as there are slots are under way.
     """
-    ((first, _), *others) = loops_named(kernel, loop, "load_ahead")
+    ((first, _), *others) = loops_named(kernel, loop, "load_ahead", any_kind=False)
     if others:
         raise _refusal(first, f"there are {1 + len(others)} loops '{loop}'", "rename all but one")
     taken = names_in(kernel)[0]

@@ -84,7 +84,7 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
     those arrive who have read what was there before. Now those of all workgroups do. What a
     workgroup alone reads it copies as before.
     """
-    loops_named(kernel, loop, "multicast")
+    loops_named(kernel, loop, "multicast", any_kind=False)
     taken = bound_names(kernel.body)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:

@@ -79,7 +79,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     way), and each iteration waits for its own; other ways of filling go one iteration ahead, so
     more than two stages would not be used.
     """
-    loops_named(kernel, loop, "pipeline")
+    loops_named(kernel, loop, "pipeline", any_kind=False)
     if stages < 2 or (stages > 2 and fill is not Fill.ASYNC):
         raise ScheduleError(
             f"pipeline: {stages} stages",

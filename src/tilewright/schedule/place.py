@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import complication
 from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
@@ -228,15 +229,31 @@ def dim_of(compute: Compute, name: str, transform: str) -> Dim:
     )
 
 
-def computes_named(kernel: Kernel, name: str, transform: str) -> list[tuple[Compute, Place]]:
-    """The computes called ``name``, at least one."""
+def plain(compute: Compute, transform: str) -> Compute:
+    """``compute``; refuses one that has more than ``transform`` knows about."""
+    beyond = complication(compute)
+    if beyond is not None:
+        raise ScheduleError(
+            f"{transform}: the compute '{compute.name}' has {beyond}",
+            where=headline(compute),
+            why="it takes computes of one result, combined by a named operator or assigned, at "
+            "places that their dims say, in any order",
+            cure="tile it, and lower it to loops (`lower_computes`)",
+        )
+    return compute
+
+
+def computes_named(
+    kernel: Kernel, name: str, transform: str, any_kind: bool = False
+) -> list[tuple[Compute, Place]]:
+    """The computes called ``name``, at least one; `plain` ones, if not of ``any_kind``."""
     found: list[tuple[Compute, Place]] = []
     others: dict[str, None] = {}
     for stmt, place in walk_placed(kernel.body, Place()):
         if isinstance(stmt, Compute):
             others[stmt.name] = None
             if stmt.name == name:
-                found.append((stmt, place))
+                found.append((stmt if any_kind else plain(stmt, transform), place))
     if not found:
         raise ScheduleError(
             f"{transform}: there is no compute '{name}'",
@@ -248,8 +265,11 @@ def computes_named(kernel: Kernel, name: str, transform: str) -> list[tuple[Comp
     return found
 
 
-def loops_named(kernel: Kernel, name: str, transform: str) -> list[tuple[For, Place]]:
-    """The loops over a variable called ``name``, at least one."""
+def loops_named(
+    kernel: Kernel, name: str, transform: str, any_kind: bool = True
+) -> list[tuple[For, Place]]:
+    """The loops over a variable called ``name``, at least one; around `plain` computes, if not of
+    ``any_kind``."""
     found: list[tuple[For, Place]] = []
     others: dict[str, None] = {}
     for stmt, place in walk_placed(kernel.body, Place()):
@@ -257,6 +277,9 @@ def loops_named(kernel: Kernel, name: str, transform: str) -> list[tuple[For, Pl
             others[stmt.var.name] = None
             if stmt.var.name == name:
                 found.append((stmt, place))
+                for inner in () if any_kind else walk_stmts(stmt.body):
+                    if isinstance(inner, Compute):
+                        plain(inner, transform)
     if not found:
         raise ScheduleError(
             f"{transform}: there is no loop '{name}'",

@@ -124,7 +124,7 @@ def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
 
 
 def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
-    loops_named(kernel, loop, "specialize")
+    loops_named(kernel, loop, "specialize", any_kind=False)
     where = f"kernel {kernel.name}"
     if stages < 1:
         raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")

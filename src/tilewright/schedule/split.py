@@ -21,7 +21,7 @@ from tilewright.ir.visit import (
 from tilewright.schedule.access import Access, accesses, masked, readdress, view_variables
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.pad import within
-from tilewright.schedule.place import Place, dim_of, rewrite_placed
+from tilewright.schedule.place import Place, dim_of, plain, rewrite_placed
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
 
@@ -168,6 +168,7 @@ class _Split:
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or not _has_dim(stmt, self.dim):
             return None
+        plain(stmt, "split_dim")
         old = dim_of(stmt, self.dim, "split_dim")
         if stmt.instruction is not None or not isinstance(old.extent, Const):
             what = "is an instruction's" if stmt.instruction is not None else "varies in extent"

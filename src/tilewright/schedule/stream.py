@@ -96,7 +96,7 @@ def stream_reduction(
     over tiles and their work-items, before these share memory. In memory the parts of the
     work-items lie side by side, ``vector`` elements of each at a time.
     """
-    found = loops_named(kernel, loop, "stream_reduction")
+    found = loops_named(kernel, loop, "stream_reduction", any_kind=False)
     buffers = [p.name for p in kernel.params]
     buffers += [s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     taken = bound_names(kernel.body) | set(buffers)

@@ -53,7 +53,7 @@ def tile(
     A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop.
     Dims that ``order`` leaves out follow in the order of ``sizes``.
     """
-    computes_named(kernel, compute, "tile")
+    computes_named(kernel, compute, "tile", any_kind=True)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
@@ -69,6 +69,7 @@ def tile_compute(
 ) -> Stmt:
     """One compute as loops around itself (see `tile`)."""
     splits = split_dims(compute, place, sizes, order, "tile")
+    _check_sequence(compute, splits)
     loops = [s.loop for s in splits.values() if s.loop is not None]
     return loop_nest(loops, on_tile(compute, splits))
 
@@ -126,7 +127,9 @@ def split_dim(dim: Dim, size: int, place: Place, taken: set[str], others: set[st
     loop_var = var(fresh(f"{name}_o", taken))
     outer, inner = tile_extents(extent, size, loop_var, place.facts)
     base = loop_var * size
-    return Split(name, (loop_var, outer), Dim(dim.var, inner), base, base + dim.var, size)
+    return Split(
+        name, (loop_var, outer), Dim(dim.var, inner, dim.ordered), base, base + dim.var, size
+    )
 
 
 def tile_extents(extent: Expr, size: int, loop_var: Var, facts: Facts) -> tuple[Expr, Expr]:
@@ -138,6 +141,25 @@ def tile_extents(extent: Expr, size: int, loop_var: Var, facts: Facts) -> tuple[
         tiles = (extent + (size - 1)) // size
         whole = facts.divisible(extent, size)
     return tiles, const(size) if whole else minimum(size, extent - loop_var * size)
+
+
+def _check_sequence(compute: Compute, splits: Mapping[str, Split]) -> None:
+    """Refuses where the points of ordered dims would come in another sequence: loops are outside of
+    what is left of the dims, so only the innermost dim that has a loop may keep a part inside."""
+    ordered = [dim.var.name for dim in compute.dims if dim.ordered]
+    looped = [name for name in splits if splits[name].loop is not None and name in ordered]
+    gone = [name for name, split in splits.items() if split.loop is None and split.inner is None]
+    ordered = [name for name in ordered if name not in gone]
+    whole = [name for name in ordered if name not in looped]
+    cut = [name for name in looped if splits[name].inner is not None]
+    if looped + whole != ordered or any(name != looped[-1] for name in cut):
+        raise ScheduleError(
+            f"tile: the ordered dims {', '.join(ordered)} would run in another sequence",
+            where=headline(compute),
+            why="the loops of all of them are outside of what is left in the compute",
+            cure="take the first ones out of the compute (size 1), in their order, and tile the "
+            "next one only",
+        )
 
 
 def on_tile(compute: Compute, splits: Mapping[str, Split]) -> Compute:

@@ -55,7 +55,7 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
     but these (the loop has no iterations where they do not hold). Where it begins has no name then,
     so that loops stay directly in one another.
     """
-    loops_named(kernel, loop, "trim")
+    loops_named(kernel, loop, "trim", any_kind=False)
     taken = bound_names(kernel.body)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
