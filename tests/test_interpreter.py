@@ -625,7 +625,7 @@ def test_pack_follows_the_layout_and_zeroes_padding() -> None:
             LayoutBlock(1, 2, 4),
             LayoutBlock(1, 4, 1),
         ),
-        offset=3,
+        3,
     )
     buf = Buffer("x", s32, shape, layout)
     array = np.arange(1, 31, dtype=np.int32).reshape(shape)

@@ -460,7 +460,7 @@ def test_refused_expressions(text: str, what: str, marked: str, cure: str) -> No
         ("alloc a: f32[2] fast", "unknown memory space fast", "fast", "global, workgroup"),
         ("alloc a: f32[2] {1:2:1}", "a block of dim 1, but the shape has 1 dims", "1", "from 0"),
         ("alloc a: f32[2] {0:2}", "expected `:` and the stride of the block", "}", "`:`"),
-        ("alloc a: f32[i]", "expected an integer as the size of a dim", "i", "an integer"),
+        ("alloc a: f32[1.5]", "the size of a dim must be s64, this is f32", "1.5", "convert it"),
         (f"alloc a: f32[{'1' * 40}]", f"{'1' * 40} is too large", "1" * 40, "smaller"),
         ("x = 1 y = 2", "expected the end of the line, found `y`", "y", "one statement per"),
         ("3", "expected a statement, found `3`", "3", "write a loop"),

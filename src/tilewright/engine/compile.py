@@ -149,7 +149,7 @@ def _assembled(target: Target, module: Module) -> tuple[bytes, float]:
 
 def _packed_meta(pack: Kernel) -> dict[str, Any]:
     """What a later process needs to know of a packed argument."""
-    buffer = pack.params[-1].buffer
+    buffer = pack.arrays[-1].buffer
     # Kernels of any name may pack alike.
     text = to_text(replace(pack, name="pack"))
     return {

@@ -270,7 +270,10 @@ class Lockstep:
         if not possible or in_order or extent < 2:
             return 1
         points = frame.lanes * nest.points
-        own = sum(buffer.layout.extent * copies for buffer, copies in nest.private.items())
+        own = sum(
+            self._memory.concrete(buffer).layout.extent * copies
+            for buffer, copies in nest.private.items()
+        )
         elements = frame.lanes * own
         return max(1, min(extent, POINT_LIMIT // max(points, elements)))
 
@@ -341,7 +344,7 @@ class Lockstep:
         inside: Any = True if mask is None else mask
         for value, size in zip(values, storage.shape, strict=True):
             inside = inside & (value >= 0) & (value < size)
-        offsets = buffer.layout.place(values) + grid.values.get(buffer, 0)
+        offsets = storage.concrete.layout.place(values) + grid.values.get(buffer, 0)
         offsets, owners, inside = np.broadcast_arrays(offsets, owners, inside)
         return offsets[inside], owners[inside]
 

@@ -7,7 +7,8 @@ when a kernel runs for real, they hold whatever was there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +19,11 @@ from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fau
 from tilewright.interpret.races import Run
 from tilewright.interpret.registers import check_owner
 from tilewright.interpret.storage import Storage, Storages, UnderWay, Where
+from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Kernel, Param
+from tilewright.ir.symbols import substitute_buffer
 
 # Fills fresh memory: a NaN in every float type, -1 in integers.
 _POISON_BYTE = 0xFF
@@ -40,24 +44,40 @@ class Memory:
         self._observer = observer
         self.storages: Storages = {}
         self.abandoned = False  # what runs is to end: something else failed
+        # What scalar parameters are worth, and symbolic buffers with numbers in their place.
+        self._scalars: dict[Var, Expr] = {}
+        self._concrete: dict[Buffer, Buffer] = {}
 
-    def bind(self, kernel: Kernel, arrays: dict[str, Any]) -> None:
-        """Takes the arrays of the kernel's parameters. `ArgumentError` if one does not fit."""
-        for param in kernel.params:
-            array = _argument(kernel, param, arrays)
-            self.storages[param.buffer] = Storage(param.buffer, array, param.access, 0)
+    def bind(self, kernel: Kernel, arrays: Mapping[str, Any]) -> None:
+        """Takes the arguments of a kernel. `ArgumentError` if one does not fit."""
+        numbers = scalar_arguments(kernel, arrays)
+        self._scalars = {p.var: const(numbers[p.name], p.dtype) for p in kernel.scalars}
+        for param in kernel.arrays:
+            concrete = self.concrete(param.buffer)
+            array = _argument(kernel, replace(param, buffer=concrete), arrays)
+            self.storages[param.buffer] = Storage(param.buffer, array, param.access, 0, concrete)
+
+    def concrete(self, buffer: Buffer) -> Buffer:
+        """``buffer`` with what a call passed for scalar parameters in its sizes."""
+        if not buffer.symbols:
+            return buffer
+        found = self._concrete.get(buffer)
+        if found is None:
+            found = self._concrete[buffer] = substitute_buffer(buffer, self._scalars)
+        return found
 
     def allocate(self, buffer: Buffer, frame: Frame) -> Storage | None:
         """Fresh memory for ``buffer``, per lane; returns what it had before, for `release`."""
         before = self.storages.get(buffer)
-        extent = buffer.layout.extent
+        concrete = self.concrete(buffer)
+        extent = concrete.layout.extent
         data = _new(buffer, frame.lanes * extent)
         if frame.shape:
             frame.values[buffer] = np.arange(0, len(data), extent).reshape(frame.shape)
         else:
             frame.values.pop(buffer, None)
         data.view(np.uint8).fill(1 if buffer.dtype.kind == "bool" else _POISON_BYTE)
-        storage = self.storages[buffer] = Storage(buffer, data, "local", len(self.runs))
+        storage = self.storages[buffer] = Storage(buffer, data, "local", len(self.runs), concrete)
         if buffer.space is Space.PRIVATE and not frame.threads:
             storage.lanes = frame.values.get(Identity.LANES, 0)
         return before
@@ -93,10 +113,10 @@ class Memory:
             inside[dim] = np.where(bad, 0, value)
             touched = np.asarray(bad if mask is None else bad & mask)
             if touched.any():
-                self._out_of_bounds(buffer, index, (dim, size), touched, site)
+                self._out_of_bounds(storage.concrete, index, (dim, size), touched, site)
                 mask = both(mask, np.logical_not(bad))
         begin = site.frame.values.get(buffer)
-        offsets = buffer.layout.place(inside)
+        offsets = storage.concrete.layout.place(inside)
         if storage.lanes and site.frame.threads:
             check_owner(buffer, offsets, mask, site, self.findings, storage.lanes)
         return (offsets if begin is None else offsets + begin), mask
@@ -146,7 +166,7 @@ class Memory:
                 FaultKind.UNINITIALIZED,
                 site.stmt,
                 site.count(bad),
-                lambda: _undefined(storage.buffer, offsets, bad, site),
+                lambda: _undefined(storage.concrete, offsets, bad, site),
             )
 
     def _early(self, storage: Storage, others: UnderWay, where: Where, what: _Early) -> None:
@@ -159,7 +179,7 @@ class Memory:
                 FaultKind.EARLY_ACCESS,
                 site.stmt,
                 site.count(bad),
-                lambda: _early(storage.buffer, what, (offsets, bad, site)),
+                lambda: _early(storage.concrete, what, (offsets, bad, site)),
             )
 
     def load(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
@@ -235,12 +255,14 @@ def _new(buffer: Buffer, count: int) -> Any:
         ) from None
 
 
-def _argument(kernel: Kernel, param: Param, arrays: dict[str, Any]) -> Any:
+def _argument(kernel: Kernel, param: Param, arrays: Mapping[str, Any]) -> Any:
     buffer = param.buffer
     array = arrays.get(buffer.name)
     problem = None
     if array is None:
         problem = "it is missing"
+    elif not isinstance(array, np.ndarray):
+        problem = f"it is {array!r}, no array"
     elif array.ndim != 1 or len(array) < buffer.layout.extent:
         problem = (
             f"it has the shape {array.shape}, but needs {buffer.layout.extent} elements in 1-D"

@@ -9,7 +9,7 @@ order between two barriers gives the same. Subgroups that run different code tak
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from tilewright.interpret.profile import Profile
 from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, Run
 from tilewright.interpret.specialized import SpecializedLaunch
 from tilewright.interpret.storage import Storage
-from tilewright.interpret.values import Evaluator
+from tilewright.interpret.values import Evaluator, scalar_values
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
@@ -60,35 +60,38 @@ from tilewright.machines.machine import Hierarchy
 
 def run(
     kernel: Kernel,
-    arrays: dict[str, Any],
+    arguments: Mapping[str, Any],
     *,
     hierarchy: Hierarchy | None = None,
     findings: Findings | None = None,
     profile: Profile | None = None,
     instructions: Sequence[Instruction] = (),
 ) -> None:
-    """Runs ``kernel`` on ``arrays``: flat memory (1-D, as `pack` makes it) by parameter name.
+    """Runs ``kernel`` on ``arguments`` by parameter name: flat memory (1-D, as `pack` makes it),
+    and numbers for scalar parameters.
 
     Parameters that the kernel writes are updated in place; what it does not write stays.
     ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
     work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
     ``instructions`` are those of the machine: what they ask of matrices in registers is checked.
 
-    `ArgumentError` for an array that does not fit. `InterpreterFault` for an access out of bounds,
-    a read of uninitialized memory, a store to an input, a data race, a barrier that not all
+    `ArgumentError` for an argument that does not fit. `InterpreterFault` for an access out of
+    bounds, a read of uninitialized memory, a store to an input, a data race, a barrier that not all
     work-items reach, a lane's access to another one's registers, a matrix that is not held as its
     instruction has it, an access to what an asynchronous copy has yet to write, a missing fence, a
     misused mbarrier, or a deadlock; but with ``findings``, such faults are collected there, and the
     kernel goes on (behind a deadlock, without those who wait).
     """
     memory = Memory(Raising() if findings is None else findings, profile)
-    memory.bind(kernel, arrays)
+    values = scalar_values(kernel, arguments)
+    memory.bind(kernel, arguments)
     if hierarchy is None and profile is not None:
         hierarchy = profile.hierarchy
     subgroup = 1 if hierarchy is None else hierarchy.subgroup
     # Infinities, NaNs and wrapping are values here, not mistakes.
     with np.errstate(all="ignore"):
-        _Interpreter(memory, subgroup, profile, Fragments(instructions)).run(kernel.body)
+        interpreter = _Interpreter(memory, subgroup, profile, Fragments(instructions))
+        interpreter.run(kernel.body, Frame(values))
 
 
 class _Interpreter:
@@ -118,12 +121,12 @@ class _Interpreter:
             Compute: self._computes.run,
         }
 
-    def run(self, body: Stmt) -> None:
+    def run(self, body: Stmt, frame: Frame) -> None:
         """Runs a kernel's body. What stands outside of loops over workgroups runs once, alone."""
         if any(isinstance(stmt, Call) for stmt in walk_stmts(body)):
-            self._launch(Launch((), (), 1), body, Frame({}))
+            self._launch(Launch((), (), 1), body, frame)
         else:
-            self.execute(body, Frame({}))
+            self.execute(body, frame)
 
     def execute(self, stmt: Stmt, frame: Frame) -> None:
         """Runs ``stmt`` in all lanes of ``frame``. A let adds to the frame's variables."""

@@ -282,7 +282,7 @@ class SpecializedLaunch(Launch):
 
         def what() -> str:
             offset = int(places[np.argmax(waiting())])
-            number = offset % storage.buffer.layout.extent
+            number = offset % storage.concrete.layout.extent
             return (
                 f"{self.clocks.name(subgroup)} waits at {storage.buffer.name}[{number}], whose "
                 f"{mbarriers.state(offset)}"

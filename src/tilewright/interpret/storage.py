@@ -54,12 +54,14 @@ class UnderWay:
 class Storage:
     """The memory of one buffer: ``data`` (1-D), and which elements are ``defined`` (None: all).
 
-    Memory that lanes allocate is one copy per lane, one after the other; the frame knows where a
-    lane's copy begins.
+    ``concrete`` is the buffer with numbers for the scalar parameters in its sizes. Memory that
+    lanes allocate is one copy per lane, one after the other; the frame knows where a lane's copy
+    begins.
     """
 
     __slots__ = (
         "buffer",
+        "concrete",
         "data",
         "defined",
         "depth",
@@ -72,8 +74,11 @@ class Storage:
         "writes",
     )
 
-    def __init__(self, buffer: Buffer, data: Any, access: str, depth: int) -> None:
+    def __init__(
+        self, buffer: Buffer, data: Any, access: str, depth: int, concrete: Buffer
+    ) -> None:
         self.buffer = buffer
+        self.concrete = concrete
         self.data = data
         self.writable = access != "in"
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
@@ -83,7 +88,7 @@ class Storage:
         self.writes, self.reads = UnderWay(len(data)), UnderWay(len(data))
         self.queue: Queue | None = None
         self.logs: dict[int, tuple[object, Log]] = {}
-        self.shape = buffer.layout.padded_shape(len(buffer.shape))
+        self.shape = concrete.layout.padded_shape(concrete.rank)
 
     def note(self, verb: str, runs: list[Run], where: Where, findings: Findings) -> None:
         """Notes an access for each of ``runs`` that shares this memory; reports races, once."""

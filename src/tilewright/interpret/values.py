@@ -8,18 +8,20 @@ ints, which is several times faster than numpy's scalars.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.conversions import convert, reinterpret
 from tilewright.dtypes import DType, boolean, f32, f64, s64
-from tilewright.interpret.lanes import Frame, Site, fault
+from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.memory import Memory
+from tilewright.ir.arguments import scalar_arguments
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.ir.operators import BINARY, UNARY
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.visit import children
 
 
@@ -267,6 +269,25 @@ class Evaluator:
             return node.value
         found = self._constants.get(node)
         if found is None:
-            source = f64 if node.type.is_float else s64
-            found = self._constants[node] = convert(np.asarray(node.value), source, node.type)[()]
+            found = self._constants[node] = _number(node.value, node.type)
         return found
+
+
+def scalar_values(
+    kernel: Kernel, arguments: Mapping[str, Any]
+) -> dict[Var | Buffer | Identity, Any]:
+    """What the scalar parameters of ``kernel`` are worth in ``arguments``, as `Frame` has values.
+
+    `ArgumentError` for one that is missing, or does not keep what the parameter promises.
+    """
+    numbers = scalar_arguments(kernel, arguments)
+    return {param.var: _number(numbers[param.name], param.dtype) for param in kernel.scalars}
+
+
+def _number(value: Any, type: DType) -> Any:
+    """A Python number as a value of ``type``."""
+    if type is s64 or type is boolean:
+        return value
+    if type.kind == "uint":
+        return np.asarray(value, type.numpy)[()]
+    return convert(np.asarray(value), f64 if type.is_float else s64, type)[()]

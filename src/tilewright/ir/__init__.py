@@ -3,8 +3,10 @@
 In reading order: `expr` (expressions) with `operators` (what they compute), `buffer` (memory and
 layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what calls do), `visit`
 (walking and rewriting), `compare` (structural equality), `printer` and `parser` with
-`expression_parser` (the text form; `syntax` is what they share), `verify` with `verify_layout`
-(what well-formed means), `scope` (names, as they come and go).
+`expression_parser` and `declaration_parser` (the text form; `syntax` is what they share), `verify`
+with `verify_layout` and `verify_scalars` (what well-formed means), `arguments` (what a call passes
+for scalars), `sizes` (what is known of symbolic sizes), `symbols` (numbers in their place), `scope`
+(names, as they come and go).
 
 This is the face for those who use the IR. Those who work on it import the modules: `Block`, for
 one, is a statement here, and a part of a layout in `buffer`.
@@ -54,6 +56,7 @@ from tilewright.ir.stmt import (
     Operand,
     Param,
     Result,
+    ScalarParam,
     Stmt,
     Store,
     View,
@@ -100,6 +103,7 @@ __all__ = [
     "Param",
     "Parameter",
     "Result",
+    "ScalarParam",
     "Select",
     "Space",
     "Stmt",

@@ -5,6 +5,10 @@ part of one dim. ``aBcd16b`` on (N, C, H, W) has the blocks (0, N), (1, C/16), (
 (1, 16): the innermost block of a dim holds ``index % size``, the next ``index // size % size2``,
 and the outermost the rest. A `Swizzle` then exchanges runs of elements. What is done *with* layouts
 (tags, strides, queries) is in `tilewright.layout`.
+
+Sizes, strides and offsets may be *symbolic*: expressions of the kernel's scalar parameters. What
+works on numbers only asks for `Buffer.shape`, `Layout.blocks` and the like, which refuse symbolic
+ones; what works on both asks for `Buffer.sizes`, `Layout.parts`, `Layout.start`, `Layout.span`.
 """
 
 from __future__ import annotations
@@ -16,7 +20,61 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Expr, const
+from tilewright.errors import UnsupportedError
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    as_expr,
+    const,
+    maximum,
+)
+
+# A number of elements: an expression (of type s64) where it depends on scalar parameters. What is
+# constant is always an int.
+Size = int | Expr
+
+
+def as_size(size: Size) -> Size:
+    """``size`` as an int where it is constant."""
+    return int(size.value) if isinstance(size, Const) else size
+
+
+def product(a: Size, b: Size) -> Size:
+    """``a * b``, without factors of 1."""
+    if isinstance(a, int) and (a == 1 or isinstance(b, int)):
+        return b if a == 1 else a * b
+    return a if isinstance(b, int) and b == 1 else as_size(as_expr(a) * b)
+
+
+def symbols_of(*sizes: Size) -> frozenset[Var]:
+    """The scalar parameters that occur in ``sizes``."""
+    found: set[Var] = set()
+    stack = [size for size in sizes if isinstance(size, Expr)]
+    while stack:
+        match stack.pop():
+            case Var() as variable:
+                found.add(variable)
+            case Binary() as node:
+                stack += (node.a, node.b)
+            case Unary() | Cast() as node:
+                stack.append(node.a)
+            case Select() as node:
+                stack += (node.condition, node.a, node.b)
+    return frozenset(found)
+
+
+def _refusal(what: str, symbols: frozenset[Var]) -> UnsupportedError:
+    names = ", ".join(sorted(each.name for each in symbols))
+    return UnsupportedError(
+        f"{what} depends on {names}, which a call passes, but a number is needed here",
+        why="this is not yet done for sizes that are known at run time only",
+        cure="write the size as a number, or leave out what needs it",
+    )
 
 
 class Space(Enum):
@@ -40,12 +98,29 @@ SHARED = (Space.WORKGROUP, Space.CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Part:
+    """`Block` with a size or a stride that is symbolic."""
+
+    dim: int
+    size: Size
+    stride: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Part):
     """``size`` consecutive steps of tensor dim ``dim``, ``stride`` elements apart."""
 
     dim: int
     size: int
     stride: int
+
+
+def part(dim: int, size: Size, stride: Size) -> Part:
+    """The block of a layout: a `Block` where both are numbers."""
+    size, stride = as_size(size), as_size(stride)
+    if isinstance(size, int) and isinstance(stride, int):
+        return Block(dim, size, stride)
+    return Part(dim, size, stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +172,59 @@ class Swizzle:
 class Layout:
     """Ordered blocks, outermost first, and the offset of element 0 (in elements).
 
-    An element lies at ``offset`` plus the place that ``swizzle`` gives to the sum of its steps. A
-    kernel is passed the address of offset 0, also where element 0 lies behind it.
+    An element lies at the offset plus the place that ``swizzle`` gives to the sum of its steps. A
+    kernel is passed the address of offset 0, also where element 0 lies behind it. ``parts`` and
+    ``start`` may be symbolic; `blocks` and `offset` are the same as numbers.
     """
 
-    blocks: tuple[Block, ...]
-    offset: int = 0
+    parts: tuple[Part, ...]
+    start: Size = 0
     swizzle: Swizzle | None = None
+
+    @cached_property
+    def symbols(self) -> frozenset[Var]:
+        """The scalar parameters that the layout depends on; empty for a constant one."""
+        if self.start.__class__ is int and all(p.__class__ is Block for p in self.parts):
+            return frozenset()
+        return symbols_of(self.start, *(size for p in self.parts for size in (p.size, p.stride)))
+
+    def _refuse_symbols(self) -> None:
+        if self.symbols:
+            raise _refusal("the layout of a buffer", self.symbols)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks as numbers. `UnsupportedError` for a symbolic layout."""
+        self._refuse_symbols()
+        return self.parts  # type: ignore[return-value]  # without symbols, each is a Block
+
+    @cached_property
+    def offset(self) -> int:
+        """The offset of element 0 as a number. `UnsupportedError` for a symbolic layout."""
+        self._refuse_symbols()
+        assert isinstance(self.start, int)
+        return self.start
 
     @cached_property
     def extent(self) -> int:
         """Elements from the start of the buffer to the end of the last one; with a swizzle, to
-        the end of those that could change places with it."""
+        the end of those that could change places with it. `UnsupportedError` for a symbolic one."""
         reach = 1 + sum((b.size - 1) * b.stride for b in self.blocks if b.size > 0)
         room = self.swizzle.room if self.swizzle is not None else 1
         return self.offset + -(-reach // room) * room
+
+    @cached_property
+    def span(self) -> Size:
+        """`extent`, as an expression where the layout is symbolic."""
+        if not self.symbols:
+            return self.extent
+        reach: Expr = const(1)
+        for each in self.parts:
+            steps = maximum(as_expr(each.size) - 1, const(0))
+            reach = reach + steps * each.stride
+        room = self.swizzle.room if self.swizzle is not None else 1
+        whole = reach if room == 1 else (reach + (room - 1)) // room * room
+        return as_size(whole + self.start)
 
     def padded_shape(self, rank: int) -> tuple[int, ...]:
         """The shape that the blocks hold: at least the logical one."""
@@ -120,9 +233,16 @@ class Layout:
             shape[block.dim] *= block.size
         return tuple(shape)
 
+    def padded_sizes(self, rank: int) -> tuple[Size, ...]:
+        """`padded_shape`, with expressions where the layout is symbolic."""
+        sizes: list[Size] = [1] * rank
+        for each in reversed(self.parts):
+            sizes[each.dim] = product(each.size, sizes[each.dim])
+        return tuple(sizes)
+
     def offset_of(self, index: tuple[Expr, ...]) -> Expr:
         """The element offset of ``index``, as an expression (not simplified)."""
-        result: Expr = const(self.offset)
+        result: Expr = as_expr(self.start)
         swizzled: Expr = const(0)
         for stride, step in self._steps(index):
             if self.swizzle is not None and stride % self.swizzle.period:
@@ -133,33 +253,34 @@ class Layout:
 
     def place(self, index: Sequence[Any]) -> Any:
         """The element offset of an index of numbers, or of arrays of integers."""
+        offset = self.offset
         result: Any = 0
         for _, step in self._steps(index):
             result = result + step
-        return self.offset + (result if self.swizzle is None else self.swizzle.place(result))
+        return offset + (result if self.swizzle is None else self.swizzle.place(result))
 
-    def _steps(self, index: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def _steps(self, index: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """The stride of each block, innermost first, and how far ``index`` goes along it."""
         for dim, divisor, modulus, stride in self._digits:
             part = index[dim]
-            if divisor > 1:
+            if divisor.__class__ is not int or divisor > 1:
                 part = part // divisor
-            if modulus:
+            if modulus.__class__ is not int or modulus:
                 part = part % modulus
             yield stride, part * stride
 
     @cached_property
-    def _digits(self) -> tuple[tuple[int, int, int, int], ...]:
+    def _digits(self) -> tuple[tuple[int, Any, Any, Any], ...]:
         """(dim, divisor, modulus or 0, stride) per block, innermost first."""
-        inner: dict[int, int] = {}
-        digits: list[tuple[int, int, int, int]] = []
-        for position, block in reversed([*enumerate(self.blocks)]):
+        inner: dict[int, Size] = {}
+        digits: list[tuple[int, Any, Any, Any]] = []
+        for position, block in reversed([*enumerate(self.parts)]):
             divisor = inner.get(block.dim, 1)
-            outermost = all(outer.dim != block.dim for outer in self.blocks[:position])
-            modulus = 0 if outermost else block.size
-            if block.stride != 0:
+            outermost = all(outer.dim != block.dim for outer in self.parts[:position])
+            modulus: Size = 0 if outermost else block.size
+            if block.stride.__class__ is not int or block.stride != 0:
                 digits.append((block.dim, divisor, modulus, block.stride))
-            inner[block.dim] = divisor * block.size
+            inner[block.dim] = product(block.size, divisor)
         return tuple(digits)
 
 
@@ -184,13 +305,13 @@ def own_bytes(buffer: Buffer) -> int:
     return extent * buffer.dtype.bytes
 
 
-def row_major(shape: tuple[int, ...]) -> Layout:
+def row_major(sizes: Sequence[Size]) -> Layout:
     """The dense layout with the last dim innermost."""
-    blocks: list[Block] = []
-    stride = 1
-    for dim in reversed(range(len(shape))):
-        blocks.append(Block(dim, shape[dim], stride))
-        stride *= shape[dim]
+    blocks: list[Part] = []
+    stride: Size = 1
+    for dim in reversed(range(len(sizes))):
+        blocks.append(part(dim, sizes[dim], stride))
+        stride = product(sizes[dim], stride)
     return Layout(tuple(reversed(blocks)))
 
 
@@ -198,30 +319,55 @@ def row_major(shape: tuple[int, ...]) -> Layout:
 class Buffer:
     """Named memory. Two buffers are the same exactly when they are the same object.
 
-    ``shape`` is the logical shape; ``layout`` may hold more (padding of blocks).
+    ``sizes`` is the logical shape; ``layout`` may hold more (padding of blocks). `shape` is the
+    same as numbers, and refuses symbolic ones.
     """
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    sizes: tuple[Size, ...]
     layout: Layout
     space: Space = Space.GLOBAL
+
+    @cached_property
+    def symbols(self) -> frozenset[Var]:
+        """The scalar parameters that the shape and the layout depend on; empty for numbers."""
+        return self.layout.symbols | symbols_of(*self.sizes)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The logical shape as numbers. `UnsupportedError` for a symbolic one."""
+        symbols = symbols_of(*self.sizes)
+        if symbols:
+            raise _refusal(f"the shape of {self}", symbols)
+        return self.sizes  # type: ignore[return-value]  # without symbols, each is an int
+
+    @property
+    def rank(self) -> int:
+        """How many dims there are."""
+        return len(self.sizes)
 
     @property
     def bytes(self) -> int:
         """Bytes of memory that the layout spans."""
         return self.layout.extent * self.dtype.bytes
 
+    @property
+    def span_bytes(self) -> Size:
+        """`bytes`, as an expression where the layout is symbolic."""
+        return product(self.layout.span, self.dtype.bytes)
+
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype}{list(self.sizes)}"
 
 
 def buffer(
     name: str,
     dtype: DType,
-    shape: tuple[int, ...],
+    shape: Sequence[Size],
     layout: Layout | None = None,
     space: Space = Space.GLOBAL,
 ) -> Buffer:
     """A new buffer; row-major unless a layout is given."""
-    return Buffer(name, dtype, shape, layout if layout is not None else row_major(shape), space)
+    sizes = tuple(map(as_size, shape))
+    return Buffer(name, dtype, sizes, layout if layout is not None else row_major(sizes), space)

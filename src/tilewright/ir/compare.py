@@ -22,6 +22,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    Param,
     Stmt,
     Store,
     View,
@@ -139,11 +140,14 @@ class _Comparison:
 
 
 def _described(buffer: Buffer) -> tuple[Any, ...]:
-    return (buffer.name, buffer.dtype, buffer.shape, buffer.layout, buffer.space)
+    return (buffer.name, buffer.dtype, buffer.sizes, buffer.layout, buffer.space)
 
 
 def _params(kernel: Kernel) -> tuple[Any, ...]:
-    return tuple((p.access, p.buffer) for p in kernel.params)
+    return tuple(
+        (p.access, p.buffer) if isinstance(p, Param) else (p.var, p.low, p.high, p.divisor)
+        for p in kernel.params
+    )
 
 
 def _statements(stmt: Stmt) -> tuple[Stmt, ...]:

@@ -1,4 +1,4 @@
-"""Reads structured ops: `ExpressionParser` with declarations of variables, and `Compute`."""
+"""Reads structured ops."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from tilewright.dtypes import DType, s64
-from tilewright.ir.expr import Const, Expr, Var, var
-from tilewright.ir.expression_parser import TYPES, ExpressionParser
+from tilewright.ir.declaration_parser import DeclarationParser
+from tilewright.ir.expr import Const, Expr, var
 from tilewright.ir.functions import Queue
 from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import Combiner, Compute, Dim, Operand, Result, View
@@ -17,7 +17,7 @@ _QUEUES = {queue.value: queue for queue in Queue}
 T = TypeVar("T")
 
 
-class ComputeParser(ExpressionParser):
+class ComputeParser(DeclarationParser):
     """Structured ops, and what they share with other statements."""
 
     # Lines and blocks.
@@ -38,24 +38,6 @@ class ComputeParser(ExpressionParser):
         """The end of a line."""
         if not self.accept("newline"):
             raise self.unexpected("the end of the line", "write one statement per line")
-
-    # Variables.
-
-    def _index(self) -> Var:
-        """A new variable, s64 unless it says otherwise."""
-        name, type_ = self._declared()
-        return var(name, type_ or s64)
-
-    def _declared(self) -> tuple[str, DType | None]:
-        name = self.expect("name", "for the variable").text
-        return name, self._type() if self.accept(":") else None
-
-    def _type(self) -> DType:
-        word = self.expect("name", "of an element type")
-        if word.text not in TYPES:
-            choice = "write one of " + ", ".join(TYPES)
-            raise self.refusal(f"unknown element type {word.text}", word.start, cure=choice)
-        return TYPES[word.text]
 
     # Structured ops.
 
@@ -97,7 +79,7 @@ class ComputeParser(ExpressionParser):
             ordered = self.token.text == "ordered" and self.ahead(1).kind == "name"
             if ordered:
                 self.take()
-            variable = self._index()
+            variable = self.index_variable()
             self.expect("in", "before the extent")
             extent = self.typed_expression(s64, "the extent of a dim")
             dims.append(Dim(variable, extent, ordered))
@@ -110,7 +92,7 @@ class ComputeParser(ExpressionParser):
         """Each is known in the views behind it, and in the values of the results."""
         operands: list[Operand] = []
         while self.token.kind == "name" and self.ahead(1).kind in (":", "="):
-            name, type_ = self._declared()
+            name, type_ = self.declared()
             self.expect("=", "before the view")
             view = self.view()
             self.line_end()
@@ -149,9 +131,9 @@ class ComputeParser(ExpressionParser):
         """``name(old, ...; new, ...) from (identity, ...) = value, ...``, in a scope of its own."""
         name = self.expect("name", "for the combiner").text
         self.expect("(", "before the old values")
-        old = self._listed(self._index)
+        old = self._listed(self.index_variable)
         self.expect(";", "between the old and the new values")
-        new = self._listed(self._index)
+        new = self._listed(self.index_variable)
         self.expect(")", "behind the new values")
         if self.token.text != "from":
             raise self.unexpected("`from`", "write the identity: `from (0.0) = ...`")

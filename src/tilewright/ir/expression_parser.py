@@ -200,9 +200,10 @@ class ExpressionParser:
         if following == "[":
             view = self.view()
             return load(view.buffer, view.index, view.mask)
-        return self._variable()
+        return self.variable()
 
-    def _variable(self) -> Var:
+    def variable(self) -> Var:
+        """A variable in scope."""
         token = self.take()
         type_ = self.variables.get(token.text)
         if type_ is not None:
@@ -212,7 +213,7 @@ class ExpressionParser:
             raise self.refusal(
                 f"{token.text} is a buffer, not a value",
                 token.start,
-                cure=f"give its {len(buffer.shape)} indices: `{token.text}[...]`",
+                cure=f"give its {buffer.rank} indices: `{token.text}[...]`",
             )
         raise self._unknown("variable", token, self.variables.names())
 
@@ -317,9 +318,9 @@ class ExpressionParser:
                 break
         mask = self.typed_expression(boolean, "a mask") if self.accept("|") else None
         self.expect("]", "to close the indices")
-        if len(index) != len(buffer.shape):
+        if len(index) != buffer.rank:
             raise self.refusal(
-                f"{name.text} has {len(buffer.shape)} dims, but {len(index)} indices are given",
+                f"{name.text} has {buffer.rank} dims, but {len(index)} indices are given",
                 name.start,
                 cure=f"write one index per dim of {buffer}",
             )

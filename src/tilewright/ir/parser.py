@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import ParseError
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.compute_parser import ComputeParser
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import (
@@ -26,6 +25,7 @@ from tilewright.ir.stmt import (
     Let,
     LoopKind,
     Param,
+    ScalarParam,
     Stmt,
     Store,
     View,
@@ -33,7 +33,6 @@ from tilewright.ir.stmt import (
 )
 
 _KINDS = {kind.value: kind for kind in LoopKind}
-_SPACES = {space.value: space for space in Space}
 _ACCESSES = ("in", "out", "inout")
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ def _read(
 
 
 class _StatementParser(ComputeParser):
-    """Statements, declarations and kernels."""
+    """Statements and kernels."""
 
     def end(self) -> None:
         if self.token.kind != "end":
@@ -108,22 +107,27 @@ class _StatementParser(ComputeParser):
         start = self.take().start
         name = self.expect("name", "for the kernel").text
         self.expect("(", "before the parameters")
-        params: list[Param] = []
+        params: list[Param | ScalarParam] = []
         while self.token.kind != ")":
             params.append(self._param())
             if not self.accept(","):
                 break
         self.expect(")", "behind the parameters")
         for param in params:
-            self.buffers.define(param.name, param.buffer)
+            if isinstance(param, Param):
+                self.buffers.define(param.name, param.buffer)
         span = self.span(start)
         return Kernel(name, tuple(params), self._indented("body of the kernel"), span=span)
 
-    def _param(self) -> Param:
+    def _param(self) -> Param | ScalarParam:
+        numeric = self.token.kind == "name" and self.ahead(1).kind == ":"
+        if numeric and self.ahead(3).kind != "[":
+            return self.scalar_param()
         if self.token.text not in _ACCESSES:
-            raise self.unexpected("a parameter", "say how it is used: `in`, `out` or `inout`")
+            cure = "say how it is used: `in`, `out` or `inout`; a number has none: `n: s64`"
+            raise self.unexpected("a parameter", cure)
         access = self.take().text
-        return Param(self._buffer(), access)
+        return Param(self.buffer(), access)
 
     # Blocks.
 
@@ -202,7 +206,7 @@ class _StatementParser(ComputeParser):
                 raise self.refusal(f"unknown kind of loop {word.text}", start, cure=choice)
             kind = _KINDS[word.text]
         self.expect("for", "to begin the loop")
-        variable = self._index()
+        variable = self.index_variable()
         self.expect("in", "before the extent")
         extent = self.typed_expression(s64, "the extent of a loop")
         span = self.span(start)
@@ -227,7 +231,7 @@ class _StatementParser(ComputeParser):
 
     def _let(self) -> Let:
         start = self.token.start
-        variable = self._index()
+        variable = self.index_variable()
         self.expect("=", "and the value")
         value_start = self.token.start
         value = self.expression()
@@ -244,7 +248,7 @@ class _StatementParser(ComputeParser):
 
     def _alloc(self) -> Allocate:
         start = self.take().start
-        buffer = self._buffer()
+        buffer = self.buffer()
         span = self.span(start)
         self.line_end()
         self.buffers.define(buffer.name, buffer)
@@ -273,64 +277,3 @@ class _StatementParser(ComputeParser):
         span = self.span(name.start)
         self.line_end()
         return Call(name.text, tuple(args), span)
-
-    # Declarations.
-
-    def _buffer(self) -> Buffer:
-        name = self.expect("name", "for the buffer").text
-        self.expect(":", "and the element type")
-        dtype = self._type()
-        self.expect("[", "and the shape")
-        shape: list[int] = []
-        while self.token.kind != "]":
-            shape.append(self._integer("as the size of a dim"))
-            if not self.accept(","):
-                break
-        self.expect("]", "behind the shape")
-        layout = self._layout(len(shape)) if self.token.kind == "{" else row_major(tuple(shape))
-        space = Space.GLOBAL
-        if self.token.kind == "name":
-            word = self.take()
-            if word.text not in _SPACES:
-                choice = "write one of " + ", ".join(_SPACES)
-                raise self.refusal(f"unknown memory space {word.text}", word.start, cure=choice)
-            space = _SPACES[word.text]
-        return Buffer(name, dtype, tuple(shape), layout, space)
-
-    def _layout(self, rank: int) -> Layout:
-        """``{dim:size:stride ... +offset ^bits:base:shift}``, the last two where they are given."""
-        self.take()
-        blocks: list[LayoutBlock] = []
-        while self.token.kind not in ("+", "^", "}"):
-            start = self.token.start
-            dim = self._integer("as the dim of a block")
-            if not 0 <= dim < rank:
-                raise self.refusal(
-                    f"a block of dim {dim}, but the shape has {rank} dims",
-                    start,
-                    cure="number the dims from 0",
-                )
-            self.expect(":", "and the size of the block")
-            size = self._integer("as the size of the block")
-            self.expect(":", "and the stride of the block")
-            blocks.append(LayoutBlock(dim, size, self._integer("as the stride of the block")))
-        offset = self._integer("as the offset") if self.accept("+") else 0
-        swizzle = self._swizzle() if self.accept("^") else None
-        self.expect("}", "to close the layout")
-        return Layout(tuple(blocks), offset, swizzle)
-
-    def _swizzle(self) -> Swizzle:
-        bits = self._integer("as the bits of the swizzle")
-        self.expect(":", "and the base of the swizzle")
-        base = self._integer("as the base of the swizzle")
-        self.expect(":", "and the shift of the swizzle")
-        return Swizzle(bits, base, self._integer("as the shift of the swizzle"))
-
-    def _integer(self, purpose: str) -> int:
-        sign = -1 if self.accept("-") else 1
-        token = self.expect("int", purpose)
-        if len(token.text) > 30:
-            raise self.refusal(
-                f"{token.text} is too large", token.start, cure="write a smaller integer"
-            )
-        return sign * int(token.text)

@@ -4,9 +4,11 @@ Plain integers are s64 and plain numbers with a point, an exponent, ``inf`` or `
 other constants name their type, ``s8(3)``. A mask follows the index, ``src[i, j | i < 4]``. A view
 that is an argument of a call is marked, ``prefetch(&src[i, j])``. A layout that is not the dense
 row-major one lists its blocks (dim:size:stride), its offset and its swizzle (bits:base:shift),
-``f32[4, 30] {1:2:64 0:4:16 1:16:1 +8 ^1:3:2}``. Left out: the type s64 of variables (for operands:
-the type of the buffer), the space ``global``, serial loop kinds, and what is no part of the program
-(spans, notes).
+``f32[4, 30] {1:2:64 0:4:16 1:16:1 +8 ^1:3:2}``. A scalar parameter names its type, and its bounds
+and divisor where it has such, ``n: s64 in 1..4096 by 16`` (``1..`` is bounded below only). Sizes
+that depend on such are expressions, in a layout in parentheses: ``{0:m:((n + 15) // 16 * 16)}``.
+Left out: the type s64 of variables (for operands: the type of the buffer), the space ``global``,
+serial loop kinds, and what is no part of the program (spans, notes).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilewright.dtypes import DType, boolean, f32, s64
-from tilewright.ir.buffer import Buffer, Layout, Space, row_major
+from tilewright.ir.buffer import Buffer, Layout, Size, Space, row_major
 from tilewright.ir.expr import (
     Binary,
     Bitcast,
@@ -45,6 +47,7 @@ from tilewright.ir.stmt import (
     LoopKind,
     Param,
     Result,
+    ScalarParam,
     Stmt,
     Store,
     View,
@@ -59,7 +62,7 @@ _WIDTH = 100
 Piece = str | tuple[Expr, int]
 
 
-def to_text(node: Expr | View | Stmt | Kernel | Buffer) -> str:
+def to_text(node: Expr | View | Stmt | Kernel | Buffer | ScalarParam) -> str:
     """The text of ``node``, without a newline at its end."""
     if isinstance(node, Expr):
         return _expression(node)
@@ -67,6 +70,8 @@ def to_text(node: Expr | View | Stmt | Kernel | Buffer) -> str:
         return _view(node)
     if isinstance(node, Buffer):
         return _declaration(node)
+    if isinstance(node, ScalarParam):
+        return _param(node)
     lines: list[str] = []
     if isinstance(node, Kernel):
         lines += _kernel_header(node)
@@ -176,16 +181,20 @@ def _view(view: View) -> str:
 
 
 def _declaration(buffer: Buffer) -> str:
-    text = f"{quoted(buffer.name)}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
-    if buffer.layout != row_major(buffer.shape):
+    text = f"{quoted(buffer.name)}: {buffer.dtype}[{', '.join(map(_size, buffer.sizes))}]"
+    if buffer.layout != row_major(buffer.sizes):
         text += f" {_layout(buffer.layout)}"
     return text if buffer.space is Space.GLOBAL else f"{text} {buffer.space.value}"
 
 
+def _size(size: Size, least: int = 0) -> str:
+    return str(size) if isinstance(size, int) else _expression(size, least)
+
+
 def _layout(layout: Layout) -> str:
-    parts = [f"{b.dim}:{b.size}:{b.stride}" for b in layout.blocks]
-    if layout.offset:
-        parts.append(f"+{layout.offset}")
+    parts = [f"{b.dim}:{_size(b.size, ATOM)}:{_size(b.stride, ATOM)}" for b in layout.parts]
+    if not isinstance(layout.start, int) or layout.start:
+        parts.append(f"+{_size(layout.start, ATOM)}")
     if layout.swizzle is not None:
         parts.append(f"^{layout.swizzle.bits}:{layout.swizzle.base}:{layout.swizzle.shift}")
     return "{" + " ".join(parts) + "}"
@@ -205,8 +214,14 @@ def _kernel_header(kernel: Kernel) -> list[str]:
     return [start, *(f"{_INDENT * 2}{p}," for p in params), "):"]
 
 
-def _param(param: Param) -> str:
-    return f"{param.access} {_declaration(param.buffer)}"
+def _param(param: Param | ScalarParam) -> str:
+    if isinstance(param, Param):
+        return f"{param.access} {_declaration(param.buffer)}"
+    text = f"{quoted(param.name)}: {param.dtype}"
+    if param.low is not None or param.high is not None:
+        low, high = ("" if bound is None else bound for bound in (param.low, param.high))
+        text += f" in {low}..{high}"
+    return text if param.divisor == 1 else f"{text} by {param.divisor}"
 
 
 # Statements. Recursion is as deep as loops nest.

@@ -304,12 +304,44 @@ class Param:
         return self.buffer.dtype
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class ScalarParam:
+    """A number that a call passes: a size, or a value. ``var`` is defined in the whole kernel.
+
+    The bounds (inclusive, of integers) and the divisor (of s64) are promises that each call keeps:
+    `ir.arguments` checks them, and what is known about the kernel starts from them.
+    """
+
+    var: Var
+    low: int | None = None
+    high: int | None = None
+    divisor: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+    @property
+    def dtype(self) -> DType:
+        return self.var.type
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Kernel(Printed):
     """An ABI (ordered arguments) and a body."""
 
     name: str
-    params: tuple[Param, ...]
+    params: tuple[Param | ScalarParam, ...]
     body: Stmt
     notes: dict[str, str] = field(default_factory=dict)
     span: Span | None = None
+
+    @property
+    def arrays(self) -> tuple[Param, ...]:
+        """The parameters that are memory."""
+        return tuple([p for p in self.params if isinstance(p, Param)])
+
+    @property
+    def scalars(self) -> tuple[ScalarParam, ...]:
+        """The parameters that are numbers."""
+        return tuple([p for p in self.params if isinstance(p, ScalarParam)])

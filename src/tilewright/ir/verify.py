@@ -17,6 +17,7 @@ from tilewright.ir.expr import Const, Expr, Load, Var
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
+from tilewright.ir.sizes import Sizes
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -27,6 +28,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    ScalarParam,
     Stmt,
     Store,
     View,
@@ -44,8 +46,9 @@ from tilewright.ir.verify_groups import (
     sharing_defect,
 )
 from tilewright.ir.verify_lanes import Sources, extent_defect, repetition_defect
-from tilewright.ir.verify_layout import layout_defect
-from tilewright.ir.visit import walk
+from tilewright.ir.verify_layout import layout_defect, symbolic_layout_defect
+from tilewright.ir.verify_scalars import scalar_defect
+from tilewright.ir.visit import reads_memory, variables, walk
 
 ACCESSES = ("in", "out", "inout")
 
@@ -61,7 +64,10 @@ class _Verifier:
     def __init__(self, kernel: Kernel) -> None:
         self.variables: Scope[DType] = Scope()
         self.buffers: Scope[Buffer] = Scope()
-        self.read_only = {id(p.buffer) for p in kernel.params if p.access == "in"}
+        self.read_only = {id(p.buffer) for p in kernel.arrays if p.access == "in"}
+        # Scalar parameters, and what they promise.
+        self.scalars = frozenset(param.var for param in kernel.scalars)
+        self.known = Sizes(kernel.scalars)
         # Allocated where no work-item runs.
         self.shared: set[int] = set()
         self.sources = Sources()
@@ -92,7 +98,12 @@ class _Verifier:
         """All of the kernel."""
         kernel = self.kernel
         self.name(kernel.name)
+        self.names(kernel)
         for param in kernel.params:
+            if isinstance(param, ScalarParam):
+                self.check(scalar_defect(param))
+                self.define(param.var)
+                continue
             name = param.name
             if param.access not in ACCESSES:
                 cure = "use one of " + ", ".join(ACCESSES)
@@ -104,6 +115,15 @@ class _Verifier:
             self.declare(param.buffer, written=param.access != "in")
         self.stmt(kernel.body)
 
+    def names(self, kernel: Kernel) -> None:
+        """A scalar parameter has a name of its own, as a call names them."""
+        seen = {param.name for param in kernel.arrays}
+        for param in kernel.scalars:
+            if param.name in seen:
+                cure = "give it a name of its own"
+                raise self.refuse(f"two parameters are called {param.name}", cure)
+            seen.add(param.name)
+
     def declare(self, buffer: Buffer, written: bool) -> None:
         """A parameter or an allocation."""
         self.name(buffer.name)
@@ -113,10 +133,39 @@ class _Verifier:
         if written and buffer.space is Space.CONSTANT:
             cure = "make it global, or pass it as `in`"
             raise self.refuse(f"{buffer.name} is written, but constant memory cannot be", cure)
-        defect = layout_defect(buffer, written)
+        if buffer.symbols:
+            self.sizes(buffer)
+            defect = symbolic_layout_defect(buffer, written, self.known)
+        else:
+            defect = layout_defect(buffer, written)
         if defect is not None:
             raise self.refuse(f"the layout of {buffer.name} {defect[0]}", defect[1])
         self.buffers.define(buffer.name, buffer)
+
+    def sizes(self, buffer: Buffer) -> None:
+        """The sizes of a symbolic buffer are expressions of scalar parameters."""
+        layout = buffer.layout
+        for size in (
+            *buffer.sizes,
+            *(size for each in layout.parts for size in (each.size, each.stride)),
+            layout.start,
+        ):
+            if not isinstance(size, Expr):
+                continue
+            self.expr(size, s64, f"a size of {buffer.name}")
+            if reads_memory(size) or not variables(size) <= self.scalars:
+                raise self.refuse(
+                    f"a size of {buffer.name} is `{to_text(size)}`",
+                    "compute sizes from scalar parameters only",
+                    "memory is laid out before the kernel runs",
+                )
+        if buffer.space not in (Space.GLOBAL, Space.CONSTANT):
+            names = ", ".join(sorted(each.name for each in buffer.symbols))
+            raise self.refuse(
+                f"the sizes of {buffer.name} depend on {names}, and it is in "
+                f"{buffer.space.value} memory",
+                "give it sizes that are numbers, or global memory",
+            )
 
     def define(self, variable: Var) -> None:
         """A variable that is new here."""
@@ -179,9 +228,9 @@ class _Verifier:
             )
         if id(buffer) in self.shared:
             self.check(sharing_defect(buffer, self.path))
-        if len(index) != len(buffer.shape):
+        if len(index) != buffer.rank:
             raise self.refuse(
-                f"{buffer.name} has {len(buffer.shape)} dims, but {len(index)} indices are given",
+                f"{buffer.name} has {buffer.rank} dims, but {len(index)} indices are given",
                 f"give one index per dim of {buffer}",
             )
         for part in index:

@@ -6,7 +6,10 @@ import math
 
 import numpy as np
 
-from tilewright.ir.buffer import MAX_EXTENT, Buffer, Layout
+from tilewright.ir.buffer import MAX_EXTENT, Buffer, Layout, Size, as_size, symbols_of
+from tilewright.ir.expr import as_expr
+from tilewright.ir.printer import to_text
+from tilewright.ir.sizes import Sizes
 
 # Layouts whose strides don't decide the question are enumerated, up to so many elements.
 _ENUMERATED = 1 << 20
@@ -50,6 +53,67 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
         cure = "make each stride at least the extent of what it steps over"
         return "puts several elements at one place, but the buffer is written", cure
     return None
+
+
+def symbolic_layout_defect(buffer: Buffer, written: bool, known: Sizes) -> tuple[str, str] | None:
+    """`layout_defect` where sizes, strides or the offset depend on scalar parameters.
+
+    What is not known for all numbers that a call may pass counts as wrong.
+    """
+    layout = buffer.layout
+    if layout.swizzle is not None:
+        cure = "leave the swizzle away, or give numbers as sizes and strides"
+        return "has a swizzle, and depends on scalar parameters", cure
+    for each in layout.parts:
+        if not 0 <= each.dim < buffer.rank:
+            return f"has a block of dim {each.dim}, of {buffer.rank}", "number the dims from 0"
+    natural = [("a size", size) for size in buffer.sizes]
+    natural += [("a block of size", each.size) for each in layout.parts]
+    natural += [("a stride", each.stride) for each in layout.parts]
+    natural.append(("the offset", layout.start))
+    for what, size in natural:
+        if not known.at_least(size, 0):
+            names = ", ".join(sorted(each.name for each in symbols_of(size)))
+            cure = f"give {names} bounds under which it is not, as in `n: s64 in 0..`"
+            return f"has {what} that may be negative, `{_text(size)}`", cure
+    for dim, (size, room) in enumerate(
+        zip(buffer.sizes, layout.padded_sizes(buffer.rank), strict=True)
+    ):
+        if not known.at_least(room, size):
+            return (
+                f"holds `{_text(room)}` along dim {dim}, which may be less than its size "
+                f"`{_text(size)}`",
+                "enlarge the outermost block of the dim, as in `(n + 15) // 16` blocks of 16",
+            )
+    if written and not _distinct_parts(layout, known.not_empty(buffer.sizes)):
+        return (
+            "may put several elements at one place, but the buffer is written",
+            "make each stride at least the extent of what it steps over: `(n + pad)` with "
+            "`pad: s64 in 0..`",
+        )
+    return None
+
+
+def _text(size: Size) -> str:
+    return str(size) if isinstance(size, int) else to_text(size)
+
+
+def _distinct_parts(layout: Layout, known: Sizes) -> bool:
+    """Whether each block steps over all that is inside of it: the denser ones, one by one."""
+    left = [each for each in reversed(layout.parts) if not known.equal(each.size, 1)]
+    extent: Size = 1
+    while left:
+        for each in left:
+            others = (other for other in left if other is not each)
+            if all(known.at_least(other.stride, each.stride) for other in others):
+                break
+        else:
+            return False
+        if not known.at_least(each.stride, extent):
+            return False
+        extent = as_size(as_expr(extent) + (as_expr(each.size) - 1) * each.stride)
+        left.remove(each)
+    return True
 
 
 def _lowest(layout: Layout) -> int:

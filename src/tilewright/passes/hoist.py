@@ -106,8 +106,9 @@ class _Loop:
 
 class _Hoister:
     def __init__(self, kernel: Kernel) -> None:
-        self.read_only = {p.buffer for p in kernel.params if p.access == "in"}
-        self.taken = {n.var.name for n in walk_stmts(kernel.body) if isinstance(n, For | Let)}
+        self.read_only = {p.buffer for p in kernel.arrays if p.access == "in"}
+        self.taken = {param.name for param in kernel.scalars}
+        self.taken |= {n.var.name for n in walk_stmts(kernel.body) if isinstance(n, For | Let)}
         for node in walk_stmts(kernel.body):
             if isinstance(node, Compute):
                 self.taken |= {d.var.name for d in node.dims} | {o.var.name for o in node.operands}

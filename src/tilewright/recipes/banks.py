@@ -188,7 +188,7 @@ def longer(plain: Layout, dim: int, padding: int) -> Layout:
         replace(b, stride=b.stride + padding * (b.stride // inner)) if b.stride >= inner > 0 else b
         for b in plain.blocks
     )
-    return replace(plain, blocks=tuple(blocks))
+    return replace(plain, parts=tuple(blocks))
 
 
 def _row(plain: Layout, dim: int) -> int:

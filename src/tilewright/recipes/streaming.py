@@ -41,7 +41,7 @@ from tilewright.schedule.unit import drop_unit_dims
 def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
     """The default config: a few vectors a step, and enough pieces for all cores."""
     kernel = _fused(drop_unit_dims(kernel))
-    widest = max((p.dtype.bytes for p in kernel.params), default=4)
+    widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
     # Neighbouring work-items should read neighbouring vectors.
     unroll = 1 if machine.banked else 4
     return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
@@ -108,7 +108,7 @@ def _computes(kernel: Kernel) -> Iterator[Compute]:
 
 def _roots(kernel: Kernel) -> list[str]:
     """The computes that store results, where the block they stand in is the kernel's own."""
-    results = {param.buffer for param in kernel.params if param.access != "in"}
+    results = {param.buffer for param in kernel.arrays if param.access != "in"}
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     return [s.name for s in top if isinstance(s, Compute) and s.out.buffer in results]
 

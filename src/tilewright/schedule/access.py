@@ -121,7 +121,7 @@ def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
                 view = change(View(old, node.index))
                 return replace(node, buffer=view.buffer, index=view.index)
             case Allocate() if node.buffer is old:
-                origin = change(View(old, (const(0),) * len(old.shape)))
+                origin = change(View(old, (const(0),) * old.rank))
                 return replace(node, buffer=origin.buffer)
             case _:
                 return map_views(node, in_view)

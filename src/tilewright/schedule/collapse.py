@@ -15,7 +15,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Param, Stmt, View
 from tilewright.ir.visit import map_compute, substitute, variables, walk_stmts
 from tilewright.schedule.access import accesses, readdress
-from tilewright.schedule.place import Place, bound_names, dim_of, plain, rewrite_placed
+from tilewright.schedule.place import Place, dim_of, plain, rewrite_placed, taken_names
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
 
@@ -53,7 +53,7 @@ def fuse_dims(
             where=f"kernel {kernel.name}",
             cure="fuse before the dims are tiled away",
         )
-    if name in bound_names(kernel.body) - {outer, inner}:
+    if name in taken_names(kernel) - {outer, inner}:
         raise ScheduleError(
             f"fuse_dims: the name '{name}' is taken",
             where=f"kernel {kernel.name}",
@@ -136,7 +136,7 @@ def merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
             digits.append((LayoutBlock(number[p], block.size, block.stride), block))
     if len(digits) > max(len(blocks_p), len(blocks_q), 1):
         return None
-    return replace(old.layout, blocks=_in_place(old, p, q, number, digits))
+    return replace(old.layout, parts=_in_place(old, p, q, number, digits))
 
 
 def _in_place(
@@ -173,14 +173,14 @@ def fuse_tensor_dims(kernel: Kernel, name: str) -> Kernel:
     memory, or is not read so everywhere, stays as it is.
     """
     kernel = simplify_kernel(kernel)
-    if name not in {param.name for param in kernel.params}:
+    if name not in {param.name for param in kernel.arrays}:
         raise ScheduleError(
             f"fuse_tensor_dims: there is no parameter '{name}'",
             where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(param.name for param in kernel.params),
+            cure="choose one of " + ", ".join(param.name for param in kernel.arrays),
         )
     while True:
-        (old,) = (param.buffer for param in kernel.params if param.name == name)
+        (old,) = (param.buffer for param in kernel.arrays if param.name == name)
         pairs = permutations(range(len(old.shape)), 2)
         pair = next((each for each in pairs if _are_digits(kernel, old, *each)), None)
         if pair is None:
@@ -222,7 +222,8 @@ def _merge_tensor_dims(kernel: Kernel, old: Buffer, p: int, q: int) -> Kernel:
         return View(new, index, access.mask)
 
     params = tuple(
-        Param(new, param.access) if param.buffer is old else param for param in kernel.params
+        Param(new, param.access) if isinstance(param, Param) and param.buffer is old else param
+        for param in kernel.params
     )
     return replace(kernel, params=params, body=readdress(kernel.body, old, view))
 

@@ -13,11 +13,11 @@ from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     computes_named,
     fresh,
     holds,
     rewrite_placed,
+    taken_names,
 )
 from tilewright.schedule.transform import transform
 
@@ -42,7 +42,7 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     """
     for each in computes:
         computes_named(kernel, each, "enclose", any_kind=True)
-    number = var(fresh(name, bound_names(kernel.body)))
+    number = var(fresh(name, taken_names(kernel)))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Kernel, Param, Stmt, View
+from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in, buffers_written, readdress
 from tilewright.schedule.place import sequence
@@ -50,7 +50,7 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     def moved(stmt: Stmt) -> Stmt:
         return readdress(stmt, old, lambda view: View(new, view.index, view.mask))
 
-    params = (source, Param(new, "out"))
+    params: tuple[Param | ScalarParam, ...] = (*kernel.scalars, source, Param(new, "out"))
     pack = Kernel(f"{kernel.name}_pack_{source.name}", params, moved(block(*filling)))
     main_params = tuple(Param(new, "in") if p is source else p for p in kernel.params)
     main = replace(kernel, params=main_params, body=moved(block(*rest)))
@@ -80,7 +80,7 @@ def _source(kernel: Kernel, buffer: Buffer, filling: list[Stmt]) -> Param:
                 cure="reorder or split it first",
             )
     read = {b for stmt in filling for b in buffers_in(stmt)} - {buffer}
-    params = [p for p in kernel.params if p.buffer in read and p.access == "in"]
+    params = [p for p in kernel.arrays if p.buffer in read and p.access == "in"]
     if len(params) != 1 or len(read) != 1:
         raise ScheduleError(
             f"hoist_pack: '{buffer.name}' is not filled from one input",

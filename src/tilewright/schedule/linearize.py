@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
 from tilewright.schedule.access import accesses, readdress
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import Place, bound_names, dim_of, plain
+from tilewright.schedule.place import Place, dim_of, plain, taken_names
 from tilewright.schedule.transform import transform
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def linearize(kernel: Kernel, dims: Sequence[str], name: str) -> Kernel:
         raise _refusal(
             "one dim is none to combine", f"kernel {kernel.name}", "name two or more, each once"
         )
-    if name in bound_names(kernel.body) - set(dims):
+    if name in taken_names(kernel) - set(dims):
         raise _refusal(
             f"the name '{name}' is taken", f"kernel {kernel.name}", "choose another name"
         )

@@ -12,7 +12,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.visit import substitute_stmt, variables
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import Place, bound_names, loops_named, rewrite_placed
+from tilewright.schedule.place import Place, loops_named, rewrite_placed, taken_names
 from tilewright.schedule.transform import transform
 
 
@@ -34,7 +34,7 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
             cure="name loops that are nested directly in one another, the outermost first",
         )
     loops_named(kernel, loops[0], "merge_loops")
-    if name in bound_names(kernel.body) - set(loops):
+    if name in taken_names(kernel) - set(loops):
         raise ScheduleError(
             f"merge_loops: the name '{name}' is taken",
             where=f"kernel {kernel.name}",

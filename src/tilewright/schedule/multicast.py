@@ -32,11 +32,11 @@ from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (
     Place,
     around,
-    bound_names,
     fresh,
     loops_named,
     rewrite_placed,
     sequence,
+    taken_names,
 )
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
@@ -85,7 +85,7 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
     workgroup alone reads it copies as before.
     """
     loops_named(kernel, loop, "multicast", any_kind=False)
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.var.name == loop):
@@ -165,7 +165,7 @@ class _Multicast:
         layout, extent = buffer.layout, buffer.layout.extent
         blocks = tuple(replace(each, dim=each.dim + 1) for each in layout.blocks)
         shape = (self.size, *buffer.shape)
-        whole = replace(layout, blocks=(Steps(0, self.size, extent), *blocks))
+        whole = replace(layout, parts=(Steps(0, self.size, extent), *blocks))
         made = Buffer(buffer.name, buffer.dtype, shape, whole, Space.CLUSTER)
         if not has_parts(made):
             raise self._refusal(

@@ -31,11 +31,11 @@ from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmt
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     fresh,
     loops_named,
     rewrite_placed,
     sequence,
+    taken_names,
 )
 from tilewright.schedule.share import zero_outside
 from tilewright.schedule.transform import transform
@@ -110,7 +110,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
 def fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:
     """The names that new variables and buffers at ``place`` do not take."""
     buffers = {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
-    return bound_names(kernel.body) | place.names | buffers
+    return taken_names(kernel) | place.names | buffers
 
 
 _Pieces = Callable[[Expr], tuple[Stmt, ...]]
@@ -280,7 +280,7 @@ def staged(old: Buffer, stages: int) -> Buffer:
         whole = math.lcm(whole, old.layout.swizzle.period)
     stride = -(-old.layout.extent // whole) * whole
     moved = tuple(LayoutBlock(b.dim + 1, b.size, b.stride) for b in old.layout.blocks)
-    layout = replace(old.layout, blocks=(LayoutBlock(0, stages, stride), *moved))
+    layout = replace(old.layout, parts=(LayoutBlock(0, stages, stride), *moved))
     return Buffer(old.name, old.dtype, (stages, *old.shape), layout, old.space)
 
 

@@ -181,6 +181,11 @@ def bound_names(stmt: Stmt) -> frozenset[str]:
     return frozenset(names)
 
 
+def taken_names(kernel: Kernel) -> frozenset[str]:
+    """The names of all variables of ``kernel``: its scalar parameters, and what its body binds."""
+    return bound_names(kernel.body) | {param.name for param in kernel.scalars}
+
+
 def loop_nest(loops: Iterable[tuple[Var, Expr]], body: Stmt) -> Stmt:
     """Serial loops around ``body``, outermost first."""
     for variable, extent in reversed(tuple(loops)):
@@ -203,7 +208,7 @@ def size_of(dim: Dim) -> int:
 
 def names_in(kernel: Kernel) -> tuple[set[str], set[str]]:
     """The names of a kernel's buffers, and of its computes."""
-    buffers, computes = {p.name for p in kernel.params}, set[str]()
+    buffers, computes = {p.name for p in kernel.arrays}, set[str]()
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Allocate):
             buffers.add(stmt.buffer.name)

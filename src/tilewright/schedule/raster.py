@@ -14,11 +14,11 @@ from tilewright.ir.visit import block
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     fresh,
     loops_named,
     rewrite_placed,
     sequence,
+    taken_names,
 )
 from tilewright.schedule.transform import transform
 
@@ -42,7 +42,7 @@ def rasterize(kernel: Kernel, outer: str, inner: str, rows: int) -> Kernel:
     find what they read in the cache that they share. The last band may have fewer rows.
     """
     loops_named(kernel, outer, "rasterize")
-    name = fresh("tile", bound_names(kernel.body))
+    name = fresh("tile", taken_names(kernel))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == outer and stmt.kind is LoopKind.GRID:
@@ -103,7 +103,7 @@ def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
             where=f"kernel {kernel.name}",
             cure="choose 1 or more: as many as the device runs at once",
         )
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
     names = tuple(fresh(name, taken) for name in ("tile", "group", "turn"))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

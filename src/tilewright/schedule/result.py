@@ -54,7 +54,7 @@ def promote_result(
     """
     computes_named(kernel, compute, "promote_result")
     loops_named(kernel, at, "promote_result")
-    names = {p.name for p in kernel.params}
+    names = {p.name for p in kernel.arrays}
     names |= {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     found = False
 

@@ -17,11 +17,11 @@ from tilewright.schedule.access import buffers_in
 from tilewright.schedule.identity import is_identity
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     computes_named,
     dim_of,
     fresh,
     rewrite_placed,
+    taken_names,
 )
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
@@ -75,7 +75,7 @@ def slice_reduction(
     Their order is then another in each run, and so is what rounding makes of a sum of floats.
     """
     found, _ = computes_named(kernel, compute, "slice_reduction")[0]
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
     request = _Slicing(found, dim, slices, taken, tuple(storage), atomic)
     request.check(name)
 

@@ -176,7 +176,7 @@ class _Specialization:
         stages = self.stages
         self.items, self.inside = work_items(nest, place, "specialize")
         self.where = self.items[-1]
-        taken = fresh_names(kernel, place) | {p.name for p in kernel.params}
+        taken = fresh_names(kernel, place) | {p.name for p in kernel.arrays}
         self.worker = var(fresh("w", taken))
         self.slot = var(fresh("slot", taken))
         self.full, self.empty = (

@@ -12,7 +12,7 @@ from tilewright.ir.stmt import For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import substitute_stmt
 from tilewright.schedule.kinds import parallel_loops
 from tilewright.schedule.merge import merged_loop
-from tilewright.schedule.place import Place, bound_names, fresh, rewrite_placed
+from tilewright.schedule.place import Place, fresh, rewrite_placed, taken_names
 from tilewright.schedule.transform import transform
 
 
@@ -32,7 +32,7 @@ def spread(kernel: Kernel, loops: Sequence[str], items: int) -> Kernel:
     """
     # Whether they may is asked of the loops as they are, of which more is known.
     parallel = parallel_loops(kernel, loops, LoopKind.GRID, "spread")
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
     group, item, iteration = (fresh(name, taken) for name in ("group", "item", "iteration"))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

@@ -39,11 +39,11 @@ from tilewright.schedule.identity import is_identity
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     fresh,
     loops_named,
     rewrite_placed,
     sequence,
+    taken_names,
 )
 from tilewright.schedule.transform import transform
 
@@ -97,9 +97,9 @@ def stream_reduction(
     work-items lie side by side, ``vector`` elements of each at a time.
     """
     found = loops_named(kernel, loop, "stream_reduction", any_kind=False)
-    buffers = [p.name for p in kernel.params]
+    buffers = [p.name for p in kernel.arrays]
     buffers += [s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
-    taken = bound_names(kernel.body) | set(buffers)
+    taken = taken_names(kernel) | set(buffers)
     made: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

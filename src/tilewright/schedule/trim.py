@@ -31,6 +31,7 @@ from tilewright.schedule.place import (
     fresh,
     loops_named,
     rewrite_placed,
+    taken_names,
     views_of,
 )
 from tilewright.schedule.transform import transform
@@ -56,7 +57,7 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
     so that loops stay directly in one another.
     """
     loops_named(kernel, loop, "trim", any_kind=False)
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loop:

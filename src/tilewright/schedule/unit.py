@@ -46,14 +46,14 @@ def squeeze(stmt: Stmt, old: Buffer) -> Stmt:
     if not old.shape:
         return stmt
     kept = [dim for dim, size in enumerate(old.shape) if size != 1] or [0]
-    if len(kept) == len(old.shape):
+    if len(kept) == old.rank:
         return stmt
     number = {dim: position for position, dim in enumerate(kept)}
     blocks = tuple(
         LayoutBlock(number[b.dim], b.size, b.stride) for b in old.layout.blocks if b.dim in number
     )
     shape = tuple(old.shape[dim] for dim in kept)
-    new = Buffer(old.name, old.dtype, shape, replace(old.layout, blocks=blocks), old.space)
+    new = Buffer(old.name, old.dtype, shape, replace(old.layout, parts=blocks), old.space)
 
     def view(access: View) -> View:
         return View(new, tuple(access.index[dim] for dim in kept), access.mask)

@@ -14,12 +14,12 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, Vi
 from tilewright.ir.visit import block, map_exprs, substitute, variables
 from tilewright.schedule.place import (
     Place,
-    bound_names,
     computes_named,
     dim_of,
     fresh,
     rewrite_placed,
     size_of,
+    taken_names,
 )
 from tilewright.schedule.transform import transform
 
@@ -47,7 +47,7 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
     """
     for found, _ in computes_named(kernel, compute, "widen_reduction"):
         _check(found, dim)
-    taken = bound_names(kernel.body)
+    taken = taken_names(kernel)
     part, lane = (var(fresh(f"{dim}_{name}", taken)) for name in ("part", "lane"))
     widening = _Widening(dim, lanes, copies, part, lane)
 

@@ -74,7 +74,7 @@ def abi_of(kernel: Kernel, module: Module) -> Abi:
             access=each.access,
             bytes=each.buffer.bytes,
         )
-        for each in kernel.params
+        for each in kernel.arrays
     )
     return Abi(module.entry, parameters, module.workspaces, module.launches)
 

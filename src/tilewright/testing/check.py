@@ -133,25 +133,25 @@ def check_stages(
         )
     first, *others = stages
     naive = stages[first]
-    memory = {p.name: _filled(p, inputs) for p in naive.params}
+    memory = {p.name: _filled(p, inputs) for p in naive.arrays}
     reports = []
     for name, kernel in packs.items():
-        packed = kernel.params[-1]
+        packed = kernel.arrays[-1]
         memory[packed.name] = _filled(packed, {})
         reports.append(_check(f"pack {name}", kernel, machine, memory))
-    wanted = {p.name: memory[p.name].copy() for p in naive.params}
+    wanted = {p.name: memory[p.name].copy() for p in naive.arrays}
     reports.append(_check(first, naive, machine, wanted))
     # Later stages may give parameters another shape: only the naive ones are the op's.
     limits = {
         p.name: _limits(p, accepted[p.name])
-        for p in naive.params
+        for p in naive.arrays
         if accepted is not None and p.name in accepted
     }
     chosen = others if stage == "all" else [stage or list(stages)[-1]]
     for name in chosen:
         if name != first:
             kernel = stages[name]
-            own = {p.name: memory[p.name].copy() for p in kernel.params}
+            own = {p.name: memory[p.name].copy() for p in kernel.arrays}
             reports.append(_check(name, kernel, machine, own, wanted, limits))
     # Of kernels that were not asked for, only what is wrong is of interest.
     return [r for r in reports if r.issues or stage == "all" or r.stage == chosen[0]]
@@ -196,7 +196,7 @@ def _check(
     ]
     issues = found + issues
     if ended and wanted is not None:
-        for param in kernel.params:
+        for param in kernel.arrays:
             if param.access != "in":
                 right = _within(memory[param.name], (limits or {}).get(param.name))
                 issues += _compared(param, memory[param.name], wanted[param.name], right)

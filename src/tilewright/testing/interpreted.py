@@ -41,7 +41,7 @@ class InterpretedKernel:
     def pack(self, name: str, array: Any) -> Any:
         """``array`` in the order in which the kernel reads it, as flat memory."""
         pack = self._packs[name]
-        packed = pack.params[-1]
+        packed = pack.arrays[-1]
         result = np.zeros(packed.buffer.layout.extent, packed.dtype.numpy)
         self._run(pack, {name: _flat(self.op.argument(name), array), packed.name: result})
         return result
@@ -54,7 +54,7 @@ class InterpretedKernel:
         for argument in self.op.arguments:
             array = given[argument.name]
             if argument.name in self._packs:
-                memory[self._packs[argument.name].params[-1].name] = array
+                memory[self._packs[argument.name].arrays[-1].name] = array
             else:
                 memory[argument.name] = _flat(argument, array)
         self._run(self._kernel, memory)

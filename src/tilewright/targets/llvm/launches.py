@@ -84,7 +84,7 @@ def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
     """
     parts, workspaces = _split(kernel)
     _check_workspaces(workspaces)
-    arguments = [(p.buffer, p.access) for p in kernel.params]
+    arguments = [(p.buffer, p.access) for p in kernel.arrays]
     arguments += [(buffer, "inout") for buffer in workspaces]
     declarations: dict[str, str] = {}
     launches: list[Launch] = []

@@ -84,7 +84,7 @@ class _Phase:
 def lower_module(kernel: Kernel, instructions: Mapping[str, Instruction]) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and ``instructions``."""
     phases, workspaces = _split(kernel)
-    buffers = [p.buffer for p in kernel.params] + workspaces
+    buffers = [p.buffer for p in kernel.arrays] + workspaces
     declarations: dict[str, str] = {}
     functions: list[str] = []
     for number, phase in enumerate(phases):

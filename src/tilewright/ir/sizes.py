@@ -1,0 +1,289 @@
+"""What is known about sizes: expressions of scalar parameters, which promise bounds and divisors.
+
+`Sizes` proves that one is at least another: the difference is a polynomial, and with each variable
+counted from a bound of its own (``n = 1 + n'``) no coefficient of it is negative. Counted from
+below or from above, all choices are tried. What cannot be proved so counts as not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import gcd
+
+from tilewright.dtypes import s64
+from tilewright.ir.buffer import Size
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var, as_expr, binary
+from tilewright.ir.stmt import ScalarParam
+
+Interval = tuple[int | None, int | None]
+# Coefficients by monomial, which is its factors in order.
+Monomial = tuple[Expr, ...]
+Polynomial = dict[Monomial, int]
+
+# Beyond so many terms, or variables to choose a bound for, nothing is proved.
+_TERMS = 64
+_CHOICES = 6
+
+
+class _TooLong(Exception):  # noqa: N818 - a signal to give up, not an error
+    """A polynomial of too many terms."""
+
+
+class Sizes:
+    """Bounds of scalar parameters, and what follows for expressions of them."""
+
+    def __init__(self, scalars: Iterable[ScalarParam]) -> None:
+        self._ranges: dict[Var, Interval] = {}
+        self._divisors: dict[Var, int] = {}
+        for param in scalars:
+            by = param.divisor
+            low = None if param.low is None else -(-param.low // by) * by
+            high = None if param.high is None else param.high // by * by
+            self._ranges[param.var] = (low, high)
+            self._divisors[param.var] = by
+
+    def not_empty(self, sizes: Iterable[Size]) -> Sizes:
+        """The same where each of ``sizes`` is 1 or more: a tensor without elements has no say."""
+        result = Sizes(())
+        result._ranges, result._divisors = dict(self._ranges), self._divisors
+        for size in sizes:
+            if isinstance(size, Var):
+                low, high = result._ranges.get(size, (None, None))
+                least = self._divisors.get(size, 1)
+                result._ranges[size] = (least if low is None else max(low, least), high)
+        return result
+
+    # Answers.
+
+    def at_least(self, a: Size, b: Size) -> bool:
+        """Whether ``a >= b`` whatever a call passes; False where that is not known."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a >= b
+        if a is b:
+            return True
+        try:
+            return self._is_natural(_sum(polynomial(a), polynomial(b), -1))
+        except _TooLong:
+            return False
+
+    def equal(self, a: Size, b: Size) -> bool:
+        """Whether ``a == b`` whatever a call passes; False where that is not known."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        if a is b:
+            return True
+        try:
+            return not self._with_dividends(_sum(polynomial(a), polynomial(b), -1))
+        except _TooLong:
+            return False
+
+    def divisor(self, size: Size) -> int:
+        """A number that divides ``size`` whatever a call passes; 0 for the size 0."""
+        if isinstance(size, int):
+            return abs(size)
+        try:
+            terms = self._with_dividends(polynomial(size))
+        except _TooLong:
+            return 1
+        result = 0
+        for monomial, coefficient in terms.items():
+            for atom in monomial:
+                coefficient *= self._atom_divisor(atom)
+            result = gcd(result, coefficient)
+        return result
+
+    def bounds(self, size: Size) -> Interval:
+        """The least and the greatest that ``size`` can be, term by term; None where unknown."""
+        try:
+            return self._interval(polynomial(size))
+        except _TooLong:
+            return (None, None)
+
+    # Proofs.
+
+    def _interval(self, terms: Polynomial) -> Interval:
+        total: Interval = (0, 0)
+        for monomial, coefficient in terms.items():
+            value: Interval = (coefficient, coefficient)
+            for atom in monomial:
+                value = _times(value, self._range(atom))
+            total = _plus(total, value)
+        return total
+
+    def _is_natural(self, terms: Polynomial) -> bool:
+        """Whether no value of the polynomial is negative."""
+        terms = self._with_dividends(terms)
+        least = self._interval(terms)[0]
+        if least is not None and least >= 0:
+            return True
+        atoms = sorted({atom for monomial in terms for atom in monomial}, key=repr)
+        ranges = [self._range(atom) for atom in atoms]
+        choices = [[end for end in (0, 1) if bounds[end] is not None] for bounds in ranges]
+        if not all(choices) or sum(len(each) > 1 for each in choices) > _CHOICES:
+            return False
+        for ends in product(*choices):
+            shifted = terms
+            for atom, bounds, end in zip(atoms, ranges, ends, strict=True):
+                bound = bounds[end]
+                assert bound is not None
+                shifted = _shifted(shifted, atom, bound, 1 if end == 0 else -1)
+            if all(coefficient >= 0 for coefficient in shifted.values()):
+                return True
+        return False
+
+    def _with_dividends(self, terms: Polynomial) -> Polynomial:
+        """Multiples of ``x // c * c`` as ``x - x % c``: bounded by what x is bounded by."""
+        result: Polynomial = {}
+        changed = False
+        for monomial, coefficient in terms.items():
+            place = _quotient_at(monomial, coefficient)
+            if place is None:
+                _add(result, monomial, coefficient)
+                continue
+            changed = True
+            quotient = monomial[place]
+            assert isinstance(quotient, Binary) and isinstance(quotient.b, Const)
+            rest = monomial[:place] + monomial[place + 1 :]
+            times = coefficient // int(quotient.b.value)
+            whole = _sum(polynomial(quotient.a), {(binary("mod", quotient.a, quotient.b),): 1}, -1)
+            for inner, factor in whole.items():
+                _add(result, _sorted((*rest, *inner)), times * factor)
+        return self._with_dividends(result) if changed else result
+
+    def _range(self, atom: Expr) -> Interval:
+        """The bounds of what is no sum or product."""
+        known = self._ranges.get(atom) if isinstance(atom, Var) else None
+        if known is not None:
+            return known
+        match atom:
+            case Binary(op="floordiv", b=Const(value=by)) if by > 0:
+                low, high = self.bounds(atom.a)
+                return (
+                    None if low is None else low // by,
+                    None if high is None else high // by,
+                )
+            case Binary(op="mod", b=Const(value=by)) if by > 0:
+                return (0, by - 1)
+            case Binary(op="min" | "max"):
+                return self._chosen(atom)
+            case Binary(op="floordiv"):
+                low, high = self.bounds(atom.a)
+                by_low = self.bounds(atom.b)[0]
+                if low is not None and low >= 0 and by_low is not None and by_low >= 0:
+                    return (0, high)
+            case Cast() if atom.a.type.is_integer and atom.a.type is not s64:
+                low, high = (int(atom.a.type.lowest), int(atom.a.type.highest))
+                own = self._range(atom.a)
+                return (
+                    low if own[0] is None else max(low, own[0]),
+                    high if own[1] is None else min(high, own[1]),
+                )
+        return (None, None)
+
+    def _chosen(self, atom: Binary) -> Interval:
+        a, b = self.bounds(atom.a), self.bounds(atom.b)
+        choose = min if atom.op == "min" else max
+        ends: list[int | None] = []
+        for end, one_is_enough in ((0, atom.op == "max"), (1, atom.op == "min")):
+            both = [bound for each in (a, b) if (bound := each[end]) is not None]
+            ends.append(choose(both) if both and (one_is_enough or len(both) == 2) else None)
+        return (ends[0], ends[1])
+
+    def _atom_divisor(self, atom: Expr) -> int:
+        return self._divisors.get(atom, 1) if isinstance(atom, Var) else 1
+
+
+def polynomial(size: Size) -> Polynomial:
+    """``size`` as a sum of products."""
+    expr = as_expr(size)
+    if isinstance(expr, Const):
+        return {(): int(expr.value)} if expr.value else {}
+    if isinstance(expr, Binary) and expr.type is s64:
+        if expr.op == "add":
+            return _sum(polynomial(expr.a), polynomial(expr.b), 1)
+        if expr.op == "sub":
+            return _sum(polynomial(expr.a), polynomial(expr.b), -1)
+        if expr.op == "mul":
+            return _product(polynomial(expr.a), polynomial(expr.b))
+    if isinstance(expr, Unary) and expr.op == "neg" and expr.type is s64:
+        return _sum({}, polynomial(expr.a), -1)
+    return {(expr,): 1}
+
+
+def _sorted(atoms: Iterable[Expr]) -> Monomial:
+    return tuple(sorted(atoms, key=id))
+
+
+def _add(terms: Polynomial, monomial: Monomial, coefficient: int) -> None:
+    total = terms.get(monomial, 0) + coefficient
+    if total:
+        terms[monomial] = total
+    else:
+        terms.pop(monomial, None)
+    if len(terms) > _TERMS:
+        raise _TooLong
+
+
+def _sum(a: Polynomial, b: Polynomial, factor: int) -> Polynomial:
+    result = dict(a)
+    for monomial, coefficient in b.items():
+        _add(result, monomial, factor * coefficient)
+    return result
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    result: Polynomial = {}
+    for one, coefficient in a.items():
+        for other, factor in b.items():
+            _add(result, _sorted((*one, *other)), coefficient * factor)
+    return result
+
+
+def _shifted(terms: Polynomial, atom: Expr, bound: int, sign: int) -> Polynomial:
+    """``terms`` with ``atom`` replaced by ``bound + sign * atom``."""
+    result: Polynomial = {}
+    for monomial, coefficient in terms.items():
+        power = sum(each is atom for each in monomial)
+        part: Polynomial = {tuple(each for each in monomial if each is not atom): coefficient}
+        for _ in range(power):
+            counted: Polynomial = {(): bound} if bound else {}
+            counted[(atom,)] = sign
+            part = _product(part, counted)
+        result = _sum(result, part, 1)
+    return result
+
+
+def _quotient_at(monomial: Monomial, coefficient: int) -> int | None:
+    """Where in ``monomial`` an ``x // c`` is of which ``coefficient`` takes whole multiples."""
+    for position, atom in enumerate(monomial):
+        if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
+            by = int(atom.b.value)
+            if by > 0 and coefficient % by == 0:
+                return position
+    return None
+
+
+def _plus(a: Interval, b: Interval) -> Interval:
+    return (
+        None if a[0] is None or b[0] is None else a[0] + b[0],
+        None if a[1] is None or b[1] is None else a[1] + b[1],
+    )
+
+
+def _times(a: Interval, b: Interval) -> Interval:
+    ends = list(_corners(a, b))
+    if None not in ends:
+        known = [end for end in ends if end is not None]
+        return (min(known), max(known))
+    natural = all(each[0] is not None and each[0] >= 0 for each in (a, b))
+    if natural:
+        return ((a[0] or 0) * (b[0] or 0), None)
+    if a == (0, 0) or b == (0, 0):
+        return (0, 0)
+    return (None, None)
+
+
+def _corners(a: Interval, b: Interval) -> Iterator[int | None]:
+    for one, other in product(a, b):
+        yield None if one is None or other is None else one * other
