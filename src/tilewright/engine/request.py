@@ -92,7 +92,7 @@ def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
         title=lambda: source.title,
         flops=lambda: source.flops,
         identity=f"{source!r} {constant}" if constant else repr(source),
-        signature=Signature(source.kernel().params),
+        signature=Signature(source.kernel().arrays),
         start=partial(_source_start, source, constant),
     )
 
@@ -107,10 +107,10 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
     return Request(
         what=kernel,
         kind=kernel.name,
-        title=lambda: ", ".join(repr(each.buffer) for each in kernel.params),
+        title=lambda: ", ".join(repr(each.buffer) for each in kernel.arrays),
         flops=lambda: 0,
         identity=f"{constant} {to_text(kernel)}",
-        signature=Signature(kernel.params),
+        signature=Signature(kernel.arrays),
         start=partial(Start, kernel, kernel, next(iter(constant), None)),
     )
 

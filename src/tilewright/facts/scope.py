@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -14,10 +14,12 @@ from tilewright.facts.intervals import Interval
 from tilewright.facts.ranges import Ranges
 from tilewright.ir.expr import Binary, Const, Expr, Select, Unary, Var, unary
 from tilewright.ir.operators import COMPARISONS
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.stmt import Kernel, ScalarParam, Stmt
 from tilewright.ir.visit import reads_memory, variables
 
 _Value = TypeVar("_Value")
+# A scalar parameter with its bounds and its divisor.
+Promise = tuple[Var, int | None, int | None, int]
 
 
 class Facts(Ranges):
@@ -37,6 +39,7 @@ class Facts(Ranges):
         "_known",
         "_mentioned",
         "_ties",
+        "promised",
         "settled",
         "simplified",
     )
@@ -47,8 +50,9 @@ class Facts(Ranges):
         # known conditions of which one part follows once another is known to be false
         self._alternatives: tuple[Binary, ...] = ()
         self._mentioned: frozenset[Var] = frozenset()
-        self._inner: dict[Expr | tuple[str, Var, Expr], Facts] = {}
+        self._inner: dict[Expr | tuple[str, Var, Expr] | frozenset[Promise], Facts] = {}
         self._ties: list[frozenset[Var]] | None = None
+        self.promised: frozenset[Promise] = frozenset()  # what these facts start from
         self.simplified: dict[Expr, Expr] = {}
         self.settled: set[Stmt] = set()  # statements that cannot be simplified further
 
@@ -56,6 +60,39 @@ class Facts(Ranges):
     def empty() -> Facts:
         """The scope in which nothing is known: the one of `starting_from`, inside of it."""
         return _start.get() or Facts()
+
+    @staticmethod
+    def of(kernel: Kernel) -> Facts:
+        """What holds in all of ``kernel``: the promises of its scalar parameters.
+
+        Under `starting_from` what such a call gave, it is that again.
+        """
+        start = Facts.empty()
+        scalars = kernel.scalars
+        if not scalars:
+            return start
+        promised = frozenset((p.var, p.low, p.high, p.divisor) for p in scalars)
+        if promised == start.promised:
+            return start
+        found = start._inner.get(promised)
+        if found is None:
+            found = start._inner[promised] = start._with_promises(scalars)
+            found.promised = promised
+        return found
+
+    def _with_promises(self, scalars: Iterable[ScalarParam]) -> Facts:
+        result = self
+        for param in scalars:
+            result = result._introducing(param.var)
+            if param.dtype.is_integer:
+                by = param.divisor
+                low = None if param.low is None else -(-param.low // by) * by
+                high = None if param.high is None else param.high // by * by
+                result._ranges[param.var] = (low, high)
+                if by > 1:
+                    result._residues[param.var] = (by, 0)
+            result._forget_answers()
+        return result
 
     def loop(self, var: Var, extent: Expr) -> Facts:
         """Inside ``for var in range(extent)``: ``var`` is in [0, extent)."""

@@ -112,7 +112,7 @@ class _Hoister:
         for node in walk_stmts(kernel.body):
             if isinstance(node, Compute):
                 self.taken |= {d.var.name for d in node.dims} | {o.var.name for o in node.operands}
-        self.places = [_Place(Facts.empty(), 0)]
+        self.places = [_Place(Facts.of(kernel), 0)]
         self.loops: list[_Loop] = []
         # the outermost place in which a variable is known
         self.depth: dict[Var, int] = {}

@@ -30,7 +30,7 @@ def in_steps(kernel: Kernel) -> Kernel:
             if i_o < 2:
               dst[i_o, i] = 1.0
     """
-    return map_kernel(kernel, lambda body: _visit(body, Facts.empty()))
+    return map_kernel(kernel, lambda body: _visit(body, Facts.of(kernel)))
 
 
 def _visit(stmt: Stmt, facts: Facts) -> Stmt:

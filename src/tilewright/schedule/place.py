@@ -70,7 +70,10 @@ class Place:
     def names(self) -> frozenset[str]:
         """The names of the variables in scope."""
         if self._names is None:
-            names = self.outer.names if self.outer is not None else frozenset()
+            if self.outer is not None:
+                names = self.outer.names
+            else:
+                names = frozenset(each[0].name for each in Facts.empty().promised)
             if isinstance(self.entered, For | Let):
                 names |= {self.entered.var.name}
             self._names = names

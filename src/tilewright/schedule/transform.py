@@ -33,14 +33,15 @@ def transform(function: Transform[P]) -> Transform[P]:
 
     @functools.wraps(function)
     def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
-        facts = _facts.get(kernel) or Facts.empty()
+        facts = _facts.get(kernel) or Facts.of(kernel)
         with starting_from(facts):
             changed = function(kernel, *args, **kwargs)
             if changed is kernel:
                 return kernel
             result = simplify_kernel(changed)
         _check_lanes(result, function.__name__)
-        _facts[result] = facts
+        if Facts.of(result).promised == facts.promised:
+            _facts[result] = facts
         return result
 
     TRANSFORMS[function.__name__] = run

@@ -40,7 +40,7 @@ def simplify_kernel(kernel: Kernel, trace: Trace | None = None) -> Kernel:
 
     Under the same `starting_from`, what did not change since the last call is not looked at again.
     """
-    return map_kernel(kernel, lambda body: simplify_stmt(body, None, trace))
+    return map_kernel(kernel, lambda body: simplify_stmt(body, Facts.of(kernel), trace))
 
 
 def simplify_stmt(stmt: Stmt, facts: Facts | None = None, trace: Trace | None = None) -> Stmt:
