@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.conversions import represented
 from tilewright.errors import ArgumentError
-from tilewright.ir.expr import represented
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, ScalarParam
 

@@ -23,6 +23,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.ir.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -61,7 +62,7 @@ def symbols_of(*sizes: Size) -> frozenset[Var]:
                 found.add(variable)
             case Binary() as node:
                 stack += (node.a, node.b)
-            case Unary() | Cast() as node:
+            case Unary() | Cast() | Bitcast() as node:
                 stack.append(node.a)
             case Select() as node:
                 stack += (node.condition, node.a, node.b)
