@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes.hoist import hoist
@@ -47,9 +48,11 @@ def run(
     check: bool = False,
 ) -> Kernel:
     """``kernel`` behind all passes. ``observer`` sees each; ``check`` verifies what each makes."""
+    known = Facts.of(kernel)
     for each in passes:
         start = time.perf_counter()
-        result = each.function(kernel)
+        with starting_from(known):
+            result = each.function(kernel)
         seconds = time.perf_counter() - start
         if check and result is not kernel:
             verify(result)

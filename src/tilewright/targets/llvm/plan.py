@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import CompilationError
 from tilewright.facts.affine import Affine, affine, flattened
+from tilewright.facts.products import products
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var, binary, const
@@ -34,6 +35,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import loads_in, reads_memory, variables
 from tilewright.layout.fragments import registers
 from tilewright.simplify import simplify
+from tilewright.targets.llvm.strides import by_variable, moved_by
 
 Terms = tuple[tuple[Expr, int], ...]
 
@@ -41,6 +43,7 @@ Terms = tuple[tuple[Expr, int], ...]
 @dataclass(slots=True)
 class Address:
     """Element offset = constant + sum of coefficient * variable, by the part the variable plays.
+    Where a stride is a value, the variable of ``scoped`` stands in a product (`strides`).
 
     In the cluster's memory that is the offset in a workgroup's part: in that of the workgroup
     ``peer`` of the cluster, where it is not one's own.
@@ -159,11 +162,13 @@ class Planner:
         self._lanes = lanes
         self._lane: Var | None = None  # the variable of the loop over lanes around
         self._rank: Var | None = None  # that of the loop over the workgroups of a cluster
-        self._variables: dict[Var, _Variable] = {}
+        self._variables: dict[Expr, _Variable] = {}
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
         # What is known, whatever conditions around say: a lane finds its own part by its number,
         # which a condition may have made zero.
         self._everywhere = Facts.empty()
+        # Whether strides may be values: the kernel has scalar parameters.
+        self._symbolic = bool(self._everywhere.promised)
 
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
         """The plan of ``stmt`` where ``facts`` hold."""
@@ -303,6 +308,9 @@ class Planner:
             "loose": [],
         }
         terms = dict(offset.terms)
+        if self._symbolic:
+            moving, terms = self._by_variable(offset)
+            parts["scoped"] += moving.items()
         if buffer in self.spread:
             self._own_part(buffer, terms)
         for atom, coefficient in terms.items():
@@ -321,6 +329,16 @@ class Planner:
         self._register(address)
         return address
 
+    def _by_variable(self, offset: Affine) -> tuple[dict[Expr, int], dict[Expr, int]]:
+        """The terms of an offset in which strides may be values (see `strides`)."""
+        levels = {
+            variable: known.level
+            for variable, known in self._variables.items()
+            if known.part == "scoped"
+        }
+        others = frozenset(self._variables.keys() - levels.keys())
+        return by_variable(products(offset), levels, others)
+
     def _own_part(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
         """Takes the lane out of an offset: what a lane accesses has to be its own."""
         lane = self._lane
@@ -335,9 +353,8 @@ class Planner:
                 "in workgroup memory",
             )
 
-    def _level(self, variable: Expr) -> int:
-        assert isinstance(variable, Var)
-        return self._variables[variable].level
+    def _level(self, atom: Expr) -> int:
+        return self._variables[moved_by(atom)].level
 
     def _register(self, address: Address) -> None:
         """Tells each scope which pointers its variable moves."""
@@ -349,9 +366,7 @@ class Planner:
             self.memory_only.add(address.buffer)
         for count in range(1, len(address.scoped) + 1):
             terms = address.scoped[:count]
-            variable = terms[-1][0]
-            assert isinstance(variable, Var)
-            scope = self._variables[variable].scope
+            scope = self._variables[moved_by(terms[-1][0])].scope
             assert scope is not None
             scope.pointers[id(address.buffer), terms] = address.buffer
 

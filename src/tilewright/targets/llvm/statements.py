@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Var
@@ -29,6 +29,7 @@ from tilewright.targets.llvm.plan import (
     Terms,
     WhilePlan,
 )
+from tilewright.targets.llvm.strides import stride_of
 from tilewright.targets.llvm.types import llvm_type, memory_type
 from tilewright.targets.llvm.values import Value
 
@@ -121,12 +122,15 @@ class Statements:
             if parent is None:  # allocated further in: its pointer is made there
                 continue
             step = terms[-1][1] * buffer.dtype.bytes
-            if isinstance(value, int):
-                pointer = parent
-                if value:
-                    pointer = self.memory.advanced(parent, str(value * step), value * step)
+            stride = stride_of(terms[-1][0])
+            steps = value if stride is None else self.exprs.evaluate(terms[-1][0], {})
+            if isinstance(steps, Value):
+                pointer = self.memory.moved(parent, steps, step)
             else:
-                pointer = self.memory.moved(parent, value, step)
+                pointer = parent
+                if steps:
+                    distance = int(steps) * step
+                    pointer = self.memory.advanced(parent, str(distance), distance)
             self.memory.pointers[buffer_id, terms] = pointer
 
     def _let(self, plan: LetPlan) -> None:
@@ -213,6 +217,7 @@ class Statements:
         before = w.block
         dtype = index_type(w, loop_range(extent), range_of(extent))
         limit = self.exprs.value(extent, dtype)
+        strides = self._strides(plan)
         if isinstance(extent, Value):
             runs = w.assign(f"icmp sgt {limit.typed}, 0")
             w.branch(runs, head, after)
@@ -232,8 +237,8 @@ class Statements:
         type_ = llvm_type(dtype)
         following = w.assign(f"add nsw {type_} {index}, 1")
         w.fill(index_line, f"  {index} = phi {type_} [0, %{before}], [{following}, %{latch}]")
-        for (_, terms), (phi, buffer) in pointers.items():
-            step = terms[-1][1] * buffer.dtype.bytes
+        for where, (phi, buffer) in pointers.items():
+            step = strides.get(where, str(where[1][-1][1] * buffer.dtype.bytes))
             moved = w.assign(f"getelementptr i8, {phi.type} {phi.name}, i64 {step}", "p")
             self._fill(phi, before, moved, latch)
         for key, phi in carried.items():
@@ -243,6 +248,18 @@ class Statements:
         w.start(after)
         if isinstance(extent, Value):
             self._merge_skipped(entry_slots, carried, before, latch)
+
+    def _strides(self, plan: ForPlan) -> dict[tuple[int, Terms], str]:
+        """The bytes that each iteration moves pointers by, where a stride is a value."""
+        found: dict[tuple[int, Terms], str] = {}
+        for key, buffer in plan.scope.pointers.items():
+            atom, coefficient = key[1][-1]
+            stride = stride_of(atom)
+            if stride is not None:
+                value = self.exprs.value(self.exprs.evaluate(stride, {}), s64)
+                scaled = coefficient * buffer.dtype.bytes
+                found[key] = self.w.assign(f"mul {value.typed}, {scaled}")
+        return found
 
     def _while(self, plan: WhilePlan) -> None:
         """A loop that tests at its beginning, by what registers and memory hold then."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilewright.dtypes import s32
 from tilewright.errors import UnsupportedError
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
 from tilewright.machines.warpgroups import COPIES as TILES
@@ -147,4 +148,5 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
         uniform=_uniform,
         clusters=clusters,
     )
-    return write_launches(kernel, machine, form)
+    with starting_from(Facts.of(kernel)):
+        return write_launches(kernel, machine, form)

@@ -6,6 +6,7 @@ Workgroup memory is a variable of the module for each buffer.
 from __future__ import annotations
 
 from tilewright.dtypes import s32, s64
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.calls import emit_atomic_add, emit_nothing
@@ -91,4 +92,5 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
 
     Raises `CompilationError`, also for workgroups that ``machine`` has no room for.
     """
-    return write_launches(kernel, machine, _FORM)
+    with starting_from(Facts.of(kernel)):
+        return write_launches(kernel, machine, _FORM)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilewright.errors import UnsupportedError
+from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
@@ -50,7 +51,8 @@ class X86Target:
         return False
 
     def lower(self, kernel: Kernel) -> Module:
-        return lower_module(kernel, {i.name: i for i in self.machine.instructions})
+        with starting_from(Facts.of(kernel)):
+            return lower_module(kernel, {i.name: i for i in self.machine.instructions})
 
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text, self.cpu, self.features)
