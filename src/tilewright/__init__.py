@@ -51,6 +51,7 @@ __all__ = [
     "elementwise",
     "matmul",
     "mul",
+    "parse_kernel",
     "pool",
     "prelu",
     "reduce",
@@ -89,6 +90,17 @@ def compile(
     from tilewright.engine import compile_kernel
 
     return compile_kernel(what, target, threads, config, trace, constant)
+
+
+def parse_kernel(text: str, file: str | None = None) -> Kernel:
+    """The kernel that ``text`` says, in the form in which kernels print; ``file`` is where it came
+    from, for errors.
+
+    It is not verified: `compile` does that. Raises `ParseError`, which marks the place.
+    """
+    from tilewright.ir.parser import parse_kernel as parse
+
+    return parse(text, file=file)
 
 
 def __getattr__(name: str) -> Any:

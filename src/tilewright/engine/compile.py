@@ -95,7 +95,9 @@ def _build(
     """Schedules, lowers and assembles, and leaves the result on disk."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
-        if config is None:
+        if not target.schedules:
+            config, scheduled = choose.unscheduled(start)
+        elif config is None:
             config, scheduled = choose.choose(start, target.machine)
         else:
             scheduled = choose.schedule(start, target.machine, config)
@@ -127,7 +129,7 @@ def _machine_codes(
             pool = stack.enter_context(ThreadPoolExecutor(len(kernels)))
         begun: list[tuple[Module, Callable[[], tuple[bytes, float]]]] = []
         for kernel in kernels:
-            kernel = trace.passes(kernel)
+            kernel = trace.passes(kernel) if target.schedules else kernel
             trace.kernel(kernel)
             with trace.part("lower"), trace.rewrites():
                 module = target.lower(kernel)

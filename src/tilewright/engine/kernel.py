@@ -297,6 +297,8 @@ class CompiledKernel:
     @cached_property
     def schedule(self) -> ScheduledKernel:
         """The schedule, made again where the code came from a cache."""
+        if not self.target.schedules:
+            return choose.unscheduled(self.start)[1]
         return choose.schedule(self.start, self.target.machine, self.config)
 
     @property
@@ -306,7 +308,8 @@ class CompiledKernel:
 
     @cached_property
     def module(self) -> Module:
-        return self.target.lower(run(self.schedule.kernel))
+        kernel = self.schedule.kernel
+        return self.target.lower(run(kernel) if self.target.schedules else kernel)
 
     def source(self, kind: str) -> str:
         """The kernel as text: ``"llvm"`` or ``"asm"``."""

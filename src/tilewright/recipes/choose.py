@@ -10,6 +10,7 @@ from tilewright.recipes import (
     choices,
     contraction,
     direct,
+    plain,
     streaming,
     workgroup_model,
     workgroups,
@@ -18,6 +19,7 @@ from tilewright.recipes.config import (
     Config,
     ContractionConfig,
     DirectConfig,
+    PlainConfig,
     StreamingConfig,
     WorkgroupConfig,
 )
@@ -28,6 +30,9 @@ from tilewright.recipes.start import Start
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
     """The first of the default configs that is legal, and the schedule that it gives."""
     kernel = start.kernel
+    if not start.structured:
+        simple = plain.default_config(kernel, machine)
+        return simple, plain.schedule(kernel, machine, simple)
     if not choices.is_contraction(kernel):
         config = streaming.choose(kernel, machine)
         return config, streaming.schedule(kernel, machine, config)
@@ -39,6 +44,13 @@ def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
             refusal = error
     assert refusal is not None
     raise refusal
+
+
+def unscheduled(start: Start) -> tuple[Config, ScheduledKernel]:
+    """The kernel as it is."""
+    result = ScheduledKernel(start.kernel)
+    result.stage("naive", start.kernel)
+    return PlainConfig(), result
 
 
 def _candidates(start: Start, machine: Machine) -> Iterator[Config]:
@@ -67,6 +79,15 @@ def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
     """Carries ``config`` out; without the rounding that may be left out, unless the config
     multiplies matrices: it would only cost time. Raises `ScheduleError`."""
     kernel = start.kernel if _multiplies_matrices(config, machine) else start.exact
+    if isinstance(config, PlainConfig):
+        return plain.schedule(kernel, machine, config)
+    if not start.structured:
+        raise ScheduleError(
+            f"{kernel.name} is scheduled by the plain recipe only",
+            where=f"config {config!r}",
+            why="the others find their way by the names that ops give to computes",
+            cure="use a PlainConfig",
+        )
     if isinstance(config, ContractionConfig | DirectConfig | WorkgroupConfig):
         if not choices.is_contraction(kernel):
             raise ScheduleError(

@@ -167,15 +167,26 @@ class StreamingConfig:
         _check(self)
 
 
+@dataclass(frozen=True)
+class PlainConfig:
+    """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
+
+    vector: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
 # The `fill` of tiles that a unit of the machine copies.
 TENSOR = "tensor"
 
-Config = ContractionConfig | DirectConfig | StreamingConfig | WorkgroupConfig
+Config = ContractionConfig | DirectConfig | PlainConfig | StreamingConfig | WorkgroupConfig
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
     "WorkgroupConfig": WorkgroupConfig,
     "DirectConfig": DirectConfig,
     "StreamingConfig": StreamingConfig,
+    "PlainConfig": PlainConfig,
 }
 
 

@@ -2,5 +2,6 @@
 
 `llvm` holds what all targets share (kernel -> LLVM IR text), `program` what a driver makes and how
 it is called; a folder per target holds ``lower`` (its intrinsics), ``assemble`` (LLVM IR -> binary)
-and ``driver`` (load, launch). `registry` has the targets by name.
+and ``driver`` (load, launch). `interpreter` runs kernels by their definition. `registry` has the
+targets by name.
 """

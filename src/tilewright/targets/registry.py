@@ -10,6 +10,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.problems.numbers import short
+from tilewright.targets.interpreter.target import interpreter_target, interpreter_variants
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.target import nvidia_target, nvidia_variants
 from tilewright.targets.program import Abi, Program
@@ -38,6 +39,10 @@ class Target(Protocol):
     def assembles_aside(self) -> bool:
         """Whether a program of its own does most of `assemble`: others can go on meanwhile."""
 
+    @property
+    def schedules(self) -> bool:
+        """Whether kernels are scheduled for its machine; otherwise they run as they are."""
+
     def lower(self, kernel: Kernel) -> Module: ...
     def assemble(self, module: Module) -> bytes: ...
     def assembly(self, module: Module) -> str: ...
@@ -65,6 +70,7 @@ TARGETS: dict[str, Family] = {
     "x86": Family(x86_target, x86_variants),
     "nvidia": Family(nvidia_target, nvidia_variants),
     "spirv": Family(spirv_target, spirv_variants),
+    "interpreter": Family(interpreter_target, interpreter_variants),
 }
 
 

@@ -54,6 +54,10 @@ class NvidiaTarget:
     def assembles_aside(self) -> bool:
         return True  # ptxas
 
+    @property
+    def schedules(self) -> bool:
+        return True
+
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 

@@ -46,6 +46,10 @@ class SpirvTarget:
     def assembles_aside(self) -> bool:
         return False
 
+    @property
+    def schedules(self) -> bool:
+        return True
+
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 

@@ -50,6 +50,10 @@ class X86Target:
     def assembles_aside(self) -> bool:
         return False
 
+    @property
+    def schedules(self) -> bool:
+        return True
+
     def lower(self, kernel: Kernel) -> Module:
         with starting_from(Facts.of(kernel)):
             return lower_module(kernel, {i.name: i for i in self.machine.instructions})

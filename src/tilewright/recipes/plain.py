@@ -1,0 +1,80 @@
+"""Kernels that no other recipe knows: computes as loops, what is independent on all workers.
+
+Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
+those that it reduces or runs in order. The outermost loops of each part of the kernel run on
+threads (on a device: on workgroups or work-items) where `schedule.dependence` proves that no two
+iterations touch one element that one of them writes; everything else runs in order. A kernel that
+says itself what runs in parallel keeps its loops as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.computes import complication, mentioned
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import PlainConfig
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.streaming import contiguous_dim, parallelize_outermost
+from tilewright.schedule.loops import lower_computes
+
+# Loops that run in order, or are only a way to write code out.
+_SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
+
+
+def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
+    """Vectors of the machine's size for the widest type; on work-items that have no vectors of
+    their own, neighbouring elements are neighbouring work-items."""
+    widest = max((each.dtype.bytes for each in kernel.params), default=4)
+    return PlainConfig(vector=1 if machine.banked else max(1, machine.vector_bytes // widest))
+
+
+def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> ScheduledKernel:
+    """Carries ``config`` out."""
+    result = ScheduledKernel(kernel)
+    result.stage("naive", kernel)
+    result.stage("lowered", _lowered(kernel, config.vector))
+    if not places_work(kernel):
+        result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    return result
+
+
+def places_work(kernel: Kernel) -> bool:
+    """Whether the kernel says itself which loops run in parallel."""
+    return any(
+        isinstance(stmt, For) and stmt.kind not in _SEQUENTIAL for stmt in walk_stmts(kernel.body)
+    )
+
+
+def _lowered(kernel: Kernel, vector: int) -> Kernel:
+    """``kernel`` without computes but those that an instruction carries out."""
+    names = [compute.name for compute in _computes(kernel)]
+    for compute in _computes(kernel):
+        if names.count(compute.name) > 1:
+            continue  # What suits one of them may not suit the others.
+        lanes = _lanes(compute) if vector > 1 else None
+        kernel = lower_computes(
+            kernel, [compute.name], vector=lanes, lanes=vector, order=_inside(compute)
+        )
+    return lower_computes(kernel)
+
+
+def _computes(kernel: Kernel) -> Iterator[Compute]:
+    return (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute))
+
+
+def _lanes(compute: Compute) -> str | None:
+    """The dim along which neighbouring results of a simple compute lie together in memory."""
+    constant = all(isinstance(dim.extent, Const) for dim in compute.dims)
+    return contiguous_dim(compute) if constant and complication(compute) is None else None
+
+
+def _inside(compute: Compute) -> list[str]:
+    """The dims whose loops are inside of the others, in this order: what is reduced, then what is
+    ordered, whose points follow one another for each point of the others."""
+    kept = [mentioned(compute, view) for view in compute.outputs]
+    reduced = [d for d in compute.dims if not d.ordered and not all(d.var in each for each in kept)]
+    return [d.var.name for d in (*reduced, *(d for d in compute.dims if d.ordered))]

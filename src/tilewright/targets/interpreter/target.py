@@ -1,0 +1,82 @@
+"""The target that runs every kernel by its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import UnsupportedError
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
+from tilewright.targets.interpreter.program import InterpretedProgram
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.program import Abi
+
+# It has no registers, caches or instructions that a schedule could be made for.
+_MACHINE = Machine(
+    "interpreter",
+    features=frozenset(),
+    vector_bytes=8,
+    vector_registers=1,
+    caches=(),
+    cores=1,
+    instructions=(),
+)
+
+
+@dataclass(frozen=True)
+class InterpreterTarget:
+    """Runs kernels in `interpret`, on arrays of the host."""
+
+    name: str = "interpreter"
+    machine: Machine = _MACHINE
+    runs_here: bool = True
+    place: str = "runs in Python, on any machine"
+    assembles_aside: bool = False
+    schedules: bool = False
+
+    @property
+    def identity(self) -> str:
+        return self.name
+
+    def lower(self, kernel: Kernel) -> Module:
+        """Nothing is lowered: the module is the kernel's text."""
+        return Module(to_text(kernel), kernel.name, ())
+
+    def assemble(self, module: Module) -> bytes:
+        return module.text.encode()
+
+    def assembly(self, module: Module) -> str:
+        raise _no_code("assembly")
+
+    def load(self, binary: bytes, abi: Abi) -> InterpretedProgram:
+        return InterpretedProgram(binary.decode())
+
+    def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        raise _no_code("files for other programs")
+
+    def calling(self, abi: Abi) -> str:
+        raise _no_code("calls from other programs")
+
+
+def _no_code(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the interpreter has no {what}",
+        why="it runs the kernel's own text",
+        cure="compile for another target",
+    )
+
+
+def interpreter_target(variant: str) -> InterpreterTarget:
+    """The interpreter, of which there is one. Raises `UnsupportedError` for a variant."""
+    if variant:
+        raise UnsupportedError(
+            f"the interpreter has no variant {variant!r}", cure="write interpreter alone"
+        )
+    return InterpreterTarget()
+
+
+def interpreter_variants() -> Sequence[str]:
+    """Only itself."""
+    return ("",)
