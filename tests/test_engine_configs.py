@@ -181,7 +181,7 @@ def test_asking_for_tiles() -> None:
 
 def test_unknown_targets() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"no target 'arm'[^$]*choose one of nvidia, spirv, x86"
+        UnsupportedError, match=r"no target 'arm'[^$]*choose one of interpreter, nvidia, spirv, x86"
     ):
         tw.compile(small(), target="arm")
     with pytest.raises(UnsupportedError, match="unknown x86 feature level 'mmx'"):

@@ -1,0 +1,151 @@
+"""Kernels that are no op, as text, with arguments and what numpy makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """``arguments`` makes the arguments from random numbers; ``wanted`` gives the results by name.
+
+    Where results are ``exact``, every target gives the same; else they are within rounding.
+    """
+
+    text: str
+    arguments: Callable[[np.random.Generator], dict[str, Any]]
+    wanted: Callable[..., Arrays]
+    exact: bool = True
+
+
+def small(generator: np.random.Generator, *shape: int) -> Any:
+    """Whole numbers whose sums are exact."""
+    return generator.integers(-4, 5, shape).astype(np.float32)
+
+
+PERCEPTRON = Example(
+    """
+    # Two layers: two contractions in one kernel.
+    kernel perceptron(
+        in x: f32[32, 64], in w1: f32[64, 96], in b1: f32[96], in w2: f32[96, 10],
+        out y: f32[32, 10],
+    ):
+      alloc hidden: f32[32, 96]
+      compute bias(m in 32, h in 96):
+        hidden[m, h] = b1[h]
+      compute first(m in 32, h in 96, k in 64):
+        hidden[m, h] add= x[m, k] * w1[k, h]
+      compute relu(m in 32, h in 96):
+        hidden[m, h] = max(hidden[m, h], 0.0)
+      compute clear(m in 32, n in 10):
+        y[m, n] = 0.0
+      compute second(m in 32, n in 10, h in 96):
+        y[m, n] add= hidden[m, h] * w2[h, n]
+    """,
+    lambda g: {
+        "x": small(g, 32, 64),
+        "w1": small(g, 64, 96),
+        "b1": small(g, 96),
+        "w2": small(g, 96, 10),
+    },
+    lambda x, w1, b1, w2: {"y": np.maximum(x @ w1 + b1, 0) @ w2},
+)
+
+ARGMAX = Example(
+    """
+    kernel argmax(in src: f32[64, 100], out best: f32[64], out place: s64[64]):
+      compute start(m in 64):
+        best[m] = -inf
+        place[m] = -1
+      compute argmax(m in 64, k in 100):
+        x = src[m, k]
+        combiner later(v: f32, p: s64; w: f32, q: s64) from (-inf, -1) = select(
+            v < w, w, v), select(v < w, q, p)
+        best[m], place[m] later= x, k
+    """,
+    lambda g: {"src": g.permuted(np.tile(np.arange(100, dtype=np.float32), (64, 1)), axis=1)},
+    lambda src: {"best": src.max(1), "place": src.argmax(1)},
+)
+
+WELFORD = Example(
+    """
+    # Mean and variance in one pass: how many, their mean, the sum of squared differences from it.
+    kernel welford(in src: f32[64, 100], out mean: f32[64], out variance: f32[64]):
+      alloc count: f32[64]
+      compute start(m in 64):
+        count[m] = 0.0
+        mean[m] = 0.0
+        variance[m] = 0.0
+      compute welford(m in 64, k in 100):
+        x = src[m, k]
+        combiner both(n: f32, a: f32, s: f32; o: f32, b: f32, t: f32) from (0.0, 0.0, 0.0) = (
+            n + o), (
+            select(0.0 < n + o, a + (b - a) * o / (n + o), 0.0)), (
+            select(0.0 < n + o, s + t + (b - a) * (b - a) * n * o / (n + o), 0.0))
+        count[m], mean[m], variance[m] both= f32(1.0), x, f32(0.0)
+      compute divide(m in 64):
+        variance[m] = variance[m] / count[m]
+    """,
+    lambda g: {"src": g.standard_normal((64, 100), np.float32)},
+    lambda src: {"mean": src.mean(1), "variance": src.var(1)},
+    exact=False,
+)
+
+CUMULATIVE_SUM = Example(
+    """
+    kernel cumulative_sum(in src: f32[64, 100], out dst: f32[64, 100]):
+      compute scan(m in 64, ordered k in 100):
+        before = dst[m, k - 1 | 0 < k]
+        dst[m, k] = before + src[m, k]
+    """,
+    lambda g: {"src": small(g, 64, 100)},
+    lambda src: {"dst": np.cumsum(src, axis=1)},
+)
+
+GATHER = Example(
+    """
+    kernel gather(in table: f32[200, 24], in index: s32[50], out dst: f32[50, 24]):
+      compute gather(m in 50, n in 24):
+        i = index[m]
+        dst[m, n] = table[s64(i), n]
+    """,
+    lambda g: {"table": small(g, 200, 24), "index": g.integers(0, 200, 50).astype(np.int32)},
+    lambda table, index: {"dst": table[index]},
+)
+
+SCATTER_ADD = Example(
+    """
+    kernel scatter_add(in src: f32[50, 24], in index: s32[50], inout table: f32[20, 24]):
+      compute scatter(m in 50, n in 24):
+        i = index[m]
+        table[s64(i), n] add= src[m, n]
+    """,
+    lambda g: {
+        "src": small(g, 50, 24),
+        "index": g.integers(0, 20, 50).astype(np.int32),
+        "table": small(g, 20, 24),
+    },
+    lambda src, index, table: {"table": _added(table, index, src)},
+)
+
+
+def _added(table: Any, index: Any, src: Any) -> Any:
+    result = table.copy()
+    np.add.at(result, index, src)
+    return result
+
+
+EXAMPLES = {
+    "perceptron": PERCEPTRON,
+    "argmax": ARGMAX,
+    "welford": WELFORD,
+    "cumulative sum": CUMULATIVE_SUM,
+    "gather": GATHER,
+    "scatter-add": SCATTER_ADD,
+}

@@ -1,0 +1,200 @@
+"""Kernels from text: compiled, called like ops, and equal to what the interpreter makes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from kernel_examples import EXAMPLES, Example
+from tilewright.engine import CompiledKernel
+from tilewright.engine.compile import forget
+from tilewright.errors import (
+    ArgumentError,
+    ParseError,
+    ScheduleError,
+    UnsupportedError,
+    VerificationError,
+)
+from tilewright.interpret import run as interpret
+from tilewright.ir.stmt import Kernel
+from tilewright.passes import run as run_passes
+from tilewright.targets.spirv.device import devices
+
+ADD = """
+kernel add(in a: f32[4, 20], in b: f32[4, 20], out c: f32[4, 20]):
+  compute add(i in 4, j in 20):
+    c[i, j] = a[i, j] + b[i, j]
+"""
+A, B = np.arange(80, dtype=np.float32).reshape(4, 20), np.ones((4, 20), np.float32)
+
+
+def results(run: CompiledKernel, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What ``run`` gives, by name; the arguments stay as they are."""
+    copied = {n: a.copy() if isinstance(a, np.ndarray) else a for n, a in arguments.items()}
+    given = run(**copied)
+    return given if isinstance(given, dict) else {run.signature.results[0]: given}
+
+
+def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> None:
+    wanted = example.wanted(**arguments)
+    assert got.keys() == wanted.keys()
+    for name, want in wanted.items():
+        if example.exact:
+            np.testing.assert_array_equal(got[name], want, err_msg=name)
+        else:
+            np.testing.assert_allclose(got[name], want, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("target", ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu"])
+def test_examples_run(name: str, target: str) -> None:
+    if target.startswith("spirv") and not devices():
+        pytest.skip("no OpenCL device")
+    example = EXAMPLES[name]
+    arguments = example.arguments(np.random.default_rng(1))
+    kernel = tw.parse_kernel(example.text)
+    check(example, results(tw.compile(kernel, target, threads=2), arguments), arguments)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_for_nvidia(name: str) -> None:
+    """Assembled, where ptxas is there; and what the target gets runs in the interpreter."""
+    example = EXAMPLES[name]
+    arguments = example.arguments(np.random.default_rng(1))
+    made = tw.compile(tw.parse_kernel(example.text), "nvidia:sm_80")
+    assert ".visible .entry" in made.source("asm")
+    scheduled = run_passes(made.schedule.kernel)
+    check(example, interpreted(scheduled, arguments), arguments)
+
+
+def interpreted(kernel: Kernel, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The results of a stage of a kernel in the interpreter, in row-major arrays."""
+    memory = {}
+    for param in kernel.params:
+        given = arguments.get(param.name, np.zeros(param.buffer.shape, param.dtype.numpy))
+        memory[param.name] = given.copy().reshape(-1)
+    interpret(kernel, memory)
+    return {
+        each.name: memory[each.name].reshape(each.buffer.shape)
+        for each in kernel.params
+        if each.access != "in"
+    }
+
+
+def test_a_kernel_is_called_like_an_op() -> None:
+    run = tw.compile(tw.parse_kernel(ADD), threads=1)
+    np.testing.assert_array_equal(run(a=A, b=B), A + 1)
+    np.testing.assert_array_equal(run(A, B), A + 1)
+    out = np.empty_like(A)
+    assert run(A, b=B, out=out) is out
+    np.testing.assert_array_equal(out, A + 1)
+    out[...] = 0
+    run.bind(A, B, out=out)()
+    np.testing.assert_array_equal(out, A + 1)
+    assert repr(run) == (
+        f"<add kernel for {run.target.name}: a: f32[4, 20], b: f32[4, 20], c: f32[4, 20]>"
+    )
+
+
+def test_the_kernel_of_an_op_compiles_as_a_kernel() -> None:
+    op = tw.convolution("ic8ih6oc16kh3ph1", src="nhwc", dst="nhwc", epilogue=[tw.bias(), tw.relu()])
+    generator = np.random.default_rng(0)
+    run = tw.compile(op.kernel(), threads=2)
+    given = {
+        each.name: run.signature.forms[each.name].empty()
+        for each in run.signature.arguments
+        if each.access == "in"
+    }
+    for array in given.values():
+        array[...] = generator.integers(-3, 4, array.shape)
+    wanted = tw.compile(op.kernel(), "interpreter")(**given)
+    np.testing.assert_array_equal(run(**given), wanted)
+
+
+def test_the_second_compile_comes_from_the_caches() -> None:
+    kernel = tw.parse_kernel(ADD.replace("add(", "cached("))
+    assert tw.compile(kernel, threads=1).schedule.kernel is not None
+    again = tw.compile(tw.parse_kernel(ADD.replace("add(", "cached(")), threads=1)
+    assert again.from_cache
+    forget()
+    from_disk = tw.compile(kernel, threads=1)
+    assert from_disk.from_cache
+    np.testing.assert_array_equal(from_disk(A, B), A + 1)
+    other = tw.parse_kernel(ADD.replace("add(", "cached(").replace(" + ", " * "))
+    np.testing.assert_array_equal(tw.compile(other, threads=1)(A, B), A)
+    renamed = tw.parse_kernel(ADD.replace("a[", "x[").replace("a:", "x:"))
+    np.testing.assert_array_equal(tw.compile(renamed, threads=1)(x=A, b=B), A + 1)
+
+
+PLACED = """
+kernel placed(in a: f32[64], out c: f32[64]):
+  grid for g in 4:
+    workgroup for i in 16:
+      c[g * 16 + i] = a[g * 16 + i] + 1.0
+"""
+
+
+def test_a_kernel_that_places_its_work_is_left_as_it_is() -> None:
+    kernel = tw.parse_kernel(PLACED)
+    made = tw.compile(kernel, "nvidia:sm_80")
+    assert made.schedule.kernel is kernel
+    (launch,) = made.code.abi.launches
+    assert (launch.groups, launch.items) == (4, 16)
+    a = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(tw.compile(kernel, "interpreter")(a), a + 1)
+
+
+@pytest.mark.parametrize("target", ["x86", "interpreter"])
+def test_bad_calls_are_refused(target: str) -> None:
+    run = tw.compile(tw.parse_kernel(ADD), target)
+    with pytest.raises(ArgumentError, match=r"'b' is missing[^$]*pass a=..., b=..., c=..."):
+        run(a=A)
+    with pytest.raises(ArgumentError, match="there is no argument 'd'"):
+        run(A, B, d=B)
+    with pytest.raises(ArgumentError, match=r"b has shape \(20, 4\), expected \(4, 20\)"):
+        run(A, np.ones((20, 4), np.float32))
+    with pytest.raises(ArgumentError, match="b has f64 elements, expected f32"):
+        run(A, B.astype(np.float64))
+    with pytest.raises(ArgumentError, match="c shares memory with a"):
+        run(A, B, out=A)
+
+
+def test_what_cannot_be_compiled() -> None:
+    with pytest.raises(ArgumentError, match=r"str cannot be compiled[^$]*tw.parse_kernel"):
+        tw.compile(ADD)  # type: ignore[arg-type]
+    with pytest.raises(ParseError, match=r"kernel.txt:3:3"):
+        tw.parse_kernel(ADD.replace("compute", "computes"), file="kernel.txt")
+    wrong = tw.parse_kernel(ADD.replace("c[i, j] =", "a[i, j] ="))
+    with pytest.raises(VerificationError):
+        tw.compile(wrong)
+    kernel = tw.parse_kernel(ADD)
+    with pytest.raises(ArgumentError, match=r"'c' cannot be constant[^$]*it is a result"):
+        tw.compile(kernel, constant=("c",))
+    with pytest.raises(ArgumentError, match=r"'w' cannot be constant[^$]*choose some of a, b"):
+        tw.compile(kernel, constant="w")
+    with pytest.raises(ScheduleError, match=r"plain recipe only[^$]*use a PlainConfig"):
+        tw.compile(kernel, config="StreamingConfig(vector=8)")
+    with pytest.raises(UnsupportedError, match="no variant 'fast'"):
+        tw.compile(kernel, "interpreter:fast")
+
+
+def test_a_config_says_how_wide_vectors_are() -> None:
+    text = {
+        vector: tw.compile(
+            tw.parse_kernel(ADD), "x86:avx2", config=f"PlainConfig(vector={vector})"
+        ).source("llvm")
+        for vector in (1, 8)
+    }
+    assert re.search("<8 x float>", text[8]) and not re.search("<8 x float>", text[1])
+
+
+def test_faults_in_the_interpreter_are_errors() -> None:
+    kernel = tw.parse_kernel(EXAMPLES["gather"].text)
+    arguments = EXAMPLES["gather"].arguments(np.random.default_rng(0))
+    arguments["index"][7] = 200
+    with pytest.raises(tw.TilewrightError, match="out of bounds"):
+        tw.compile(kernel, "interpreter")(**arguments)
