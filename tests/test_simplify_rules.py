@@ -11,7 +11,7 @@ import pytest
 from tilewright.dtypes import COMPUTED, DType, boolean, s64
 from tilewright.facts import Facts
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Cast, Expr, Var, const, var
+from tilewright.ir.expr import Bitcast, Cast, Expr, Var, const, var
 from tilewright.ir.visit import walk
 from tilewright.simplify import Rule, all_rules, simplify
 from tilewright.simplify.rules import Predicate, instantiate, is_constant_wildcard
@@ -57,8 +57,13 @@ def random_value(generator: random.Random, type_: DType) -> Any:
     return const(generator.randint(-9, 40 if generator.random() < 0.5 else 9), type_).value
 
 
+def has_cast(rule: Rule) -> bool:
+    """Whether its pattern says the types."""
+    return any(isinstance(node, Cast | Bitcast) for node in walk(rule.pattern))
+
+
 def types_of(rule: Rule) -> list[DType]:
-    if any(isinstance(node, Cast) for node in walk(rule.pattern)):
+    if has_cast(rule):
         return [s64]  # the pattern itself says which types
     return [type_ for type_ in COMPUTED if rule.types.hold(type_)]
 
@@ -75,20 +80,20 @@ class Instance:
     """A rule over variables of one element type."""
 
     def __init__(self, rule: Rule, type_: DType) -> None:
-        has_cast = any(isinstance(node, Cast) for node in walk(rule.pattern))
+        own_types = has_cast(rule)
         self.rule = rule
         self.names = {
-            wild: wild if has_cast or wild.type is boolean else var(wild.name, type_)
+            wild: wild if own_types or wild.type is boolean else var(wild.name, type_)
             for wild in wildcards(rule)
         }
-        self.pattern = self._made(rule.pattern, type_, has_cast)
-        self.replacement = self._made(rule.replacement, type_, has_cast)
+        self.pattern = self._made(rule.pattern, type_, own_types)
+        self.replacement = self._made(rule.replacement, type_, own_types)
         self.condition: Expr | None = None
         if isinstance(rule.condition, Expr):
-            self.condition = self._made(rule.condition, type_, has_cast)
+            self.condition = self._made(rule.condition, type_, own_types)
 
-    def _made(self, expr: Expr, type_: DType, has_cast: bool) -> Expr:
-        return expr if has_cast else instantiate(expr, self.names, type_)
+    def _made(self, expr: Expr, type_: DType, own_types: bool) -> Expr:
+        return expr if own_types else instantiate(expr, self.names, type_)
 
     def sample(self, generator: random.Random) -> dict[Var, Any] | None:
         """Values for which the condition holds."""
@@ -139,10 +144,8 @@ def test_what_a_rule_describes_is_simplified(rule: Rule) -> None:
                 if is_constant_wildcard(wild)
             }
             bound = {wild: known.get(name, name) for wild, name in instance.names.items()}
-            if any(isinstance(node, Cast) for node in walk(rule.pattern)):
-                before = rule.pattern
-            else:
-                before = instantiate(rule.pattern, bound, type_)
+            own_types = has_cast(rule)
+            before = rule.pattern if own_types else instantiate(rule.pattern, bound, type_)
             facts = Facts.empty()
             if instance.condition is not None:
                 facts = facts.assume(instantiate(rule.condition, bound, type_))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The simplifier: rules as data, applied bottom-up under what is known from the scope.
 
-In reading order: `rules` (what a rule is), the families `add`, `mul`, `divmod`, `xor`, `minmax`,
-`compare`, `select_cast`, `logic` and `float`, `rewriting` (how rules are applied to an expression),
-`statements` (statements and kernels).
+In reading order: `rules` (what a rule is), the families `add`, `mul`, `divmod`, `xor`, `bits`,
+`minmax`, `compare`, `select_cast`, `logic` and `float`, `rewriting` (how rules are applied to an
+expression), `statements` (statements and kernels).
 """
 
 from tilewright.simplify.rewriting import Trace, all_rules, simplify, traced

@@ -15,6 +15,7 @@ from tilewright.ir.expr import Binary, Const, Expr, Load, Select, Unary, Var, co
 from tilewright.ir.visit import children, rebuild, walk
 from tilewright.simplify import (
     add,
+    bits,
     compare,
     divmod,
     float,
@@ -52,6 +53,7 @@ _OTHER_RULES = RuleIndex(
         *mul.RULES,
         *divmod.RULES,
         *xor.RULES,
+        *bits.RULES,
         *minmax.RULES,
         *compare.RULES,
         *logic.RULES,

@@ -164,6 +164,9 @@ def match(pattern: Expr, expr: Expr, bindings: dict[Var, Expr]) -> bool:
         if isinstance(expr.value, float) or isinstance(pattern.value, float):
             # 0.0 and -0.0 are different constants.
             return float(pattern.value).hex() == float(expr.value).hex()
+        if pattern.value == -1 and expr.type.is_integer:
+            # All bits, which is the greatest number of an unsigned type.
+            return bool(expr.value == (-1 if expr.type.kind == "int" else expr.type.highest))
         return bool(pattern.value == expr.value)
     if isinstance(pattern, Binary | Unary) and pattern.op != expr.op:  # type: ignore[attr-defined]
         return False

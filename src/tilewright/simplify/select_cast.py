@@ -1,12 +1,12 @@
-"""Selects and casts."""
+"""Selects, casts and bit casts."""
 
 from __future__ import annotations
 
 from math import frexp
 
-from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s16, s32, s64
+from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s16, s32, s64, u32
 from tilewright.facts import Facts
-from tilewright.ir.expr import Cast, Expr, cast, const, select, var
+from tilewright.ir.expr import Bitcast, Cast, Expr, bitcast, cast, const, select, var
 from tilewright.simplify.rules import Predicate, Rule, Types, p, q, x, y, z
 
 TRUE = const(True, boolean)
@@ -76,8 +76,19 @@ def _cast_fits(expr: Expr, facts: Facts) -> Expr | None:
     return cast(expr.type, inner)
 
 
+def _bitcast_chain(expr: Expr, facts: Facts) -> Expr | None:
+    assert isinstance(expr, Bitcast)
+    return bitcast(expr.type, expr.a.a) if isinstance(expr.a, Bitcast) else None
+
+
+def _bitcast_of_integer(expr: Expr, facts: Facts) -> Expr | None:
+    assert isinstance(expr, Bitcast)
+    both = expr.type.is_integer and expr.a.type.is_integer
+    return cast(expr.type, expr.a) if both else None
+
+
 _S64 = x
-_S8, _BF16 = var("x", s8), var("x", bf16)
+_S8, _U32, _BF16 = var("x", s8), var("x", u32), var("x", bf16)
 _RANGE = (const(int(s32.lowest)) <= x) & (x <= const(int(s32.highest)))
 
 RULES = (
@@ -114,6 +125,22 @@ RULES = (
         Predicate("the second type is no wider", lambda bindings: True),
         Types.ANY,
         _cast_wraps,
+    ),
+    Rule(
+        "bit-cast-chain",
+        bitcast(u32, bitcast(s32, _U32)),
+        _U32,
+        Predicate("bits stay what they are", lambda bindings: True),
+        Types.ANY,
+        _bitcast_chain,
+    ),
+    Rule(
+        "bit-cast-of-integer",
+        bitcast(s32, _U32),
+        cast(s32, _U32),
+        Predicate("both are integers", lambda bindings: True),
+        Types.ANY,
+        _bitcast_of_integer,
     ),
     Rule("cast-of-fitting", cast(s64, cast(s32, _S64)), _S64, _RANGE, Types.ANY, _cast_fits),
 )

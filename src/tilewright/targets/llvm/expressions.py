@@ -23,6 +23,7 @@ from tilewright.dtypes import (
     s16,
     s32,
     s64,
+    tf32,
     u64,
 )
 from tilewright.errors import CompilationError
@@ -44,6 +45,8 @@ from tilewright.ir.expr import (
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.contraction import NOTHING
+from tilewright.targets.llvm.extremes import emit_extreme, emit_float_extreme
 from tilewright.targets.llvm.indices import (
     as_index,
     fitted,
@@ -55,7 +58,6 @@ from tilewright.targets.llvm.integers import (
     emit_bits,
     emit_count,
     emit_division,
-    emit_extreme,
     emit_multiply_high,
     emit_shift,
 )
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from tilewright.targets.llvm.plan import Loads
 
 # Types that are kept, but not computed on.
-_NARROW = (bf16, f16, f8_e4m3, f8_e5m2)
+_NARROW = (tf32, bf16, f16, f8_e4m3, f8_e5m2)
 
 _INDICES = frozenset({s32, s64})
 
@@ -100,6 +102,7 @@ class Expressions:
         # how many of each there were when a scope began; what is behind goes with it
         self._scopes: list[tuple[int, int]] = []
         self._loads: Loads = {}
+        self._contracted = NOTHING
 
     def push(self) -> None:
         self._scopes.append((len(self._values), len(self._converted)))
@@ -111,13 +114,15 @@ class Expressions:
         while len(self._converted) > converted:
             self._converted.popitem()
 
-    def evaluate(self, expr: Expr, loads: Loads) -> Result:
-        """The value of ``expr``; ``loads`` has the address of every load in it."""
+    def evaluate(self, expr: Expr, loads: Loads, contracted: frozenset[Expr] = NOTHING) -> Result:
+        """The value of ``expr``; ``loads`` has the address of every load in it. A product and a sum
+        that are ``contracted`` may become one operation, which rounds once."""
         outer, self._loads = self._loads, loads
+        around, self._contracted = self._contracted, contracted
         try:
             return self._visit(expr)
         finally:
-            self._loads = outer
+            self._loads, self._contracted = outer, around
 
     def value(self, result: Result, dtype: DType, lanes: int = 1) -> Value:
         """``result`` as an LLVM value of ``lanes`` lanes; an index as ``dtype``."""
@@ -290,11 +295,14 @@ class Expressions:
         if op in _LOGICAL:
             return w.assign(f"{_LOGICAL[op]} {a.typed}, {b.text}")
         if op in ("min", "max"):
-            return self._extreme(op, dtype, a, b, right)
+            if not dtype.is_float:
+                return emit_extreme(w, op, a, b)
+            return emit_float_extreme(w, op, a, b, right)
         if op == "pow":
             return emit_function(w, "pow", (a, b)).text
         if dtype.is_float:
-            return w.assign(f"{_FLOAT[op]} contract {a.typed}, {b.text}")
+            flag = "contract " if expr in self._contracted else ""
+            return w.assign(f"{_FLOAT[op]} {flag}{a.typed}, {b.text}")
         if op in _INTEGER:
             return w.assign(f"{_INTEGER[op]} {a.typed}, {b.text}")
         if op in _SHIFTS:
@@ -302,24 +310,6 @@ class Expressions:
         if op == "mulhi":
             return emit_multiply_high(w, a, b)
         return emit_division(w, op, a, b, right)
-
-    def _extreme(self, op: str, dtype: DType, a: Value, b: Value, right: Result) -> str:
-        """A NaN on either side gives NaN. Against a constant one compare says so, which is one
-        vmaxps; otherwise LLVM's ``maximum`` does."""
-        w = self.w
-        if not dtype.is_float:
-            return emit_extreme(w, op, a, b)
-        if not isinstance(right, Value) or not w.dialect.nan_extremes:
-            how = "ult" if op == "min" else "ugt"
-            flag = w.assign(f"fcmp {how} {a.typed}, {b.text}")
-            flags = llvm_type(boolean, a.lanes)
-            text = w.assign(f"select {flags} {flag}, {a.typed}, {b.typed}")
-            if not isinstance(right, Value):
-                return text
-            unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
-            return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
-        name = f"llvm.{op}imum.{suffix(dtype, a.lanes)}"
-        return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
 
     def _unary(self, expr: Unary) -> Result:
         inner = self._visit(expr.a)

@@ -118,11 +118,12 @@ def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
     bits = a.dtype.bits
     if bits == 64 and (a.lanes > 1 or not w.dialect.double_words):
         return _high_by_halves(w, a, b)
-    wide = f"i{2 * bits}" if a.lanes == 1 else f"<{a.lanes} x i{2 * bits}>"
+    width = max(2 * bits, 32)  # products of 8 bits in 16 crash Intel's compiler for OpenCL
+    wide = f"i{width}" if a.lanes == 1 else f"<{a.lanes} x i{width}>"
     how = "sext" if a.dtype.kind == "int" else "zext"
     x, y = (w.assign(f"{how} {each.typed} to {wide}") for each in (a, b))
     product = w.assign(f"mul {wide} {x}, {y}")
-    count = str(bits) if a.lanes == 1 else f"splat (i{2 * bits} {bits})"
+    count = str(bits) if a.lanes == 1 else f"splat (i{width} {bits})"
     high = w.assign(f"lshr {wide} {product}, {count}")
     return w.assign(f"trunc {wide} {high} to {a.type}")
 
@@ -157,15 +158,6 @@ def emit_count(w: Writer, op: str, a: Value) -> str:
     if op == "popcount":
         return w.call(a.type, f"llvm.ctpop.{name}", a.typed, a.type)
     return w.call(a.type, f"llvm.ctlz.{name}", f"{a.typed}, i1 false", f"{a.type}, i1")
-
-
-def emit_extreme(w: Writer, op: str, a: Value, b: Value) -> str:
-    """``min`` or ``max`` of integers and bools."""
-    if a.dtype.kind == "bool":
-        return w.assign(f"{'and' if op == 'min' else 'or'} {a.typed}, {b.text}")
-    sign = "u" if a.dtype.kind == "uint" else "s"
-    name = f"llvm.{sign}{op}.{suffix(a.dtype, a.lanes)}"
-    return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
 
 
 def emit_bits(w: Writer, value: Value, to: DType) -> Value:

@@ -14,6 +14,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.branches import Branches
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units, emit_compute
+from tilewright.targets.llvm.contraction import accumulation
 from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import (
@@ -72,7 +73,8 @@ class Statements:
                 case ForPlan():
                     self._for(plan)
                 case StorePlan():
-                    value = self.exprs.evaluate(plan.stmt.value, plan.loads)
+                    sums = accumulation(plan.stmt)
+                    value = self.exprs.evaluate(plan.stmt.value, plan.loads, sums)
                     self.memory.store(plan.address, value, plan.loads)
                 case ComputePlan():
                     emit_compute(self.memory, plan, self.instructions, self.units)

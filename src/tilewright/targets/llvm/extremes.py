@@ -1,0 +1,57 @@
+"""The lesser and the greater of two values.
+
+Of floats, a NaN on either side gives NaN, and -0.0 is less than 0.0: IEEE 754-2019's minimum and
+maximum, which LLVM has under these names. Against a constant, one compare and a select do it, which
+are one vminps or vmaxps.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.dtypes import boolean, s16, s32, s64
+from tilewright.targets.llvm.types import llvm_type, suffix
+from tilewright.targets.llvm.values import Result, Value
+from tilewright.targets.llvm.writer import Writer
+
+_BITS = {16: s16, 32: s32, 64: s64}
+
+
+def emit_extreme(w: Writer, op: str, a: Value, b: Value) -> str:
+    """``min`` or ``max`` of integers and bools."""
+    if a.dtype.kind == "bool":
+        return w.assign(f"{'and' if op == 'min' else 'or'} {a.typed}, {b.text}")
+    sign = "u" if a.dtype.kind == "uint" else "s"
+    name = f"llvm.{sign}{op}.{suffix(a.dtype, a.lanes)}"
+    return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
+
+
+def emit_float_extreme(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
+    """``min`` or ``max`` of floats; ``right`` is ``b``, a number where it is known."""
+    if not isinstance(right, Value):
+        return _against_constant(w, op, a, b, float(right))
+    if w.dialect.nan_extremes:
+        name = f"llvm.{op}imum.{suffix(a.dtype, a.lanes)}"
+        return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
+    flags = llvm_type(boolean, a.lanes)
+    taken = w.assign(f"fcmp {'ult' if op == 'min' else 'ugt'} {a.typed}, {b.text}")
+    text = w.assign(f"select {flags} {taken}, {a.typed}, {b.typed}")
+    # Equal ones have the same bits, or are zeros, of which the sign's bit decides.
+    same = w.assign(f"fcmp oeq {a.typed}, {b.text}")
+    bits = llvm_type(_BITS[a.dtype.bits], a.lanes)
+    x, y = (w.assign(f"bitcast {each.typed} to {bits}") for each in (a, b))
+    both = w.assign(f"{'or' if op == 'min' else 'and'} {bits} {x}, {y}")
+    zero = w.assign(f"bitcast {bits} {both} to {a.type}")
+    text = w.assign(f"select {flags} {same}, {a.type} {zero}, {a.type} {text}")
+    unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
+    return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
+
+
+def _against_constant(w: Writer, op: str, a: Value, b: Value, right: float) -> str:
+    if math.isnan(right):
+        return b.text
+    how = "ult" if op == "min" else "ugt"
+    if right == 0.0 and (math.copysign(1.0, right) > 0) == (op == "min"):
+        how = "ule" if op == "min" else "uge"  # the other zero wins over this one
+    taken = w.assign(f"fcmp {how} {a.typed}, {b.text}")
+    return w.assign(f"select {llvm_type(boolean, a.lanes)} {taken}, {a.typed}, {b.typed}")

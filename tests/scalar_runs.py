@@ -1,0 +1,77 @@
+"""Kernels run by hand on arrays: interpreted, and as code of a target that runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.conversions import convert
+from tilewright.dtypes import DType, boolean, f32, tf32
+from tilewright.engine.program import Code
+from tilewright.interpret import run
+from tilewright.ir import Kernel, verify
+from tilewright.targets.program import abi_of
+from tilewright.targets.registry import find_target
+
+Arrays = dict[str, Any]
+
+
+def interpreted(kernel: Kernel, arrays: Arrays) -> Arrays:
+    """What ``kernel`` makes of the arrays, by the interpreter."""
+    verify(kernel)
+    memory = {name: array.copy() for name, array in arrays.items()}
+    run(kernel, memory)
+    return memory
+
+
+def compiled(kernel: Kernel, arrays: Arrays, target: str) -> Arrays:
+    """The same, as machine code."""
+    where = find_target(target)
+    module = where.lower(kernel)
+    code = Code(where, where.assemble(module), abi_of(kernel, module))
+    memory = {name: array.copy() for name, array in arrays.items()}
+    code.run([memory[param.name].ctypes.data for param in kernel.params], 1)
+    return memory
+
+
+def assert_same(got: Arrays, wanted: Arrays) -> None:
+    """Equal to the bit, except that one NaN is as good as another."""
+    for name, array in wanted.items():
+        a, b = (np.ascontiguousarray(each[name]) for each in (got, wanted))
+        plain = f"u{a.dtype.itemsize}"
+        same = a.view(plain) == b.view(plain)
+        if a.dtype.kind not in "biu":
+            wide_a, wide_b = (each.astype(np.float64) for each in (a, b))
+            same |= np.isnan(wide_a) & np.isnan(wide_b)
+        if not same.all():
+            at = int(np.argmin(same))
+            raise AssertionError(
+                f"{name}[{at}] is {a[at]!r}, not {b[at]!r}; {np.sum(~same)} of {len(a)} differ"
+            )
+        del array
+
+
+def samples(dtype: DType, count: int, seed: int) -> Any:
+    """Values of a type: any bits, small numbers, and those at its ends."""
+    generator = np.random.default_rng(seed)
+    if dtype is boolean:
+        return generator.integers(0, 2, count).astype(np.bool_)
+    bits = generator.integers(0, 256, (count, dtype.bytes), np.uint8).view(dtype.numpy).ravel()
+    with np.errstate(all="ignore"):
+        small = generator.integers(-9, 10, count)
+        if dtype.is_float:
+            ends = generator.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38], count)
+            small = small / 4
+        else:
+            near = generator.integers(0, 3, count)
+            choice = generator.integers(0, 2, count) == 1
+            ends = np.where(
+                choice,
+                np.array(dtype.lowest, dtype.numpy) + near.astype(dtype.numpy),
+                np.array(dtype.highest, dtype.numpy) - near.astype(dtype.numpy),
+            )
+        which = generator.integers(0, 3, count)
+        made = np.where(which == 0, bits, small.astype(dtype.numpy))
+        made = np.where(which == 1, ends.astype(dtype.numpy), made).astype(dtype.numpy)
+        return convert(made, f32, tf32) if dtype is tf32 else made
