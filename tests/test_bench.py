@@ -16,7 +16,7 @@ from tilewright.bench.benchmark import Row, benchmark
 from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
-from tilewright.bench.roofline import plot
+from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import load_torch, window_of
 from tilewright.dtypes import bf16, f32, f64, s8, u8
 from tilewright.engine import compile_kernel
@@ -70,7 +70,7 @@ def test_table() -> None:
 def test_json() -> None:
     found = json.loads(json.dumps(as_json(ROWS, PEAKS)))
     assert set(found) == {
-        *("schema", "date", "machine", "torch", "threads", "peaks", "rows", "summary")
+        *("schema", "date", "machine", "torch", "threads", "peaks", "complete", "rows", "summary")
     }
     assert found["schema"] == SCHEMA
     assert found["peaks"]["gflops"] == dict(PEAKS.gflops)
@@ -86,10 +86,11 @@ def test_json() -> None:
 
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plot(tmp_path / "roofline.svg", ROWS, PEAKS)
-    assert "<svg" in (tmp_path / "roofline.svg").read_text()
-    with pytest.raises(UnsupportedError, match=r"cannot draw roofline\.xyz"):
-        plot(tmp_path / "roofline.xyz", ROWS, PEAKS)
+    assert plot_format(tmp_path / "roofline.svg") == "svg"
+    assert b"<svg" in plot(ROWS, PEAKS, "svg")
+    for name in ("roofline.xyz", "roofline"):
+        with pytest.raises(UnsupportedError, match=f"cannot draw {name}[^$]*there is no format"):
+            plot_format(tmp_path / name)
 
 
 def test_peaks_by_type() -> None:

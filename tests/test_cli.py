@@ -124,7 +124,7 @@ def test_nothing_but_skipped_cases_is_exit_code_1(tilewright: Command, verb: str
         ("show conv --stage nothing SMALL", "there is no stage 'nothing'"),
         ("run conv -a src -o out SMALL", "'src' is not NAME=FILE"),
         ("run conv -a src=/nowhere.npy -o out SMALL", "cannot read /nowhere.npy"),
-        ("bench conv --json /nowhere/out.json SMALL", "there is no folder for"),
+        ("bench conv --json /nowhere/out.json SMALL", "cannot write /nowhere/out.json"),
         ("verify conv --frobnicate SMALL", "No such option: --frobnicate"),
         ("verify conv --threads 0 SMALL", "--threads"),
         ("frobnicate", "No such command 'frobnicate'"),

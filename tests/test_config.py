@@ -56,6 +56,9 @@ def test_where_opencl_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "~/kernels")
     assert settings().cache_dir == Path.home() / "kernels"
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "~nouser/x")
+    with pytest.raises(SettingError, match=r"'~nouser/x'[^$]*no user's home[^$]*whole path"):
+        settings()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from tilewright.engine.compile import forget
 from tilewright.engine.trace import Trace
+from tilewright.errors import ArgumentError
 from tilewright.ir import parse_kernel
 
 LINE = re.compile(r"(part|stage|pass)\s+\S.*\d ms( +(changed|-))?")
@@ -91,6 +92,9 @@ def test_the_page_has_the_kernels_behind_the_passes(tmp_path: Path) -> None:
         ("pass", "lets", False),
         ("part", "lower & more", None),
     ]
+    for path in (tmp_path, tmp_path / "none" / "page.html"):
+        with pytest.raises(ArgumentError, match=f"cannot write {path}"):
+            trace.page(path)
 
 
 def test_a_trace_can_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:

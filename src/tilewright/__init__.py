@@ -10,31 +10,33 @@ y = kernel(src=x, weights=packed, bias=b)
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import TilewrightError
-from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
-from tilewright.ops.epilogue_elements import (
-    add,
-    bias,
-    binary,
-    div,
-    mul,
-    prelu,
-    relu,
-    scale,
-    sub,
-    sum,
-    unary,
-    zero_point,
-)
-
+# Names are loaded when they are first used: numpy and LLVM take a while, which the command line,
+# and whoever imports this for one of them, should not wait for.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tilewright.engine import CompiledKernel, Packed
     from tilewright.engine.trace import Trace
+    from tilewright.errors import TilewrightError
     from tilewright.ir.stmt import Kernel
+    from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
+    from tilewright.ops.epilogue_elements import (
+        add,
+        bias,
+        binary,
+        div,
+        mul,
+        prelu,
+        relu,
+        scale,
+        sub,
+        sum,
+        unary,
+        zero_point,
+    )
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
 
@@ -64,6 +66,16 @@ __all__ = [
     "zero_point",
 ]
 __version__ = "0.1.0"
+
+_OPS = ("convolution", "elementwise", "matmul", "pool", "reduce", "reorder")
+_HOMES = {
+    "CompiledKernel": "tilewright.engine",
+    "Packed": "tilewright.engine",
+    "TilewrightError": "tilewright.errors",
+    **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
+}
+# What is listed and has no home of its own is an element of an epilogue.
+_ELEMENTS = "tilewright.ops.epilogue_elements"
 
 
 def compile(
@@ -104,8 +116,12 @@ def parse_kernel(text: str, file: str | None = None) -> Kernel:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("CompiledKernel", "Packed"):
-        from tilewright import engine
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOMES.get(name, _ELEMENTS)), name)
+    globals()[name] = found
+    return found
 
-        return getattr(engine, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -134,7 +134,10 @@ def _directory(given: dict[str, str], name: str) -> Path:
     if not given[name]:
         return Path(platformdirs.user_cache_dir("tilewright", appauthor=False))
     # Whether it can be used is found out on use: the cache does without when it cannot.
-    return Path(given[name]).expanduser()
+    try:
+        return Path(given[name]).expanduser()
+    except RuntimeError as error:
+        raise _wrong(name, given[name], "~ is no user's home", "write the whole path") from error
 
 
 def _wrong(name: str, text: str, why: str, cure: str) -> SettingError:

@@ -7,7 +7,6 @@ import math
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -90,8 +89,8 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def as_json(rows: Sequence[Row], peaks: Peaks) -> dict[str, Any]:
-    """Everything that was measured, and on what."""
+def as_json(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> dict[str, Any]:
+    """Everything that was measured, and on what; ``complete`` unless there was more to measure."""
     torch = load_torch()
     return {
         "schema": SCHEMA,
@@ -103,14 +102,15 @@ def as_json(rows: Sequence[Row], peaks: Peaks) -> dict[str, Any]:
             "gflops": dict(peaks.gflops),
             "gbytes_per_second": dict(peaks.bandwidth),
         },
+        "complete": complete,
         "rows": [row.as_json() for row in rows],
         "summary": summary(rows),
     }
 
 
-def write_json(path: Path, rows: Sequence[Row], peaks: Peaks) -> None:
-    """Writes `as_json` to a file."""
-    path.write_text(json.dumps(as_json(rows, peaks), indent=1) + "\n", encoding="utf-8")
+def json_text(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> bytes:
+    """`as_json` as a file holds it."""
+    return (json.dumps(as_json(rows, peaks, complete), indent=1) + "\n").encode()
 
 
 def _title(peaks: Peaks) -> str:

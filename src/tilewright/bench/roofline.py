@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,27 @@ from tilewright.bench.peaks import Peaks
 from tilewright.errors import UnsupportedError
 
 
-def plot(path: Path, rows: Sequence[Row], peaks: Peaks) -> None:
-    """Draws GFLOP/s over FLOPs per byte, ours and the peer's; the format is by the suffix.
+def plot_format(path: Path) -> str:
+    """The format of a plot in the file ``path``, by its suffix.
 
     Raises `UnsupportedError` without matplotlib, or for a format that it lacks.
+    """
+    _, figure = _axes()
+    known = figure.canvas.get_supported_filetypes()
+    found = path.suffix.removeprefix(".").lower()
+    if found not in known:
+        raise UnsupportedError(
+            f"cannot draw {path.name}",
+            why=f"there is no format {path.suffix!r}",
+            cure="name it .png, .svg or .pdf",
+        )
+    return found
+
+
+def plot(rows: Sequence[Row], peaks: Peaks, suffix: str) -> bytes:
+    """A file of the format ``suffix`` with GFLOP/s over FLOPs per byte, ours and the peer's.
+
+    Raises `UnsupportedError` without matplotlib.
     """
     axes, figure = _axes()
     points = [row for row in rows if row.flops and row.bytes]
@@ -34,12 +52,9 @@ def plot(path: Path, rows: Sequence[Row], peaks: Peaks) -> None:
     axes.set(xscale="log", yscale="log", xlabel="valid FLOPs per byte", ylabel="GFLOP/s")
     axes.set_ylim(top=2 * max(peaks.gflops.values(), default=1.0))
     axes.legend(fontsize=8)
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise UnsupportedError(
-            f"cannot draw {path.name}", why=str(error), cure="name it .png, .svg or .pdf"
-        ) from error
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=suffix, dpi=150)
+    return drawn.getvalue()
 
 
 def _axes() -> tuple[Any, Any]:

@@ -2,11 +2,12 @@
 
 In reading order: `knobs` (options that several commands share, and the cases that they ask for),
 `batch` (files of them), `checking` (verify), `benchmarking` (bench), `inspecting` (show, build,
-run), `information` (rules, targets, sets, doctor, cache), `app` (all commands, and `main`).
+run), `information` (rules, targets, sets, doctor, cache), `output` (files that they write), `app`
+(all commands), `start` (`main`, which loads them).
 
-Exit codes: 0 fine, 1 a case failed, 2 bad input.
+Exit codes: 0 fine, 1 a case failed, 2 bad input, 130 interrupted.
 """
 
-from tilewright.cli.app import main
+from tilewright.cli.start import main
 
 __all__ = ["main"]

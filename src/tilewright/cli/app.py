@@ -47,11 +47,15 @@ for name, command in {
     app.command(name)(command)
 
 
-def main() -> None:
-    """The command ``tilewright``. Exits with 0, 1 (a case failed) or 2 (bad input)."""
+def run() -> None:
+    """Runs the command that the arguments name, and exits; see `start.main`."""
     try:
         settings()  # a wrong one is bad input, whatever the command
-        app(prog_name="tilewright")
+        try:
+            app(prog_name="tilewright")
+        finally:
+            # What nobody takes is an error of the command, not of the interpreter's end.
+            sys.stdout.flush()
     except TilewrightError as error:
         _refuse(str(error))
     except BrokenPipeError:
@@ -59,7 +63,11 @@ def main() -> None:
         sys.stdout = sys.stderr
         sys.exit(0)
     except OSError as error:
-        _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+        # Those of files have a name: all else that is written goes to the standard output.
+        name = error.filename
+        if name is None:
+            name, sys.stdout = "the output", sys.stderr
+        _refuse(f"{name}: {error.strerror or error}")
     except MemoryError:
         _refuse("there is not enough memory for these arrays\n  cure: choose a smaller problem")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +15,11 @@ from tilewright.bench.benchmark import FindPeers, Row, benchmark
 from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
-from tilewright.bench.report import print_table, write_json
-from tilewright.bench.roofline import plot
+from tilewright.bench.report import json_text, print_table
+from tilewright.bench.roofline import plot, plot_format
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.output import OutputFile, open_output
 from tilewright.cli.progress import progress
 from tilewright.config import settings
 from tilewright.engine import CompiledKernel
@@ -59,19 +62,71 @@ def bench_command(
       tilewright bench conv --target spirv --peer x86 --set resnet_50
     """
     cases = knobs.cases()
-    for path in (json, plot_file):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ProblemError(f"there is no folder for {path}", where=str(path.parent))
-    peers = _peers(peer)
-    threads = settings().threads if knobs.threads is None else knobs.threads
-    peaks = measure_peaks(threads)
+    with ExitStack() as stack:
+        files = _open(stack, json, plot_file)
+        compared = _peers(peer)
+        threads = settings().threads if knobs.threads is None else knobs.threads
+        peaks = measure_peaks(threads)
+        rows: list[Row] = []
+        try:
+            failed = _measure(knobs, cases, peaks, seconds, compared, rows, files)
+        except KeyboardInterrupt:
+            # What it has is worth having: measuring takes minutes.
+            files.write(rows, peaks, complete=False)
+            print(f"interrupted, with {len(rows)} of {len(cases)} cases", file=sys.stderr)
+            raise
+        finally:
+            if rows:
+                print_table(rows, peaks)
+        files.write(rows, peaks, complete=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What a run writes; ``kind`` is the plot's format."""
+
+    json: OutputFile | None
+    plot: OutputFile | None
+    kind: str
+
+    def keep(self, rows: Sequence[Row], peaks: Peaks) -> None:
+        """Writes what there is so far, which is there then whatever happens."""
+        if self.json is not None and self.json.replaceable:
+            self.json.write(json_text(rows, peaks, complete=False))
+
+    def write(self, rows: Sequence[Row], peaks: Peaks, complete: bool) -> None:
+        """Writes what was measured."""
+        if self.json is not None:
+            self.json.write(json_text(rows, peaks, complete))
+        if self.plot is not None:
+            self.plot.write(plot(rows, peaks, self.kind))
+
+
+def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
+    """The files, which can be written."""
+    kind = "" if drawing is None else plot_format(drawing)
+    figures = open_output(stack, json, "--json")
+    return _Files(figures, open_output(stack, drawing, "--plot"), kind)
+
+
+def _measure(
+    knobs: Knobs,
+    cases: Sequence[Case],
+    peaks: Peaks,
+    seconds: float,
+    peers: FindPeers,
+    rows: list[Row],
+    files: _Files,
+) -> bool:
+    """Adds a row for each case; whether one failed."""
     knobs_differ = len({replace(case, problem=cases[0].problem) for case in cases}) > 1
-    rows: list[Row] = []
     failed = False
     for case in progress(cases, len(cases), "bench"):
         label = _label(case, knobs_differ)
         try:
-            rows.append(_row(knobs, case, peaks, label, seconds, peers))
+            row = _row(knobs, case, peaks, label, seconds, peers)
         except (UnsupportedError, LayoutError, ProblemError) as error:
             if len(cases) == 1:
                 raise
@@ -82,14 +137,10 @@ def bench_command(
             failed = True
             reason = f"{type(error).__name__}: {one_line(error)}"
             print(f"FAILED ({reason}) {repeat(knobs, case)}", file=sys.stderr)
-    if rows:
-        print_table(rows, peaks)
-    if json is not None:
-        write_json(json, rows, peaks)
-    if plot_file is not None:
-        plot(plot_file, rows, peaks)
-    if failed:
-        raise typer.Exit(1)
+        else:
+            rows.append(row)
+            files.keep(rows, peaks)
+    return failed
 
 
 def _peers(name: str) -> FindPeers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer
 
 from tilewright.cli.checking import repeat, say_if_nothing_ran
 from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.output import open_output
 from tilewright.cli.progress import progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.recipes.config import parse_config
@@ -54,23 +56,25 @@ def check_command(
       tilewright check matmul --random 200 --seed 1
     """
     cases = replace(knobs, random=random, seed=seed).cases()
-    counts: Counter[Status] = Counter()
-    found = []
-    checked = _checked(knobs, cases, stage, seed)
-    for case, status, reports in progress(checked, len(cases), "check"):
-        slow = strict and any(report.slow for report in reports)
-        if slow and status is Status.PASSED:
-            status = Status.FAILED
-        counts[status] += 1
-        arguments = repeat(knobs, case)
-        print(f"{status.value} {arguments}", flush=True)
-        for line in (line for report in reports for line in _lines(report)):
-            print(line, flush=True)
-        stages = [report.as_json() for report in reports]
-        found.append({"case": arguments, "status": status.value, "stages": stages})
-    print(summary(counts))
-    if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    with ExitStack() as stack:
+        output = open_output(stack, json_file, "--json")
+        counts: Counter[Status] = Counter()
+        found = []
+        checked = _checked(knobs, cases, stage, seed)
+        for case, status, reports in progress(checked, len(cases), "check"):
+            slow = strict and any(report.slow for report in reports)
+            if slow and status is Status.PASSED:
+                status = Status.FAILED
+            counts[status] += 1
+            arguments = repeat(knobs, case)
+            print(f"{status.value} {arguments}", flush=True)
+            for line in (line for report in reports for line in _lines(report)):
+                print(line, flush=True)
+            stages = [report.as_json() for report in reports]
+            found.append({"case": arguments, "status": status.value, "stages": stages})
+        print(summary(counts))
+        if output is not None:
+            output.write((json.dumps(found, indent=1) + "\n").encode())
     say_if_nothing_ran(counts)
     if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)

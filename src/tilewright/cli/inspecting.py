@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.output import OutputFile, make_folder
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, ProblemError
 from tilewright.interpret import pack, unpack
@@ -98,6 +100,7 @@ def build_command(
       tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
     """
     cases = knobs.cases()
+    make_folder(output, "--output")
     for number, case in enumerate(cases):
         folder = output if len(cases) == 1 else output / str(number)
         where = compile_case(knobs, case.op()).export(folder)
@@ -128,11 +131,15 @@ def run_command(
         raise ProblemError(
             f"{len(cases)} cases are given", where="the command line", cure="give one"
         )
+    given = _given(array)
+    make_folder(output, "--output")
     kernel = compile_case(knobs, cases[0].op())
-    for name, values in _results(kernel, _given(array)).items():
-        output.mkdir(parents=True, exist_ok=True)
-        np.save(output / f"{name}.npy", _raw(values), allow_pickle=False)
-        print(output / f"{name}.npy")
+    for name, values in _results(kernel, given).items():
+        contents = io.BytesIO()
+        np.save(contents, _raw(values), allow_pickle=False)
+        with OutputFile(output / f"{name}.npy", "--output") as file:
+            file.write(contents.getvalue())
+        print(file.path)
 
 
 def _given(words: list[str]) -> dict[str, Any]:

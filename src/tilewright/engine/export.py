@@ -12,19 +12,27 @@ if TYPE_CHECKING:
 
 
 def export(kernel: CompiledKernel, directory: Path) -> Path:
-    """Writes what the target's programs without Python take, ``NAME.ll`` and ``ABI.md``."""
+    """Writes what the target's programs without Python take, ``NAME.ll`` and ``ABI.md``.
+
+    Raises `ArgumentError`, which names the file, for one that cannot be written.
+    """
+    files: dict[str, bytes] = {}
+    for code in (kernel.code, *(pack.code for pack in kernel._packs.values())):
+        files |= kernel.target.files(code.binary, code.abi, repr(kernel))
+    files[f"{kernel.code.abi.entry}.ll"] = kernel.source("llvm").encode()
+    files["ABI.md"] = _abi(kernel).encode()
+    path = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        for name, contents in files.items():
+            path = directory / name
+            path.write_bytes(contents)
     except OSError as error:
         raise ArgumentError(
-            f"cannot write to {directory}", why=str(error), cure="choose another directory"
+            f"cannot write to {path}",
+            why=error.strerror or str(error),
+            cure="choose another directory",
         ) from error
-    for code in (kernel.code, *(pack.code for pack in kernel._packs.values())):
-        files = kernel.target.files(code.binary, code.abi, repr(kernel))
-        for name, contents in files.items():
-            (directory / name).write_bytes(contents)
-    (directory / f"{kernel.code.abi.entry}.ll").write_text(kernel.source("llvm"))
-    (directory / "ABI.md").write_text(_abi(kernel))
     return directory
 
 

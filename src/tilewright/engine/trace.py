@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tilewright.config import settings
+from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -96,7 +97,10 @@ class Trace:
         return traced(self._rewrite) if self.level >= 5 else nullcontext()
 
     def page(self, path: str | Path, title: str = "Tilewright") -> None:
-        """Writes the steps as a page: a table, each row of which opens to the kernel behind it."""
+        """Writes the steps as a page: a table, each row of which opens to the kernel behind it.
+
+        Raises `ArgumentError` where it cannot be written.
+        """
         rows = []
         for step in self.steps:
             line = html.escape(step.line(verbose=True))
@@ -108,7 +112,14 @@ class Trace:
         style = "p, summary { font-family: monospace; white-space: pre; margin: 0.2em 1em }"
         head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
         text = "\n".join(["<!doctype html>", head, f"<h1>{html.escape(title)}</h1>", *rows, ""])
-        Path(path).write_text(text, encoding="utf-8")
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ArgumentError(
+                f"cannot write {path}",
+                why=error.strerror or str(error),
+                cure="choose another place",
+            ) from error
 
     def _add(self, step: Step) -> None:
         self.steps.append(step)
