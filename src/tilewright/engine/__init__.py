@@ -1,9 +1,9 @@
 """Compiling: a kernel, a target and a config become a program, which is cached.
 
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
-signature, from whatever gives one), `program` (code, loaded), `compile` (the way
-there, and the caches), `kernel` (what a user holds and calls), `cost` (what the code costs),
-`export` (files for others), `disk_cache`.
+signature, from whatever gives one), `program` (code, loaded), `compile` (the way there, and the
+caches), `kernel` (what a user holds and calls), `cost` (what the code costs), `export` (files for
+others), `disk_cache` (bytes by their key), `entry` (what is kept of a kernel there).
 """
 
 from tilewright.engine.compile import compile_kernel

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from tilewright.config import MAX_THREADS, settings
-from tilewright.dtypes import dtype
-from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
+from tilewright.engine.disk_cache import content_key, open_disk_cache
+from tilewright.engine.entry import PackedForm, Part, read_entry, write_entry
 from tilewright.engine.generator import generator_identity
 from tilewright.engine.kernel import CompiledKernel, PackCode
 from tilewright.engine.program import Code
@@ -27,7 +26,7 @@ from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import Abi, abi_of
+from tilewright.targets.program import abi_of
 from tilewright.targets.registry import Target, find_target
 
 _memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
@@ -67,7 +66,7 @@ def compile_kernel(
     cached = True
     found = None
     if trace is None:
-        found = _memory.get(key) or _from_disk(key, where)
+        found = _memory.get(key) or _from_disk(key, request, where)
     if found is None:
         cached = False
         with starting_from(Facts.empty()):
@@ -102,20 +101,14 @@ def _build(
         else:
             scheduled = choose.schedule(start, target.machine, config)
     trace.stages(scheduled.records)
-    parts = {"": scheduled.kernel, **scheduled.packs}
-    payload = bytearray()
-    meta: dict[str, Any] = {"config": repr(config), "parts": {}}
-    codes = _machine_codes(list(parts.values()), target, trace)
-    for (name, part), (binary, module) in zip(parts.items(), codes, strict=True):
-        meta["parts"][name] = {
-            "start": len(payload),
-            "size": len(binary),
-            "packed": _packed_meta(part) if name else None,
-            **abi_of(part, module).as_json(),
-        }
-        payload += binary
-    open_disk_cache().put(key, bytes(payload), meta)
-    return _load(target, bytes(payload), meta, config)
+    kernels = {"": scheduled.kernel, **scheduled.packs}
+    codes = _machine_codes(list(kernels.values()), target, trace)
+    parts = {
+        name: Part(binary, abi_of(kernel, module), _packed_form(kernel) if name else None)
+        for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
+    }
+    open_disk_cache().put(key, *write_entry(key, config, parts))
+    return _load(target, config, parts)
 
 
 def _machine_codes(
@@ -149,41 +142,36 @@ def _assembled(target: Target, module: Module) -> tuple[bytes, float]:
     return target.assemble(module), time.perf_counter() - start
 
 
-def _packed_meta(pack: Kernel) -> dict[str, Any]:
-    """What a later process needs to know of a packed argument."""
+def _packed_form(pack: Kernel) -> PackedForm:
+    """What a kernel that packs makes."""
     buffer = pack.arrays[-1].buffer
+    extent = buffer.layout.extent
     # Kernels of any name may pack alike.
     text = to_text(replace(pack, name="pack"))
-    return {
-        "dtype": buffer.dtype.name,
-        "extent": buffer.layout.extent,
-        "key": content_key(text.encode()),
-    }
+    return PackedForm(Form(buffer.dtype, (extent,), (1,), extent), content_key(text.encode()))
 
 
-def _from_disk(key: str, target: Target) -> tuple[Config, Code, dict[str, PackCode]] | None:
-    entry: Entry | None = open_disk_cache().get(key)
-    if entry is None:
+def _from_disk(
+    key: str, request: Request, target: Target
+) -> tuple[Config, Code, dict[str, PackCode]] | None:
+    entry = open_disk_cache().get(key)
+    found = None if entry is None else read_entry(entry, request)
+    if found is None:
         return None
     try:
-        config = parse_config(entry.meta["config"])
-        return _load(target, entry.payload, entry.meta, config)
-    except (TilewrightError, AttributeError, KeyError, TypeError, ValueError):
-        # An entry that its checksum lets pass, but that is not ours: compile again.
+        return _load(target, *found)
+    except TilewrightError:
+        # The code cannot be loaded: that which is compiled now can, or says why not.
         return None
 
 
 def _load(
-    target: Target, payload: bytes, meta: dict[str, Any], config: Config
+    target: Target, config: Config, parts: Mapping[str, Part]
 ) -> tuple[Config, Code, dict[str, PackCode]]:
-    codes: dict[str, Code] = {}
-    packs: dict[str, PackCode] = {}
-    for name, part in meta["parts"].items():
-        binary = payload[part["start"] : part["start"] + part["size"]]
-        codes[name] = Code(target, binary, Abi.from_json(part))
-        if name:
-            packed = part["packed"]
-            extent = int(packed["extent"])
-            form = Form(dtype(packed["dtype"]), (extent,), (1,), extent)
-            packs[name] = PackCode(codes[name], form, packed["key"])
+    codes = {name: Code(target, part.binary, part.abi) for name, part in parts.items()}
+    packs = {
+        name: PackCode(codes[name], part.packed.form, part.packed.key)
+        for name, part in parts.items()
+        if part.packed is not None
+    }
     return config, codes[""], packs

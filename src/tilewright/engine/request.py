@@ -39,13 +39,15 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """``what`` is compiled: a kernel, or the resolved source of one. ``identity`` says all that the
-    code depends on but the target and the config, ``start`` gives what schedules start from.
+    """``what`` is compiled: a kernel, or the resolved source of one, which is called ``name``.
+    ``identity`` says all that the code depends on but the target and the config, ``start`` gives
+    what schedules start from.
 
     What only reports and compilers ask for is computed then: a request is made of every kernel that
     comes from a cache."""
 
     what: Any
+    name: str
     kind: str
     title: Callable[[], str]
     flops: Callable[[], int]
@@ -86,13 +88,15 @@ def request_of(what: object, constant: Sequence[str] = ()) -> Request:
 
 
 def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
+    kernel = source.kernel()
     return Request(
         what=source,
+        name=kernel.name,
         kind=source.kind,
         title=lambda: source.title,
         flops=lambda: source.flops,
         identity=f"{source!r} {constant}" if constant else repr(source),
-        signature=Signature(source.kernel().arrays),
+        signature=Signature(kernel.arrays),
         start=partial(_source_start, source, constant),
     )
 
@@ -106,6 +110,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
     verify(kernel)
     return Request(
         what=kernel,
+        name=kernel.name,
         kind=kernel.name,
         title=lambda: ", ".join(repr(each.buffer) for each in kernel.arrays),
         flops=lambda: 0,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Kernel, Param
 from tilewright.targets.llvm.module import Launch, Module
 
 
@@ -66,7 +66,13 @@ class Abi:
 
 def abi_of(kernel: Kernel, module: Module) -> Abi:
     """The ABI of ``kernel``, which became ``module``."""
-    parameters = tuple(
+    parameters = parameters_of(kernel.arrays)
+    return Abi(module.entry, parameters, module.workspaces, module.launches)
+
+
+def parameters_of(params: Iterable[Param]) -> tuple[Parameter, ...]:
+    """What a kernel with these parameters takes."""
+    return tuple(
         Parameter(
             name=each.name,
             dtype=each.buffer.dtype,
@@ -74,9 +80,8 @@ def abi_of(kernel: Kernel, module: Module) -> Abi:
             access=each.access,
             bytes=each.buffer.bytes,
         )
-        for each in kernel.arrays
+        for each in params
     )
-    return Abi(module.entry, parameters, module.workspaces, module.launches)
 
 
 class Program(Protocol):

@@ -1,0 +1,173 @@
+"""A compiled kernel as an entry of the disk cache, and back.
+
+The checksum of an entry says that it is what somebody wrote, not that it makes sense: code that is
+called with another ABI than its own reads and writes anywhere. So an entry has a seal, which ties
+its metadata to its code, and is taken only if both fit what is asked for: arguments, types, sizes,
+places. Everything else means that the kernel is compiled again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from tilewright.dtypes import dtype
+from tilewright.engine.disk_cache import Entry, content_key
+from tilewright.engine.request import Request
+from tilewright.engine.signature import Form
+from tilewright.errors import TilewrightError
+from tilewright.machines.tensor_map import check_tensor_map
+from tilewright.recipes.config import Config, parse_config
+from tilewright.targets.program import Abi, Parameter, parameters_of
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+# Beyond any machine: sums of such sizes are still numbers of 64 bits.
+_MOST_BYTES = 2**48
+
+
+@dataclass(frozen=True)
+class PackedForm:
+    """What a kernel reads in place of an argument; ``key`` tells packings apart."""
+
+    form: Form
+    key: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Code and its ABI: the kernel's, or of what makes the ``packed`` form of an argument."""
+
+    binary: bytes
+    abi: Abi
+    packed: PackedForm | None = None
+
+
+class _ForeignError(Exception):
+    """The entry is not what this kernel needs."""
+
+
+def write_entry(
+    key: str, config: Config, parts: Mapping[str, Part]
+) -> tuple[bytes, dict[str, Any]]:
+    """Payload and metadata of the entry for ``key``; ``parts`` by the packed argument's name, and
+    the kernel's as ``""``."""
+    payload = b"".join(part.binary for part in parts.values())
+    written: dict[str, Any] = {}
+    start = 0
+    for name, part in parts.items():
+        size = len(part.binary)
+        packed = None
+        if part.packed is not None:
+            form = part.packed.form
+            packed = {"dtype": form.dtype.name, "extent": form.extent, "key": part.packed.key}
+        written[name] = {"start": start, "size": size, "packed": packed, "abi": part.abi.as_json()}
+        start += size
+    meta = {"config": repr(config), "parts": written}
+    return payload, {**meta, "seal": _seal(key, meta, payload)}
+
+
+def read_entry(entry: Entry, request: Request) -> tuple[Config, dict[str, Part]] | None:
+    """What `write_entry` was given; None for an entry that does not fit ``request``."""
+    try:
+        meta = {name: value for name, value in entry.meta.items() if name != "seal"}
+        _need(entry.meta.get("seal") == _seal(entry.key, meta, entry.payload))
+        parts = {name: _part(part, entry.payload) for name, part in meta["parts"].items()}
+        _check(parts, request)
+        return parse_config(meta["config"]), parts
+    except (
+        _ForeignError,
+        TilewrightError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
+        return None
+
+
+def _need(fits: bool) -> None:
+    if not fits:
+        raise _ForeignError
+
+
+def _seal(key: str, meta: dict[str, Any], payload: bytes) -> str:
+    """Differs for other metadata, other code, another key."""
+    return content_key(key.encode(), json.dumps(meta, sort_keys=True).encode(), payload)
+
+
+def _part(given: dict[str, Any], payload: bytes) -> Part:
+    start, size = given["start"], given["size"]
+    _need(_conforms((start, size), tuple[int, ...]))
+    _need(start >= 0 and size > 0 and start + size <= len(payload))
+    packed = None
+    if given["packed"] is not None:
+        key, extent = given["packed"]["key"], given["packed"]["extent"]
+        _need(bool(_KEY.fullmatch(key)) and _conforms(extent, int) and 0 <= extent < _MOST_BYTES)
+        form = Form(dtype(given["packed"]["dtype"]), (extent,), (1,), extent)
+        packed = PackedForm(form, key)
+    abi = Abi.from_json(given["abi"])
+    _need(_conforms(abi, Abi))
+    return Part(payload[start : start + size], abi, packed)
+
+
+def _check(parts: Mapping[str, Part], request: Request) -> None:
+    """Raises `_ForeignError` for parts that are not those of this kernel."""
+    needed: list[Parameter] = []
+    for own in parameters_of(request.signature.arguments):
+        pack = parts.get(own.name)
+        if pack is None:
+            needed.append(own)
+            continue
+        _need(pack.packed is not None and len(pack.abi.parameters) == 2)
+        result = pack.abi.parameters[1]
+        _need(own.access == "in" and pack.abi.parameters[0] == own)
+        _need(result.name == f"{own.name}_packed" and result.access == "out")
+        assert pack.packed is not None
+        form = pack.packed.form
+        _need(result.dtype is form.dtype and result.bytes == form.extent * form.dtype.bytes)
+        needed.append(replace(result, access="in"))
+    main = parts[""]
+    _need(main.packed is None and main.abi.parameters == tuple(needed))
+    _need(set(parts) <= {"", *request.signature.names})
+    for name, part in parts.items():
+        _need(part.abi.entry == (f"{request.name}_pack_{name}" if name else request.name))
+        _check_sizes(part.abi)
+
+
+def _check_sizes(abi: Abi) -> None:
+    """What no ABI can have: negative sizes, launches of nothing, maps of what is not there."""
+    _need(all(0 <= size < _MOST_BYTES for size in abi.workspaces))
+    sizes = [*(each.bytes for each in abi.parameters), *abi.workspaces]
+    for launch in abi.launches:
+        _need(min(launch.groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
+        for tensor in launch.maps:
+            _need(0 <= tensor.argument < len(sizes) and tensor.offset >= 0)
+            check_tensor_map(tensor, sizes[tensor.argument])
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _conforms(value: object, hint: Any) -> bool:
+    """Whether ``value`` is what an annotation says; to Python, a bool would pass for an int."""
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)[0]
+        return type(value) is tuple and all(_conforms(each, inner) for each in value)
+    if get_origin(hint) is UnionType:
+        return any(_conforms(value, each) for each in get_args(hint))
+    if is_dataclass(hint) and get_origin(hint) is None:
+        assert isinstance(hint, type)
+        types = _hints(hint)
+        return type(value) is hint and all(
+            _conforms(getattr(value, each.name), types[each.name]) for each in fields(hint)
+        )
+    return type(value) is hint
