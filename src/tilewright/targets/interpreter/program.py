@@ -21,7 +21,7 @@ class InterpretedProgram:
     def run(self, pointers: list[int], threads: int) -> None:
         """Runs the kernel on pointers to its parameters; iterations of all loops in order."""
         memory: dict[str, Any] = {}
-        for param, pointer in zip(self._kernel.params, pointers, strict=True):
+        for param, pointer in zip(self._kernel.arrays, pointers, strict=True):
             raw = (ctypes.c_uint8 * param.buffer.bytes).from_address(pointer)
             memory[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
         run(self._kernel, memory)
