@@ -366,7 +366,7 @@ class _Hoister:
             and node.mask is None
             and all(
                 facts.prove(const(0) <= index) is True and facts.prove(index < size) is True
-                for index, size in zip(node.index, node.buffer.shape, strict=True)
+                for index, size in zip(node.index, node.buffer.sizes, strict=True)
             )
         )
 

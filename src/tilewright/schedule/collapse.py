@@ -113,10 +113,13 @@ def _note_pair(
 
 
 def merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
-    """The layout after dim ``q`` was fused into ``p``; None where the fused dim has no one step.
+    """The layout after dim ``q`` was fused into ``p``; None where the fused dim has no one step, or
+    sizes are symbolic.
 
     Element (i, j) of the two dims becomes i * shape[q] + j. Dim q keeps the number p.
     """
+    if old.symbols:
+        return None
     blocks_p = [b for b in old.layout.blocks if b.dim == p]
     blocks_q = [b for b in old.layout.blocks if b.dim == q]
     if old.layout.padded_shape(len(old.shape))[q] != old.shape[q]:
@@ -181,7 +184,7 @@ def fuse_tensor_dims(kernel: Kernel, name: str) -> Kernel:
         )
     while True:
         (old,) = (param.buffer for param in kernel.arrays if param.name == name)
-        pairs = permutations(range(len(old.shape)), 2)
+        pairs = permutations(range(old.rank), 2)
         pair = next((each for each in pairs if _are_digits(kernel, old, *each)), None)
         if pair is None:
             return kernel

@@ -257,8 +257,8 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
     """
     dims = {dim.var: dim for dim in compute.dims}
     found: list[Dim | None] = []
-    for size, index in zip(view.buffer.shape, view.index, strict=True):
-        if size == 1:
+    for size, index in zip(view.buffer.sizes, view.index, strict=True):
+        if isinstance(size, int) and size == 1:
             found.append(None)
             continue
         if not isinstance(index, Var) or index not in dims or dims[index] in found:
@@ -294,11 +294,20 @@ def _note_tile(
     """Remembers which tile of a buffer ``compute`` reads."""
     buffer = view.buffer
     sides: list[_Side] = []
-    for size, dim in zip(buffer.shape, _pure_dims(compute, view), strict=True):
+    for size, dim in zip(buffer.sizes, _pure_dims(compute, view), strict=True):
         if dim is None:
             sides.append((_UNIT, const(1)))
             continue
-        split = splits.get(dim.var.name) or _whole(dim, size)
+        split = splits.get(dim.var.name)
+        if split is None:
+            if not isinstance(size, int):
+                raise _refusal(
+                    f"'{compute.name}' needs all of '{buffer.name}' along '{dim.var.name}'",
+                    compute,
+                    f"a tile has a size that is a number, and this is `{to_text(size)}`",
+                    "give that dim a tile, too",
+                )
+            split = _whole(dim, size)
         sides.append((split, dim.extent))
     known = tiles.setdefault(buffer, tuple(sides))
     if any(a[0].base is not b[0].base for a, b in zip(known, sides, strict=True)):

@@ -81,7 +81,7 @@ def within(view: View, facts: Facts) -> bool:
         facts = facts.assume(condition)
     return all(
         facts.prove(const(0) <= index) is True and facts.prove(index < size) is True
-        for index, size in zip(view.index, view.buffer.shape, strict=True)
+        for index, size in zip(view.index, view.buffer.sizes, strict=True)
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, part
 from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Stmt, View
 from tilewright.ir.visit import map_exprs, rewrite_stmts, substitute, walk_stmts
@@ -43,16 +42,16 @@ def _without_unit_dims(stmt: Stmt) -> Stmt:
 
 def squeeze(stmt: Stmt, old: Buffer) -> Stmt:
     """``stmt`` with a buffer that has lost its dims of size 1."""
-    if not old.shape:
+    if not old.rank:
         return stmt
-    kept = [dim for dim, size in enumerate(old.shape) if size != 1] or [0]
+    kept = [d for d, size in enumerate(old.sizes) if not isinstance(size, int) or size != 1] or [0]
     if len(kept) == old.rank:
         return stmt
     number = {dim: position for position, dim in enumerate(kept)}
     blocks = tuple(
-        LayoutBlock(number[b.dim], b.size, b.stride) for b in old.layout.blocks if b.dim in number
+        part(number[b.dim], b.size, b.stride) for b in old.layout.parts if b.dim in number
     )
-    shape = tuple(old.shape[dim] for dim in kept)
+    shape = tuple(old.sizes[dim] for dim in kept)
     new = Buffer(old.name, old.dtype, shape, replace(old.layout, parts=blocks), old.space)
 
     def view(access: View) -> View:
