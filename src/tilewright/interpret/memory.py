@@ -19,11 +19,10 @@ from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fau
 from tilewright.interpret.races import Run
 from tilewright.interpret.registers import check_owner
 from tilewright.interpret.storage import Storage, Storages, UnderWay, Where
-from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Kernel, Param
-from tilewright.ir.symbols import substitute_buffer
+from tilewright.ir.symbols import scalar_constants, substitute_buffer
 
 # Fills fresh memory: a NaN in every float type, -1 in integers.
 _POISON_BYTE = 0xFF
@@ -50,8 +49,7 @@ class Memory:
 
     def bind(self, kernel: Kernel, arrays: Mapping[str, Any]) -> None:
         """Takes the arguments of a kernel. `ArgumentError` if one does not fit."""
-        numbers = scalar_arguments(kernel, arrays)
-        self._scalars = {p.var: const(numbers[p.name], p.dtype) for p in kernel.scalars}
+        self._scalars = scalar_constants(kernel, arrays)
         for param in kernel.arrays:
             concrete = self.concrete(param.buffer)
             array = _argument(kernel, replace(param, buffer=concrete), arrays)

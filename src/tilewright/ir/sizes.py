@@ -113,15 +113,23 @@ class Sizes:
 
     def _is_natural(self, terms: Polynomial) -> bool:
         """Whether no value of the polynomial is negative."""
-        terms = self._with_dividends(terms)
+        if self._no_term_is_negative(terms):
+            return True
+        apart = self._with_dividends(terms)
+        return apart != terms and self._no_term_is_negative(apart)
+
+    def _no_term_is_negative(self, terms: Polynomial) -> bool:
+        """Whether that shows with each atom counted from one of its bounds."""
         least = self._interval(terms)[0]
         if least is not None and least >= 0:
             return True
         atoms = sorted({atom for monomial in terms for atom in monomial}, key=repr)
         ranges = [self._range(atom) for atom in atoms]
         choices = [[end for end in (0, 1) if bounds[end] is not None] for bounds in ranges]
-        if not all(choices) or sum(len(each) > 1 for each in choices) > _CHOICES:
+        if not all(choices):
             return False
+        if sum(len(each) > 1 for each in choices) > _CHOICES:
+            choices = [each[:1] for each in choices]
         for ends in product(*choices):
             shifted = terms
             for atom, bounds, end in zip(atoms, ranges, ends, strict=True):

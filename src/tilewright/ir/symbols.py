@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.arguments import Scalar, scalar_argument, scalar_arguments
 from tilewright.ir.buffer import Buffer, Layout, Size, as_size, part
 from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.visit import replace_buffer, substitute, substitute_stmt, walk_stmts
+
+
+def scalar_constants(kernel: Kernel, given: Mapping[str, Any]) -> dict[Var, Expr]:
+    """What the scalar parameters of ``kernel`` stand for in a call that passes ``given`` by name.
+
+    `ArgumentError` for a number that is missing, or breaks a promise.
+    """
+    numbers = scalar_arguments(kernel, given)
+    return {param.var: const(numbers[param.name], param.dtype) for param in kernel.scalars}
 
 
 def substitute_size(size: Size, values: Mapping[Var, Expr]) -> Size:

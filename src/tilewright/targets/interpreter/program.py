@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.interpret import run
 from tilewright.ir.parser import parse_kernel
+from tilewright.ir.symbols import scalar_constants, substitute_buffer
 
 
 class InterpretedProgram:
@@ -19,12 +20,16 @@ class InterpretedProgram:
         self._kernel = parse_kernel(text)
 
     def run(self, pointers: list[int], threads: int) -> None:
-        """Runs the kernel on pointers to its parameters; iterations of all loops in order."""
-        memory: dict[str, Any] = {}
-        for param, pointer in zip(self._kernel.arrays, pointers, strict=True):
-            raw = (ctypes.c_uint8 * param.buffer.bytes).from_address(pointer)
-            memory[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
-        run(self._kernel, memory)
+        """Runs the kernel on its arguments (pointers, and numbers for scalar parameters);
+        iterations of all loops in order."""
+        names = [param.name for param in self._kernel.params]
+        given: dict[str, Any] = dict(zip(names, pointers, strict=True))
+        scalars = scalar_constants(self._kernel, given)
+        for param in self._kernel.arrays:
+            size = substitute_buffer(param.buffer, scalars).bytes
+            raw = (ctypes.c_uint8 * size).from_address(given[param.name])
+            given[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
+        run(self._kernel, given)
 
     def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
         """A function of no arguments that does."""

@@ -1,0 +1,300 @@
+"""Random kernels whose sizes, strides, extents and masks depend on what a call passes.
+
+They verify, stay within bounds for all numbers that their parameters promise, and are exact: values
+are integers that wrap, and floats that are small integers times powers of two. So every target has
+to give what the interpreter gives, bit by bit. Everything is drawn from a `random.Random`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tilewright.dtypes import DType, boolean, f32, s8, s32, u8
+from tilewright.ir.arguments import Scalar
+from tilewright.ir.buffer import Buffer, Layout, Part, Size, as_size, part, product, row_major
+from tilewright.ir.expr import Expr, Var, as_expr, binary, cast, const, load, select, var
+from tilewright.ir.operators import COMPARISONS
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Compute,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    Operand,
+    Param,
+    ScalarParam,
+    Stmt,
+    Store,
+    View,
+)
+
+_TYPES = (s32, s32, s8, u8, f32)
+_ALPHAS = (0.5, 2.0, -1.0, 4.0, 0.25)
+_GREATEST = 12
+
+
+def random_symbolic_kernel(rng: random.Random, statements: int = 5) -> Kernel:
+    """A kernel of about so many statements. Its loops are serial; results are ``inout``."""
+    return _Source(rng, statements).kernel()
+
+
+def random_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
+    """What a call may pass for the scalar parameters of ``kernel``; often the least or the most."""
+    numbers: dict[str, Scalar] = {}
+    for param in kernel.scalars:
+        if param.dtype.is_float:
+            numbers[param.name] = rng.choice(_ALPHAS)
+            continue
+        by = param.divisor
+        low = -(-(param.low if param.low is not None else -9) // by)
+        high = (param.high if param.high is not None else 9) // by
+        drawn = rng.choice((low, high, rng.randint(low, high), rng.randint(low, high)))
+        numbers[param.name] = drawn * by
+    return numbers
+
+
+@dataclass
+class _Source:
+    rng: random.Random
+    left: int
+    names: int = 0
+    sizes: list[Var] = field(default_factory=list)  # symbols of 1 or more
+    counts: list[Var] = field(default_factory=list)  # symbols that may be 0
+    indices: list[Var] = field(default_factory=list)  # s64 variables in scope
+    values: list[Var] = field(default_factory=list)  # others
+    readable: list[Buffer] = field(default_factory=list)
+    writable: list[Buffer] = field(default_factory=list)
+
+    def kernel(self) -> Kernel:
+        rng = self.rng
+        scalars = self.scalars()
+        arrays = [Param(self.buffer("result"), "inout")]
+        for position in range(rng.randint(1, 3)):
+            arrays.append(Param(self.buffer(f"arg{position}"), rng.choice(("in", "in", "inout"))))
+        self.readable = [p.buffer for p in arrays]
+        self.writable = [p.buffer for p in arrays if p.access != "in"]
+        body: list[Stmt] = []
+        while self.left > 0:
+            body += self.statements(0)
+        return Kernel("random", (*scalars, *arrays), Block(tuple(body)))
+
+    def scalars(self) -> list[ScalarParam]:
+        rng = self.rng
+        found: list[ScalarParam] = []
+        for name in ("m", "n", "k")[: rng.randint(1, 3)]:
+            by = rng.choice((1, 1, 1, 2, 4))
+            found.append(ScalarParam(var(name), rng.choice((1, 1, 2)), _GREATEST, by))
+            self.sizes.append(found[-1].var)
+        for name in ("pad", "count")[: rng.randint(0, 2)]:
+            found.append(ScalarParam(var(name), 0, 3))
+            self.counts.append(found[-1].var)
+        if rng.random() < 0.6:
+            found.append(ScalarParam(var("alpha", f32)))
+            self.values.append(found[-1].var)
+        if rng.random() < 0.6:
+            bounded = rng.random() < 0.5
+            found.append(
+                ScalarParam(var("beta", s32), -9 if bounded else None, 9 if bounded else None)
+            )
+            self.values.append(found[-1].var)
+        self.indices += self.sizes + self.counts
+        return found
+
+    def name(self, stem: str) -> str:
+        self.names += 1
+        return f"{stem}{self.names}"
+
+    # Memory.
+
+    def size(self) -> Size:
+        """A size of 1 or more."""
+        rng = self.rng
+        symbol: Expr = rng.choice(self.sizes)
+        if self.counts and rng.random() < 0.2:
+            symbol = symbol + rng.choice(self.counts)
+        kinds: tuple[Size, ...] = (rng.randint(1, 6), symbol, symbol, symbol + 1, (symbol + 3) // 4)
+        return as_size(as_expr(rng.choice(kinds)))
+
+    def buffer(self, name: str) -> Buffer:
+        rng = self.rng
+        sizes = tuple(self.size() for _ in range(rng.randint(1, 3)))
+        return Buffer(name, rng.choice(_TYPES), sizes, self.layout(sizes))
+
+    def layout(self, sizes: tuple[Size, ...]) -> Layout:
+        """Dense; or dims in any order, some in blocks, with gaps between rows, and an offset."""
+        rng = self.rng
+        if rng.random() < 0.4:
+            return row_major(sizes)
+        outer: list[tuple[int, Size]] = []
+        inner: list[tuple[int, Size]] = []
+        for dim, size in enumerate(sizes):
+            step = rng.choice((1, 1, 2, 4))
+            blocks = (as_expr(size) + (step - 1)) // step if step > 1 else size
+            outer.append((dim, as_size(as_expr(blocks))))
+            if step > 1:
+                inner.append((dim, step))
+        rng.shuffle(outer)
+        parts: list[Part] = []
+        stride: Size = 1
+        for dim, size in reversed(outer + inner):
+            parts.append(part(dim, size, stride))
+            stride = product(size, stride)
+            if rng.random() < 0.3:
+                gap: Size = rng.choice((1, 3, *self.counts))
+                stride = as_size(as_expr(stride) + gap)
+        start: Size = rng.choice((0, 0, 5, *self.counts))
+        return Layout(tuple(reversed(parts)), start)
+
+    # Expressions.
+
+    def place(self, size: Size, own: list[Var], same: Var | None = None) -> Expr:
+        """An index below ``size``: ``same``, which is below it, or any number modulo the size."""
+        if same is not None and self.rng.random() < 0.7:
+            return same
+        return self.number(own, 2) % as_expr(size)
+
+    def number(self, own: list[Var], depth: int) -> Expr:
+        """An s64 that stays small."""
+        rng = self.rng
+        names = own + self.indices
+        if depth == 0 or rng.random() < 0.3:
+            return rng.choice(names) if names and rng.random() < 0.8 else const(rng.randint(-4, 4))
+        a, b = self.number(own, depth - 1), self.number(own, depth - 1)
+        match rng.randint(0, 6):
+            case 0:
+                return a * rng.randint(1, 3)
+            case 1:
+                return a // rng.choice((2, 3, rng.choice(self.sizes)))
+            case 2:
+                return a * rng.choice(self.sizes)
+            case 3:
+                return binary(rng.choice(("min", "max")), a, b)
+            case _:
+                return binary(rng.choice(("add", "sub")), a, b)
+
+    def condition(self, own: list[Var]) -> Expr:
+        op = self.rng.choice(sorted(COMPARISONS))
+        condition = binary(op, self.number(own, 1), self.number(own, 1))
+        if self.rng.random() < 0.3:
+            condition = condition & (self.number(own, 1) < self.number(own, 0))
+        return condition
+
+    def value(self, type_: DType, own: list[Var], operands: list[Var], depth: int) -> Expr:
+        """What a point computes: exact in every type."""
+        rng = self.rng
+        if type_ is f32:
+            return self.exact(own, operands)
+        leaves = [v for v in (*operands, *self.values) if v.type is not f32]
+        if depth == 0 or rng.random() < 0.2:
+            choice = rng.random()
+            if leaves and choice < 0.6:
+                return cast(type_, rng.choice(leaves))
+            return cast(type_, self.number(own, 1)) if choice < 0.9 else const(3, type_)
+        a = self.value(type_, own, operands, depth - 1)
+        b = self.value(type_, own, operands, depth - 1)
+        if rng.random() < 0.2:
+            return select(self.condition(own), a, b)
+        return binary(rng.choice(("add", "sub", "mul", "min", "max", "xor")), a, b)
+
+    def exact(self, own: list[Var], operands: list[Var]) -> Expr:
+        rng = self.rng
+        narrow = [v for v in operands if v.type in (s8, u8)]
+        if narrow and rng.random() < 0.7:
+            plain = cast(f32, rng.choice(narrow))
+        else:
+            plain = cast(f32, self.number(own, 1))
+        factors = [v for v in self.values if v.type is f32]
+        return plain * rng.choice(factors) if factors and rng.random() < 0.6 else plain
+
+    # Statements.
+
+    def statements(self, depth: int) -> list[Stmt]:
+        self.left -= 1
+        rng = self.rng
+        if depth < 2 and rng.random() < 0.4:
+            return [rng.choice((self.loop, self.branch))(depth + 1)]
+        if depth == 0 and rng.random() < 0.25:
+            return self.workspace()
+        return rng.choice((self.compute, self.compute, self.store, self.let))()
+
+    def block(self, depth: int) -> Stmt:
+        marks = [(names, len(names)) for names in (self.indices, self.values)]
+        body: list[Stmt] = []
+        for _ in range(self.rng.randint(1, 2)):
+            body += self.statements(depth)
+        for names, mark in marks:
+            del names[mark:]
+        return Block(tuple(body))
+
+    def loop(self, depth: int) -> Stmt:
+        variable = var(self.name("i"))
+        extent = self.extent()
+        self.indices.append(variable)
+        body = self.block(depth)
+        self.indices.remove(variable)
+        return For(variable, extent, body)
+
+    def extent(self) -> Expr:
+        rng = self.rng
+        choices: list[Expr] = [as_expr(self.size()), rng.choice(self.sizes) // 2, *self.counts]
+        choices.append(binary("min", rng.choice(self.sizes), const(rng.randint(1, 5))))
+        return rng.choice(choices)
+
+    def branch(self, depth: int) -> Stmt:
+        condition = self.condition([])
+        then = self.block(depth)
+        return If(condition, then, self.block(depth) if self.rng.random() < 0.4 else None)
+
+    def let(self) -> list[Stmt]:
+        variable = var(self.name("x"))
+        result = Let(variable, self.number([], 2) % 64)
+        self.indices.append(variable)
+        return [result]
+
+    def store(self) -> list[Stmt]:
+        out = self.rng.choice(self.writable)
+        index = tuple(self.place(size, []) for size in out.sizes)
+        source = self.rng.choice(self.readable)
+        read = load(source, tuple(self.place(size, []) for size in source.sizes))
+        value = cast(out.dtype, read) if source.dtype in (s8, u8) else read
+        if value.type is not out.dtype:
+            value = self.value(out.dtype, [], [], 2)
+        return [Store(out, index, value)]
+
+    def workspace(self) -> list[Stmt]:
+        """Memory of the kernel's own, which is written before it is read."""
+        buffer = self.buffer(self.name("work"))
+        filling = self.filled(buffer, None)
+        self.readable.append(buffer)
+        self.writable.append(buffer)
+        return [Allocate(buffer), filling]
+
+    def compute(self) -> list[Stmt]:
+        combiner = self.rng.choice((None, "add", "min", "max"))
+        return [self.filled(self.rng.choice(self.writable), combiner)]
+
+    def filled(self, out: Buffer, combiner: str | None) -> Stmt:
+        """A structured op that writes all of ``out``, and reduces where it combines."""
+        rng = self.rng
+        dims = [Dim(var(self.name("d")), as_expr(size)) for size in out.sizes]
+        index = tuple(dim.var for dim in dims)
+        if combiner is not None:
+            dims.append(Dim(var(self.name("r")), self.extent()))
+        own = [dim.var for dim in dims]
+        operands: list[Operand] = []
+        for buffer in rng.sample(self.readable, min(2, len(self.readable))):
+            if buffer is out:
+                continue
+            same = {dim.extent: dim.var for dim in dims}
+            where = tuple(self.place(s, own, same.get(as_expr(s))) for s in buffer.sizes)
+            mask = self.condition(own) if rng.random() < 0.3 else None
+            operands.append(Operand(var(self.name("e"), buffer.dtype), View(buffer, where, mask)))
+        body = self.value(out.dtype, own, [o.var for o in operands], 2)
+        mask = self.condition(own) if combiner is not None and rng.random() < 0.2 else None
+        assert mask is None or mask.type is boolean
+        view = View(out, index, mask)
+        return Compute.single("op", tuple(dims), view, tuple(operands), body, combiner)
