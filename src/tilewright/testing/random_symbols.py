@@ -144,10 +144,10 @@ class _Source:
             parts.append(part(dim, size, stride))
             stride = product(size, stride)
             if rng.random() < 0.3:
-                gap: Size = rng.choice((1, 3, *self.counts))
-                stride = as_size(as_expr(stride) + gap)
-        start: Size = rng.choice((0, 0, 5, *self.counts))
-        return Layout(tuple(reversed(parts)), start)
+                gaps: list[Size] = [1, 3, *self.counts]
+                stride = as_size(as_expr(stride) + rng.choice(gaps))
+        starts: list[Size] = [0, 0, 5, *self.counts]
+        return Layout(tuple(reversed(parts)), rng.choice(starts))
 
     # Expressions.
 
