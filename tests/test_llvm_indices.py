@@ -215,3 +215,28 @@ def test_results_around_the_limits(target: str, loop: str) -> None:
         zip(made.reshape(len(texts), -1), wanted["x"].reshape(len(texts), -1), strict=True)
     ):
         np.testing.assert_array_equal(got, right, err_msg=texts[number])
+
+
+@pytest.mark.parametrize("loop", ["for", "vector for"])
+def test_loaded_indices_whose_own_index_is_simplified(loop: str) -> None:
+    """The address of `table` loads at `i`, where the statement loads at `i % 8`."""
+    kernel = parse_kernel(
+        f"""
+kernel gather(in index: s32[8], in table: f32[16], inout dst: f32[8]):
+  {loop} i in 8:
+    dst[s64(index[i % 8])] = table[s64(index[i % 8]) + s64(index[s64(index[i % 8]) % 8])]
+"""
+    )
+    verify(kernel)
+    arrays = {
+        "index": np.array([3, 1, 7, 0, 2, 6, 5, 4], np.int32),
+        "table": np.arange(16, dtype=np.float32),
+        "dst": np.zeros(8, np.float32),
+    }
+    made = {name: array.copy() for name, array in arrays.items()}
+    run(kernel, arrays)
+    where = find_target("x86")
+    module = where.lower(kernel)
+    code = Code(where, where.assemble(module), abi_of(kernel, module))
+    code.run([array.ctypes.data for array in made.values()], 1)
+    np.testing.assert_array_equal(made["dst"], arrays["dst"])

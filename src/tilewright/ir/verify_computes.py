@@ -171,9 +171,7 @@ def _overlap_defect(stmt: Compute) -> Defect | None:
 
 def _own_result_defect(stmt: Compute) -> Defect | None:
     """An operand that reads a result reads the element that its point writes, or the points are
-    in order."""
-    if stmt.is_ordered:
-        return None
+    in order; and none of a reduction that is under way."""
     own = {dim.var for dim in stmt.dims if not _is_single(dim)}
     own |= {operand.var for operand in stmt.operands}
     for result in stmt.results:
@@ -183,10 +181,12 @@ def _own_result_defect(stmt: Compute) -> Defect | None:
                     continue
                 place = to_text(View(buffer, index))
                 cure = "make the dims in whose order it is done `ordered`, or use another buffer"
-                if any(a is not b for a, b in zip(out.index, index, strict=True)):
+                same = all(a is b for a, b in zip(out.index, index, strict=True))
+                if not same and not stmt.is_ordered:
                     what = f"{place} is read, and {to_text(out)} written in any order"
                     return Defect(what, cure, "another point may have written it, or not yet")
-                if own & {dim.var for dim in stmt.dims} - mentioned(stmt, out):
+                free = {dim.var for dim in stmt.dims if not dim.ordered and not _is_single(dim)}
+                if free - mentioned(stmt, out):
                     what = f"{place} is read while it is reduced"
                     return Defect(what, cure, "its value depends on how far the reduction is")
     return None

@@ -48,6 +48,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables as variables_of
+from tilewright.testing.random_computes import Variation
 
 _ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS))
 _ODD_FLOATS = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38, 0.1)
@@ -188,23 +189,30 @@ def random_layout(rng: random.Random, shape: Sequence[int]) -> Layout:
     return Layout(tuple(reversed(blocks)), rng.choice((0, 0, 5)), swizzle)
 
 
-def random_buffer(rng: random.Random, name: str, space: Space = Space.GLOBAL) -> Buffer:
-    """A small buffer of rank 1 to 3, of some type."""
+def random_buffer(
+    rng: random.Random,
+    name: str,
+    space: Space = Space.GLOBAL,
+    types: Sequence[DType] = _KERNEL_TYPES,
+) -> Buffer:
+    """A small buffer of rank 1 to 3, of one of ``types``."""
     shape = tuple(rng.randint(1, 6) for _ in range(rng.randint(1, 3)))
-    return Buffer(name, rng.choice(_KERNEL_TYPES), shape, random_layout(rng, shape), space)
+    return Buffer(name, rng.choice(types), shape, random_layout(rng, shape), space)
 
 
 def random_kernel(
     rng: random.Random,
     statements: int = 12,
     kinds: Sequence[LoopKind] = (LoopKind.SERIAL, LoopKind.UNROLLED),
+    types: Sequence[DType] = _KERNEL_TYPES,
 ) -> Kernel:
-    """A kernel of about so many statements, that verifies; loops are of the given kinds.
+    """A kernel of about so many statements, that verifies; loops are of the given kinds, and
+    buffers of the given types.
 
     Memory is initialized where it is allocated. With serial and unrolled loops only, what the
     kernel computes is defined up to the rounding of reductions.
     """
-    return _KernelSource(rng, kinds, statements).kernel()
+    return _KernelSource(rng, kinds, statements, types).kernel()
 
 
 @dataclass
@@ -212,6 +220,7 @@ class _KernelSource:
     rng: random.Random
     kinds: Sequence[LoopKind]
     left: int
+    types: Sequence[DType] = _KERNEL_TYPES
     names: int = 0
     outer: list[LoopKind] = field(default_factory=list)
     variables: list[Var] = field(default_factory=list)
@@ -220,10 +229,10 @@ class _KernelSource:
 
     def kernel(self) -> Kernel:
         rng = self.rng
-        params = [Param(random_buffer(rng, "result"), "inout")]
+        params = [Param(random_buffer(rng, "result", types=self.types), "inout")]
         for position in range(rng.randint(1, 3)):
             access = rng.choice(("in", "inout"))
-            params.append(Param(random_buffer(rng, f"arg{position}"), access))
+            params.append(Param(random_buffer(rng, f"arg{position}", types=self.types), access))
         self.readable = [p.buffer for p in params]
         self.writable = [p.buffer for p in params if p.access != "in"]
         return Kernel("random", tuple(params), self.block(0))
@@ -308,7 +317,7 @@ class _KernelSource:
         return [Call(FUNCTIONS["prefetch"].name, (place,))]
 
     def allocate(self) -> list[Stmt]:
-        buffer = random_buffer(self.rng, self.name("local"), Space.PRIVATE)
+        buffer = random_buffer(self.rng, self.name("local"), Space.PRIVATE, self.types)
         dims = tuple(Dim(var(self.name("d")), const(size)) for size in buffer.shape)
         out = View(buffer, tuple(d.var for d in dims))
         fill = Compute.single("fill", dims, out, (), const(0, buffer.dtype))
@@ -339,4 +348,13 @@ class _KernelSource:
         kept = tuple(o for o in operands if o.var in used or rng.random() < 0.5)
         name = rng.choice(("op", "matmul", "conv"))
         view = View(out, index, mask)
-        return [Compute.single(name, tuple(dims), view, kept, body, combiner)]
+        made = Compute.single(name, tuple(dims), view, kept, body, combiner)
+        if rng.random() < 0.5:
+            made = self.variation().vary(made)
+        return [made]
+
+    def variation(self) -> Variation:
+        def exprs(variables: Sequence[Var]) -> _ExprSource:
+            return _ExprSource(self.rng, [*self.variables, *variables], (), functions=False)
+
+        return Variation(self.rng, self.name, exprs, self.readable, self.writable)

@@ -210,7 +210,8 @@ class Planner:
                 return AllocatePlan(node)
             case Store():
                 address = self.address(node.buffer, node.index, facts)
-                return StorePlan(node, address, self._loads((node.value, *node.index), facts))
+                loads = self._loads((node.value, *node.index), facts, (address,))
+                return StorePlan(node, address, loads)
             case Compute():
                 return self._plan_compute(node, facts)
             case Call():
@@ -268,18 +269,36 @@ class Planner:
                 exprs.append(arg)
             else:
                 exprs += arg.index if arg.mask is None else (*arg.index, arg.mask)
-        return CallPlan(node, addresses, self._loads(exprs, facts))
+        return CallPlan(node, addresses, self._loads(exprs, facts, addresses))
 
     def _define(self, variable: Var, part: str, scope: Scope) -> None:
         self._levels += 1
         self._variables[variable] = _Variable(part, self._levels, scope)
 
-    def _loads(self, exprs: Iterable[Expr], facts: Facts) -> Loads:
+    def _loads(
+        self, exprs: Iterable[Expr], facts: Facts, addresses: Iterable[Address | None] = ()
+    ) -> Loads:
+        """The addresses of what ``exprs`` load, and of what is loaded to know these, and
+        ``addresses``: simplified, they have other loads than the expressions."""
         loads: Loads = {}
+        left = list(addresses)
         for expr in exprs:
-            for node in loads_in(expr):
-                loads[id(node)] = self.address(node.buffer, node.index, facts)
+            left += self._noted(expr, facts, loads)
+        while left:
+            address = left.pop()
+            if address is not None:
+                for atom, _ in address.loose:
+                    left += self._noted(atom, facts, loads)
         return loads
+
+    def _noted(self, expr: Expr, facts: Facts, loads: Loads) -> list[Address]:
+        """Adds what ``expr`` loads to ``loads``, and gives the addresses that are new there."""
+        found: list[Address] = []
+        for node in loads_in(expr):
+            if id(node) not in loads:
+                loads[id(node)] = self.address(node.buffer, node.index, facts)
+                found.append(loads[id(node)])
+        return found
 
     def _is_own(self, whose: Expr, facts: Facts) -> bool:
         """Whether ``whose`` part of the cluster's memory is that of the workgroup itself."""
