@@ -183,7 +183,7 @@ def test_indices_of_bits(way: str) -> None:
         "i: s64 = (o * 16 + l ^ 5) << 3",
         "j = i >> 3 and 255",
         "wide = i << 40 >> 41",
-        "dst[n] = src[j] + wide + clz(i) + mulhi(i << 45, i << 20)",
+        "dst[n] = src[n] * j + wide + clz(i) + mulhi(i << 45, i << 20)",
     )
     kernel = kernel_of(way, "in src: s64[], out dst: s64[]", *lines)
     arrays = {**arrays_of(kernel), "src": np.arange(SIZE) * 7}
@@ -369,3 +369,23 @@ def test_u8_and_u32_are_what_they_say() -> None:
     assert simplify(x < x + const(1, u8)) is not const(True)
     assert simplify(y - const(1, u32) < y) is not const(True)
     assert simplify((y >> const(28, u32)) < const(16, u32)) is const(True)
+
+
+@pytest.mark.parametrize("combiner", ["min", "max"])
+def test_zeros_in_reductions(combiner: str) -> None:
+    """As for the operators, in whatever order the elements come."""
+    kernel = parse_kernel(
+        f"""
+kernel k(in x: f32[64, 8], inout y: f32[64]):
+  compute all(m in 64, k in 8):
+    v = x[m, k]
+    y[m] {combiner}= v
+"""
+    )
+    generator = np.random.default_rng(0)
+    x = np.where(generator.integers(0, 4, (64, 8)) == 0, -0.0, 0.0).astype(np.float32)
+    y = np.where(generator.integers(0, 4, 64) == 0, -0.0, 0.0).astype(np.float32)
+    found = interpreted(kernel, {"x": x.ravel(), "y": y})["y"]
+    signs = np.signbit(np.column_stack((x, y)))
+    wanted = signs.any(axis=1) if combiner == "min" else signs.all(axis=1)
+    np.testing.assert_array_equal(np.signbit(found), wanted)

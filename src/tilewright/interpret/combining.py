@@ -8,6 +8,7 @@ points (the last dim fastest), and what comes of that is combined with what was 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,16 +86,32 @@ class _Named:
         wide = np.broadcast_to(wide, shape)
         if not axes:
             return [wide]
-        return [self._accumulate.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True)]
+        found = self._accumulate.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True)
+        return [self._signed(found, wide, lambda x: x.any(axis=axes, keepdims=True))]
 
     def merge(self, values: Values, others: Values) -> Values:
-        return [self._accumulate(values[0], others[0])]
+        found = self._accumulate(values[0], others[0])
+        both = np.stack(np.broadcast_arrays(values[0], others[0]))
+        return [self._signed(found, both, lambda x: x.any(axis=0))]
 
     def segments(self, values: Values, starts: Any) -> Values:
-        return [self._accumulate.reduceat(values[0], starts)]
+        found = self._accumulate.reduceat(values[0], starts)
+        return [self._signed(found, values[0], lambda x: np.logical_or.reduceat(x, starts))]
 
     def onto(self, before: Values, values: Values) -> Values:
-        return [self._rounded(self._accumulate(self._widened(before[0]), values[0]))]
+        return [self._rounded(self.merge([self._widened(before[0])], values)[0])]
+
+    def _signed(self, found: Any, values: Any, occurs: Callable[[Any], Any]) -> Any:
+        """``found`` of ``values`` with the right zeros: to min, -0.0 is less than 0.0; numpy gives
+        either. ``occurs`` says whether there is a true one among those that were combined."""
+        if self._combiner not in ("min", "max") or not self._type.is_float:
+            return found
+        if not np.any(found == 0):
+            return found
+        negative = self._combiner == "min"
+        wins = occurs((values == 0) & (np.signbit(values) == negative))
+        zero = np.where(wins == negative, -0.0, 0.0)
+        return np.where(found == 0, zero, found)
 
     def _identity(self, dtype: np.dtype[Any]) -> Any:
         """What leaves the other operand as it is."""
