@@ -12,8 +12,9 @@ from functools import partial
 from tilewright.config import MAX_THREADS, settings
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.entry import PackedForm, Part, read_entry, write_entry
+from tilewright.engine.fitting import PackCode
 from tilewright.engine.generator import generator_identity
-from tilewright.engine.kernel import CompiledKernel, PackCode
+from tilewright.engine.kernel import CompiledKernel
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
 from tilewright.engine.signature import Form

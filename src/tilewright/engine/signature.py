@@ -114,3 +114,15 @@ class Signature:
         return ArgumentError(
             f"there is no argument {short(name)}", cure="choose one of " + ", ".join(self.names)
         )
+
+    def misnamed(self, given: Mapping[str, Any], missing: str = "") -> ArgumentError:
+        """The error for arguments that the kernel does not have, or else for a missing one."""
+        extra = ", ".join(repr(name) for name in sorted(set(given) - set(self.names)))
+        if extra:
+            return ArgumentError(
+                f"there is no argument {extra}", cure="choose one of " + ", ".join(self.names)
+            )
+        return ArgumentError(
+            f"the argument {missing!r} is missing",
+            cure="pass " + ", ".join(f"{name}=..." for name in self.names),
+        )
