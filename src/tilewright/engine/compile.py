@@ -12,9 +12,10 @@ from functools import partial
 from tilewright.config import MAX_THREADS, settings
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.entry import PackedForm, Part, read_entry, write_entry
-from tilewright.engine.fitting import PackCode
+from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.generator import generator_identity
-from tilewright.engine.kernel import CompiledKernel
+from tilewright.engine.kernel import CompiledKernel, Made
+from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
 from tilewright.engine.signature import Form
@@ -30,7 +31,7 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import Target, find_target
 
-_memory: dict[str, tuple[Config, Code, dict[str, PackCode]]] = {}
+_memory: dict[str, Made] = {}
 _MEMORY_LIMIT = 512
 
 
@@ -73,9 +74,8 @@ def compile_kernel(
         with starting_from(Facts.empty()):
             found = _build(request, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
-    chosen, code, packs = found
     seconds = time.perf_counter() - start
-    return CompiledKernel(request, where, chosen, threads, code, packs, seconds, cached)
+    return CompiledKernel(request, where, found, threads, seconds, cached)
 
 
 def forget() -> None:
@@ -83,15 +83,13 @@ def forget() -> None:
     _memory.clear()
 
 
-def _remember(key: str, found: tuple[Config, Code, dict[str, PackCode]]) -> None:
+def _remember(key: str, found: Made) -> None:
     _memory[key] = found
     while len(_memory) > _MEMORY_LIMIT:
         _memory.pop(next(iter(_memory)), None)
 
 
-def _build(
-    request: Request, target: Target, config: Config | None, key: str, trace: Trace
-) -> tuple[Config, Code, dict[str, PackCode]]:
+def _build(request: Request, target: Target, config: Config | None, key: str, trace: Trace) -> Made:
     """Schedules, lowers and assembles, and leaves the result on disk."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
@@ -109,7 +107,7 @@ def _build(
         for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
     }
     open_disk_cache().put(key, *write_entry(key, config, parts))
-    return _load(target, config, parts)
+    return _load(request, target, config, parts)
 
 
 def _machine_codes(
@@ -152,27 +150,29 @@ def _packed_form(pack: Kernel) -> PackedForm:
     return PackedForm(Form(buffer.dtype, (extent,), (1,), extent), content_key(text.encode()))
 
 
-def _from_disk(
-    key: str, request: Request, target: Target
-) -> tuple[Config, Code, dict[str, PackCode]] | None:
+def _from_disk(key: str, request: Request, target: Target) -> Made | None:
     entry = open_disk_cache().get(key)
     found = None if entry is None else read_entry(entry, request)
     if found is None:
         return None
     try:
-        return _load(target, *found)
+        return _load(request, target, *found)
     except TilewrightError:
         # The code cannot be loaded: that which is compiled now can, or says why not.
         return None
 
 
-def _load(
-    target: Target, config: Config, parts: Mapping[str, Part]
-) -> tuple[Config, Code, dict[str, PackCode]]:
+def _load(request: Request, target: Target, config: Config, parts: Mapping[str, Part]) -> Made:
     codes = {name: Code(target, part.binary, part.abi) for name, part in parts.items()}
     packs = {
         name: PackCode(codes[name], part.packed.form, part.packed.key)
         for name, part in parts.items()
         if part.packed is not None
     }
-    return config, codes[""], packs
+    code = codes[""]
+    signature = request.signature()
+    made = Made(config, code, packs, signature)
+    if signature.scalars:
+        numbers = Numbers(signature, packs, code, target.name, request.name)
+        return replace(made, numbers=numbers)
+    return replace(made, fitting=Fitting(signature, signature.forms, packs, code, target.name))

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tilewright.engine.request import Request
+from tilewright.engine.signature import Signature
 
 _INSTRUCTION = re.compile(r"^\t(?:%\d+ = |@!?%p\d+ )?([a-z][a-z0-9_.]+|Op[A-Z]\w+)\s*(.*)$")
 _FUNCTION = " = OpFunction "
@@ -38,7 +39,7 @@ class Cost:
         return max(self.flops / flops_per_second, self.bytes / bytes_per_second)
 
 
-def cost_of(request: Request, assembly: str) -> Cost:
+def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:
     """The cost of a kernel as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its
     assembler says).
 
@@ -60,7 +61,7 @@ def cost_of(request: Request, assembly: str) -> Cost:
         used = _REGISTER.findall(operands)
         registers.update(register[1:] for register in used)
         spills += bool(used) and name.startswith("vmov") and bool(_STACK.search(operands))
-    moved = sum(each.buffer.bytes for each in request.signature.arguments)
+    moved = sum(each.buffer.bytes for each in signature.arguments)
     used_most = max(most, len(registers))
     return Cost(
         request.flops(), moved, sum(mix.values()), used_most, spills, dict(mix.most_common())

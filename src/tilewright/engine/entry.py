@@ -119,8 +119,9 @@ def _part(given: dict[str, Any], payload: bytes) -> Part:
 
 def _check(parts: Mapping[str, Part], request: Request) -> None:
     """Raises `_ForeignError` for parts that are not those of this kernel."""
+    signature = request.signature()
     needed: list[Parameter] = []
-    for own in parameters_of(request.signature.arguments):
+    for own in parameters_of(signature.arguments):
         pack = parts.get(own.name)
         if pack is None:
             needed.append(own)
@@ -135,7 +136,7 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
         needed.append(replace(result, access="in"))
     main = parts[""]
     _need(main.packed is None and main.abi.parameters == tuple(needed))
-    _need(set(parts) <= {"", *request.signature.names})
+    _need(set(parts) <= {"", *(each.name for each in signature.arguments)})
     for name, part in parts.items():
         _need(part.abi.entry == (f"{request.name}_pack_{name}" if name else request.name))
         _check_sizes(part.abi)

@@ -39,7 +39,7 @@ class Fitting:
         target: str,
     ) -> None:
         self.forms = forms
-        self._signature = signature
+        self.signature = signature
         self._packs = packs
         self._on_device = code.device is not None
         self._target = target
@@ -78,7 +78,7 @@ class Fitting:
         try:
             pointers = [getter(arrays[name]) for name, getter in self._getters]
         except KeyError as error:
-            raise self._signature.misnamed(arrays, error.args[0]) from None
+            raise self.signature.misnamed(arrays, error.args[0]) from None
         self._check(arrays, pointers)
         return pointers
 
@@ -87,7 +87,7 @@ class Fitting:
         try:
             call = placing.place(arrays, stream)
         except KeyError as error:
-            raise self._signature.misnamed(arrays, error.args[0]) from None
+            raise self.signature.misnamed(arrays, error.args[0]) from None
         self._check(arrays, call.pointers)
         return call
 
@@ -113,7 +113,7 @@ class Fitting:
     def _check(self, arrays: dict[str, Any], pointers: list[int]) -> None:
         """Whether there is one for each argument, and no result that shares memory."""
         if len(arrays) != len(pointers):
-            raise self._signature.misnamed(arrays)
+            raise self.signature.misnamed(arrays)
         for position, other, size, other_size in self._pairs:
             start, second = pointers[position], pointers[other]
             if start < second + other_size and second < start + size:
@@ -121,7 +121,7 @@ class Fitting:
 
     def _may_overlap(self) -> tuple[tuple[int, int, int, int], ...]:
         """Positions and sizes in bytes of each result and each other argument."""
-        names, results = tuple(self.forms), self._signature.results
+        names, results = tuple(self.forms), self.signature.results
         sizes = [self.bytes(name) for name in names]
         return tuple(
             (position, other, sizes[position], sizes[other])

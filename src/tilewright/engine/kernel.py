@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.numbers import Numbers
 from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request
+from tilewright.engine.signature import Signature
 from tilewright.errors import ArgumentError
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import run
@@ -27,6 +30,19 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
 
+@dataclass(frozen=True)
+class Made:
+    """What compiling makes, and the cache in memory keeps: with what says of arrays what they have
+    to be, by the ``numbers`` of a call where the kernel takes some."""
+
+    config: Config
+    code: Code
+    packs: Mapping[str, PackCode]
+    signature: Signature
+    fitting: Fitting | None = None
+    numbers: Numbers | None = None
+
+
 class CompiledKernel:
     """A kernel on one target. Thread-safe; arrays are never copied, but for devices that cannot
     reach them.
@@ -34,7 +50,8 @@ class CompiledKernel:
     ``what`` was compiled: a kernel, or an op with all that it left open decided; ``signature`` says
     how it is called. Calling it takes the arguments by name, or in their order, or the first ones
     in order and the others by name. Results are allocated, unless ``out`` (or an argument of the
-    result's name) is given; one result is returned as it is, several as a dict.
+    result's name) is given; one result is returned as it is, several as a dict. Numbers are passed
+    like arrays; sizes that shapes of arrays tell need not be given, and have no place in the order.
 
     On an NVIDIA GPU, arrays in its memory (torch, ``__cuda_array_interface__``, DLPack) are taken
     as they are, those of the host are copied. A call runs on ``stream`` (a handle, or a stream of
@@ -47,25 +64,24 @@ class CompiledKernel:
         self,
         request: Request,
         target: Target,
-        config: Config,
+        made: Made,
         threads: int,
-        code: Code,
-        packs: Mapping[str, PackCode],
         compile_seconds: float,
         from_cache: bool,
     ) -> None:
         self.what = request.what
-        self.signature = signature = request.signature
+        self.signature = signature = made.signature
         self.target = target
-        self.config = config
+        self.config = made.config
         self.threads = threads
-        self.code = code
+        self.code = made.code
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
         self._request = request
-        self._packs = packs
+        self._packs = made.packs
         self._names, self._results = signature.names, signature.results
-        self._fitting = Fitting(signature, signature.forms, packs, code, target.name)
+        self._fitting = made.fitting
+        self._numbers = made.numbers
 
     @property
     def packed(self) -> tuple[str, ...]:
@@ -86,7 +102,8 @@ class CompiledKernel:
         program = pack.code.device
         if program is not None:
             placing = Placing(program, {}, {})
-            memory = placing.pack(array, name, source, self._fitting.bytes(name))
+            size = pack.form.extent * pack.form.dtype.bytes
+            memory = placing.pack(array, name, source, size)
             return Packed(name, pack.key, memory, memory.pointer, program.device_number)
         flat = np.zeros(pack.form.extent + 64, pack.form.dtype.numpy)
         skip = (-flat.ctypes.data % 64) // pack.form.dtype.bytes
@@ -99,14 +116,17 @@ class CompiledKernel:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
         if ordered:
             self._name(ordered, arrays)
-        if out is not None or len(arrays) < len(self._names):
-            self._outputs(out, arrays, stream)
         fitting = self._fitting
-        placing = fitting.placing
-        if placing is None:
-            self.code.run(fitting.pointers(arrays, stream), self.threads)
+        if fitting is None:
+            self._numbered(out, stream, arrays, run=True)
         else:
-            placing.run(fitting.place(placing, arrays, stream))
+            if out is not None or len(arrays) < len(self._names):
+                self._outputs(fitting, out, arrays, stream)
+            placing = fitting.placing
+            if placing is None:
+                self.code.run(fitting.pointers(arrays, stream), self.threads)
+            else:
+                placing.run(fitting.place(placing, arrays, stream))
         results = self._results
         if len(results) == 1:
             return arrays[results[0]]
@@ -119,21 +139,49 @@ class CompiledKernel:
         stream that a call now would run on."""
         if ordered:
             self._name(ordered, arrays)
-        self._outputs(out, arrays, stream)
-        keep: tuple[Any, ...] = ()
         fitting = self._fitting
-        placing = fitting.placing
-        if placing is None:
-            pointers = fitting.pointers(arrays, stream)
-            call: Callable[[], None] = self.code.bound(pointers, self.threads)
+        keep: tuple[Any, ...] = ()
+        if fitting is None:
+            call, keep = self._numbered(out, stream, arrays, run=False)
         else:
-            placed = fitting.place(placing, arrays, stream)
-            call, keep = placing.bound(placed), placed.keep
+            self._outputs(fitting, out, arrays, stream)
+            placing = fitting.placing
+            if placing is None:
+                call = self.code.bound(fitting.pointers(arrays, stream), self.threads)
+            else:
+                placed = fitting.place(placing, arrays, stream)
+                call, keep = placing.bound(placed), placed.keep
 
         def bound(_keep: Any = (arrays, keep, self), _call: Callable[[], None] = call) -> None:
             _call()
 
         return bound
+
+    def _numbered(
+        self, out: Any, stream: Any, arrays: dict[str, Any], run: bool
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        """The call of a kernel that takes numbers, and what has to live for it; with ``run``, made.
+
+        What ``arrays`` has of numbers is taken out, and results are put into it."""
+        assert self._numbers is not None
+        self._given(out, arrays)
+        numbers = self._numbers.take(arrays)
+        fitting = self._numbers.fitting(numbers)
+        self._allocate(fitting, arrays, stream)
+        placing = fitting.placing
+        if placing is None:
+            pointers = fitting.pointers(arrays, stream)
+            arguments = self._numbers.arguments(pointers, numbers)
+            if run:
+                self.code.run(arguments, self.threads)
+                return _nothing, ()
+            return self.code.bound(arguments, self.threads), ()
+        call = fitting.place(placing, arrays, stream)
+        call = replace(call, pointers=self._numbers.arguments(call.pointers, numbers))
+        if run:
+            placing.run(call)
+            return _nothing, ()
+        return placing.bound(call), call.keep
 
     def _name(self, ordered: tuple[Any, ...], arrays: dict[str, Any]) -> None:
         """Puts arrays that are given in the order of the arguments into ``arrays``."""
@@ -151,28 +199,37 @@ class CompiledKernel:
                 )
             arrays[name] = array
 
-    def _outputs(self, out: Any, arrays: dict[str, Any], stream: Any) -> None:
+    def _outputs(self, fitting: Fitting, out: Any, arrays: dict[str, Any], stream: Any) -> None:
         """Puts the result arrays into ``arrays``: those given, or new ones."""
+        self._given(out, arrays)
+        self._allocate(fitting, arrays, stream)
+
+    def _given(self, out: Any, arrays: dict[str, Any]) -> None:
+        """Puts results that are given as ``out`` into ``arrays``."""
         results = self._results
-        if out is not None:
-            if not results:
-                raise ArgumentError("the kernel has no results", cure="leave out=... out")
-            given = out if isinstance(out, Mapping) else {results[0]: out}
-            for name, array in given.items():
-                if name not in results:
-                    raise ArgumentError(
-                        f"{name!r} is no result", cure="choose one of " + ", ".join(results)
-                    )
-                if name in arrays:
-                    raise ArgumentError(f"{name} is given twice", cure=f"pass out or {name}")
-                arrays[name] = array
-        for name in results:
+        if out is None:
+            return
+        if not results:
+            raise ArgumentError("the kernel has no results", cure="leave out=... out")
+        given = out if isinstance(out, Mapping) else {results[0]: out}
+        for name, array in given.items():
+            if name not in results:
+                raise ArgumentError(
+                    f"{name!r} is no result", cure="choose one of " + ", ".join(results)
+                )
+            if name in arrays:
+                raise ArgumentError(f"{name} is given twice", cure=f"pass out or {name}")
+            arrays[name] = array
+
+    def _allocate(self, fitting: Fitting, arrays: dict[str, Any], stream: Any) -> None:
+        """Puts new arrays for the results that are missing into ``arrays``."""
+        for name in self._results:
             if name not in arrays:
                 if self.signature.argument(name).access == "inout":
                     raise ArgumentError(
                         f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                     )
-                arrays[name] = self._fitting.empty(name, arrays, stream)
+                arrays[name] = fitting.empty(name, arrays, stream)
 
     # How it came to be.
 
@@ -208,7 +265,7 @@ class CompiledKernel:
 
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""
-        return cost_of(self._request, self.source("asm"))
+        return cost_of(self._request, self.signature, self.source("asm"))
 
     def export(self, directory: str | Path) -> Path:
         """Writes the kernel for programs without Python, and its ABI in words; returns the
@@ -217,3 +274,7 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<{self._request.called(self.target.name)}>"
+
+
+def _nothing() -> None:
+    """The call that was made."""

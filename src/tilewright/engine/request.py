@@ -52,7 +52,7 @@ class Request:
     title: Callable[[], str]
     flops: Callable[[], int]
     identity: str
-    signature: Signature
+    signature: Callable[[], Signature]
     start: Callable[[], Start]
 
     def called(self, target: str) -> str:
@@ -83,7 +83,8 @@ def request_of(what: object, constant: Sequence[str] = ()) -> Request:
             f"{short(what)} cannot be compiled",
             cure="pass an op, as tw.matmul gives, or a kernel, as tw.parse_kernel does",
         )
-    _check_constant(request.signature, names)
+    if names:
+        _check_constant(request.signature(), names)
     return request
 
 
@@ -96,7 +97,7 @@ def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
         title=lambda: source.title,
         flops=lambda: source.flops,
         identity=f"{source!r} {constant}" if constant else repr(source),
-        signature=Signature(kernel.arrays),
+        signature=lambda: Signature(source.kernel().params),
         start=partial(_source_start, source, constant),
     )
 
@@ -115,7 +116,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
         title=lambda: ", ".join(repr(each.buffer) for each in kernel.arrays),
         flops=lambda: 0,
         identity=f"{constant} {to_text(kernel)}",
-        signature=Signature(kernel.arrays),
+        signature=lambda: Signature(kernel.params),
         start=partial(Start, kernel, kernel, next(iter(constant), None)),
     )
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError
-from tilewright.ir.buffer import Layout
-from tilewright.ir.stmt import Param
+from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Param, ScalarParam
 from tilewright.ops.op import Argument
 from tilewright.problems.numbers import short
 from tilewright.runtime.arrays import ArraySpec
@@ -74,6 +75,17 @@ def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
     )
 
 
+def is_plain(buffer: Buffer) -> bool:
+    """Whether an array of the buffer's logical shape stands for it: each dim is one block, and
+    whole."""
+    parts = {each.dim: each for each in buffer.layout.parts}
+    if not len(parts) == len(buffer.layout.parts) == len(buffer.sizes):
+        return False
+    return all(
+        parts[dim].size is size or parts[dim].size == size for dim, size in enumerate(buffer.sizes)
+    )
+
+
 def argument_form(argument: Argument) -> Form:
     """The array form of an op's argument."""
     return form_of(argument.shape, argument.dtype, argument.layout)
@@ -81,13 +93,38 @@ def argument_form(argument: Argument) -> Form:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a kernel is called with, in order: the arrays, and which of them are results."""
+    """What a kernel is called with, in the order of its ABI: arrays, and numbers."""
 
-    arguments: tuple[Param, ...]
+    params: tuple[Param | ScalarParam, ...]
+
+    @cached_property
+    def arguments(self) -> tuple[Param, ...]:
+        """The arrays."""
+        return tuple(each for each in self.params if isinstance(each, Param))
+
+    @cached_property
+    def scalars(self) -> tuple[ScalarParam, ...]:
+        """The numbers."""
+        return tuple(each for each in self.params if isinstance(each, ScalarParam))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
+        """The numbers that the shapes of arrays tell, each with the arrays and dims that are so
+        long."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        names = {each.var: each.name for each in self.scalars}
+        for each in self.arguments if names else ():
+            if is_plain(each.buffer):
+                for dim, size in enumerate(each.buffer.sizes):
+                    if isinstance(size, Var) and size in names:
+                        found.setdefault(names[size], []).append((each.name, dim))
+        return {name: tuple(places) for name, places in found.items()}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(each.name for each in self.arguments)
+        """What a call passes, in order. Sizes that the shapes of arrays tell are left out of it:
+        they are given by name, if at all."""
+        return tuple(each.name for each in self.params if each.name not in self.sizes)
 
     @cached_property
     def results(self) -> tuple[str, ...]:
@@ -96,7 +133,8 @@ class Signature:
 
     @cached_property
     def forms(self) -> Mapping[str, Form]:
-        """The form of each array, by its name."""
+        """The form of each array, by its name. `UnsupportedError` where it depends on numbers that
+        a call passes."""
         return {
             each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout)
             for each in self.arguments

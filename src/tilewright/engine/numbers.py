@@ -1,0 +1,115 @@
+"""The numbers of a call: given, or told by the shapes of arrays, and what arrays are for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.program import Code
+from tilewright.engine.signature import Form, Signature, form_of
+from tilewright.errors import ArgumentError
+from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import const
+from tilewright.ir.printer import to_text
+from tilewright.ir.symbols import substitute_buffer
+
+# Fittings that are kept: sizes that come again find theirs.
+_KEPT = 128
+
+
+class Numbers:
+    """Reads the numbers of calls of a kernel that has some, and keeps what arrays have to be."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        packs: Mapping[str, PackCode],
+        code: Code,
+        target: str,
+        kernel: str,
+    ) -> None:
+        self._signature = signature
+        self._made = (packs, code, target)
+        self._where = f"call of kernel {kernel}"
+        self._names = {each.name for each in signature.scalars}
+        symbols = {symbol for each in signature.arguments for symbol in each.buffer.symbols}
+        self._symbols = [each for each in signature.scalars if each.var in symbols]
+        self._fittings: dict[tuple[Scalar, ...], Fitting] = {}
+
+    def take(self, given: dict[str, Any]) -> dict[str, Scalar]:
+        """Takes the numbers out of the arguments ``given``, which are the arrays then.
+
+        Raises `ArgumentError` for one that is missing or that breaks a promise, and for arrays that
+        disagree about a size.
+        """
+        numbers: dict[str, Scalar] = {}
+        for param in self._signature.scalars:
+            told = self._told(param.name, given)
+            if param.name in given:
+                value, where = given.pop(param.name), self._where
+            elif told is not None:
+                value, where = told
+            else:
+                raise ArgumentError(
+                    f"the argument {param.name!r} is missing",
+                    where=self._where,
+                    why=f"the kernel declares it as `{to_text(param)}`" + self._untold(param.name),
+                    cure=f"pass {param.name}=...",
+                )
+            numbers[param.name] = scalar_argument(param, value, where)
+        return numbers
+
+    def fitting(self, numbers: Mapping[str, Scalar]) -> Fitting:
+        """What the arrays of a call with these numbers have to be."""
+        key = tuple(numbers[each.name] for each in self._symbols)
+        found = self._fittings.get(key)
+        if found is None:
+            values = {each.var: const(numbers[each.name], each.dtype) for each in self._symbols}
+            forms = {
+                each.name: _form(substitute_buffer(each.buffer, values))
+                for each in self._signature.arguments
+            }
+            found = Fitting(self._signature, forms, *self._made)
+            while len(self._fittings) >= _KEPT:
+                self._fittings.pop(next(iter(self._fittings)), None)
+            self._fittings[key] = found
+        return found
+
+    def arguments(self, pointers: list[int], numbers: Mapping[str, Scalar]) -> list[Any]:
+        """What a program runs on: ``pointers`` to the arrays, and numbers, in their order."""
+        rest = iter(pointers)
+        return [
+            numbers[each.name] if each.name in self._names else next(rest)
+            for each in self._signature.params
+        ]
+
+    def _told(self, name: str, given: Mapping[str, Any]) -> tuple[int, str] | None:
+        """The size ``name`` as the shape of an array tells it, and where; None where none does."""
+        first: tuple[int, str] | None = None
+        for array, dim in self._signature.sizes.get(name, ()):
+            shape = getattr(given.get(array), "shape", None)
+            if shape is None or dim >= len(shape):
+                continue
+            size, place = int(shape[dim]), f"dim {dim} of {array}"
+            if first is None:
+                first = size, f"{self._where}: {name} is {place}"
+            elif size != first[0]:
+                raise ArgumentError(
+                    f"{name} is {first[0]} and {size}",
+                    where=f"{first[1]}, and {place}",
+                    why="arrays of one call agree about a size",
+                    cure="pass arrays of shapes that fit",
+                )
+        return first
+
+    def _untold(self, name: str) -> str:
+        places = self._signature.sizes.get(name, ())
+        if not places:
+            return ", and no array has a dim that is just so long"
+        return ", and none of the arrays that tell it is given: " + ", ".join(a for a, _ in places)
+
+
+def _form(buffer: Buffer) -> Form:
+    return form_of(buffer.shape, buffer.dtype, buffer.layout)
