@@ -180,9 +180,10 @@ def test_a_pipe_in_the_place_of_an_entry(own_cache: Path) -> None:
 
 
 def test_annotations() -> None:
-    assert _conforms((1, 2), tuple[int, ...]) and _conforms((), tuple[int, ...])
-    assert not _conforms([1], tuple[int, ...]) and not _conforms((1, "2"), tuple[int, ...])
-    assert not _conforms(True, int) and not _conforms(1.0, int)
-    assert _conforms(None, int | None) and not _conforms("", int | None)
-    assert _conforms(Launch("f", 1, 2, 3), Launch)
-    assert not _conforms(Launch("f", 1, "2", 3), Launch)  # type: ignore[arg-type] # on purpose
+    numbers, maybe, launch = _conforms(tuple[int, ...]), _conforms(int | None), _conforms(Launch)
+    assert numbers((1, 2)) and numbers(())
+    assert not numbers([1]) and not numbers((1, "2"))
+    assert not _conforms(int)(True) and not _conforms(int)(1.0)
+    assert maybe(None) and not maybe("")
+    assert launch(Launch("f", 1, 2, 3)) and not launch(None)
+    assert not launch(Launch("f", 1, "2", 3))  # type: ignore[arg-type] # on purpose

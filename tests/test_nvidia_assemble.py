@@ -210,3 +210,12 @@ def test_kernels_for_other_devices_do_not_run() -> None:
     assert "kernels for nvidia:sm_80 do not run here" in str(raised.value)
     with pytest.raises(DeviceError, match="there is no NVIDIA GPU"):
         find_target("nvidia")
+
+
+def test_a_full_disk_has_the_name_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(CompilationError, match=r"cannot write \S+kernel\.ptx, [^$]*No space left"):
+        run_ptxas(Ptxas("ptxas", (13, 0)), "", "sm_80")

@@ -563,6 +563,44 @@ def test_an_interface_that_its_library_refuses() -> None:
     assert found is not None and found.waiting == 1
 
 
+def test_tensors_without_memory(driver: Driver) -> None:
+    """In the fast path as well, and before torch is asked for a result like them."""
+
+    class Wrapped(Tensor):
+        def data_ptr(self) -> int:
+            raise RuntimeError("doesn't have storage")
+
+        def new_empty(self, count: int, dtype: Any) -> Tensor:
+            raise RuntimeError("not while tracing")
+
+    class Empty(Tensor):
+        def data_ptr(self) -> int:
+            return 0
+
+        def numel(self) -> int:
+            return self.array.size
+
+    kernel = compiled(driver)
+    a, b, c, product = data()
+    weights = plain(kernel, b)
+    for _ in range(2):
+        for kind in (Wrapped, Empty):
+            with pytest.raises(ArgumentError, match="src has no memory"):
+                kernel(src=kind(a), weights=weights, dst=Tensor(c))
+            with pytest.raises(ArgumentError, match="src has no memory"):
+                kernel(src=kind(a), weights=weights)
+            with pytest.raises(ArgumentError, match="src has no memory"):
+                kernel.bind(src=kind(a), weights=weights, dst=Tensor(c))
+        tensor = Tensor(a)
+        kernel(src=tensor, weights=weights, dst=Tensor(c))
+        assert (c == product).all()
+    # One that was taken before.
+    tensor.data_ptr = lambda: 0  # type: ignore[method-assign]
+    tensor.numel = lambda: 1  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match="src has no memory"):
+        kernel(src=tensor, weights=weights, dst=Tensor(c))
+
+
 def test_what_is_not_on_a_device() -> None:
     a = np.zeros(3)
     for array in (a, Capsule(a, kind=1), Capsule(a, kind=3), memoryview(a), 3):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
@@ -99,21 +99,21 @@ def _need(fits: bool) -> None:
 
 def _seal(key: str, meta: dict[str, Any], payload: bytes) -> str:
     """Differs for other metadata, other code, another key."""
-    return content_key(key.encode(), json.dumps(meta, sort_keys=True).encode(), payload)
+    return content_key(key.encode(), json.dumps(meta).encode(), payload)
 
 
 def _part(given: dict[str, Any], payload: bytes) -> Part:
     start, size = given["start"], given["size"]
-    _need(_conforms((start, size), tuple[int, ...]))
+    _need(_conforms(int)(start) and _conforms(int)(size))
     _need(start >= 0 and size > 0 and start + size <= len(payload))
     packed = None
     if given["packed"] is not None:
         key, extent = given["packed"]["key"], given["packed"]["extent"]
-        _need(bool(_KEY.fullmatch(key)) and _conforms(extent, int) and 0 <= extent < _MOST_BYTES)
+        _need(bool(_KEY.fullmatch(key)) and _conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
         form = Form(dtype(given["packed"]["dtype"]), (extent,), (1,), extent)
         packed = PackedForm(form, key)
     abi = Abi.from_json(given["abi"])
-    _need(_conforms(abi, Abi))
+    _need(_conforms(Abi)(abi))
     return Part(payload[start : start + size], abi, packed)
 
 
@@ -153,22 +153,22 @@ def _check_sizes(abi: Abi) -> None:
             check_tensor_map(tensor, sizes[tensor.argument])
 
 
+_Check = Callable[[object], bool]
+
+
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _conforms(value: object, hint: Any) -> bool:
-    """Whether ``value`` is what an annotation says; to Python, a bool would pass for an int."""
+def _conforms(hint: Any) -> _Check:
+    """Tells whether a value is what an annotation says; to Python, a bool would pass for an int."""
     if get_origin(hint) is tuple:
-        inner = get_args(hint)[0]
-        return type(value) is tuple and all(_conforms(each, inner) for each in value)
+        inner = _conforms(get_args(hint)[0])
+        return lambda value: type(value) is tuple and all(map(inner, value))
     if get_origin(hint) is UnionType:
-        return any(_conforms(value, each) for each in get_args(hint))
-    if is_dataclass(hint) and get_origin(hint) is None:
-        assert isinstance(hint, type)
-        types = _hints(hint)
-        return type(value) is hint and all(
-            _conforms(getattr(value, each.name), types[each.name]) for each in fields(hint)
+        choices = [_conforms(each) for each in get_args(hint)]
+        return lambda value: any(choice(value) for choice in choices)
+    if isinstance(hint, type) and is_dataclass(hint):
+        types = get_type_hints(hint)
+        parts = [(each.name, _conforms(types[each.name])) for each in fields(hint)]
+        return lambda value: (
+            type(value) is hint and all(part(getattr(value, name)) for name, part in parts)
         )
-    return type(value) is hint
+    return lambda value: type(value) is hint

@@ -120,7 +120,14 @@ def run_ptxas(ptxas: Ptxas, ptx: str, level: str) -> Assembled:
     """Assembles ``ptx``. Raises `CompilationError`, which names a file that holds it."""
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx)
+        try:
+            source.write_text(ptx)
+        except OSError as error:
+            raise CompilationError(
+                f"cannot write {source}, which ptxas assembles",
+                why=error.strerror or str(error),
+                cure="make room there, or name another folder in the variable TMPDIR",
+            ) from error
         command = [ptxas.path, "-v", f"-arch={level}", "-o", str(result), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
