@@ -32,7 +32,8 @@ def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
         compute f(oc in 16, ic in 6): acc[oc] add= s[ic | ic < 5] * w[oc_o, ic, oc]
 
     A reduced dim needs surplus terms that are neutral: an operand is zero there, because a copy in
-    this kernel filled its padding with zeros, or because it gets a mask. Another dim needs an
+    this kernel filled its padding with zeros, or because it gets a mask; of floats all operands
+    are, for infinity times 0 is NaN. Another dim needs an
     output that the kernel allocates, has room for the surplus, and is read only within the old
     extent. Operands that would leave their buffer get a mask.
     """
@@ -93,22 +94,41 @@ def _neutral(
     operands: list[Operand],
     hidden: set[Var],
 ) -> list[Operand]:
-    """The operands such that the surplus terms of a reduction are neutral."""
-    if any(vanishes(compute, v) for v in hidden):
+    """The operands such that the surplus terms of a reduction are neutral: one factor is 0, and
+    where infinity times 0 is NaN, all that differ by term are."""
+    factors = [each for each in operands if vanishes(compute, each.var)]
+    zero = {
+        each.var
+        for each in factors
+        if each.var in hidden or _zero_beyond(kernel, each.view, old, extent)
+    }
+    if zero and not compute.body.type.is_float:
         return operands
-    for operand in operands:
-        if vanishes(compute, operand.var) and _zero_beyond(kernel, operand.view, old, extent):
-            return operands
+    result = list(operands)
     for i, operand in enumerate(operands):
-        if vanishes(compute, operand.var) and old.var in view_variables(operand.view):
-            view = masked(operand.view, old.var < old.extent)
-            return [*operands[:i], Operand(operand.var, view), *operands[i + 1 :]]
+        if operand not in factors or operand.var in zero:
+            continue
+        if old.var in view_variables(operand.view):
+            if not _masked_beyond(operand.view, old, extent):
+                view = masked(operand.view, old.var < old.extent)
+                result[i] = Operand(operand.var, view)
+            zero.add(operand.var)
+            if not compute.body.type.is_float:
+                break
+    if zero:
+        return result
     raise ScheduleError(
         f"pad: the surplus of '{old.var.name}' would count",
         where=headline(compute),
         why=f"no operand of {to_text(compute.body)} that is zero makes it neutral",
         cure="pad dims of sums of products",
     )
+
+
+def _masked_beyond(view: View, dim: Dim, extent: int) -> bool:
+    """Whether the mask is false in all of the surplus."""
+    facts = Facts.empty().loop(dim.var, const(extent)).assume(dim.extent <= dim.var)
+    return any(facts.prove(c) is False for c in conjuncts(view.mask))
 
 
 def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
