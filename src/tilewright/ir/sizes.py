@@ -154,7 +154,9 @@ class Sizes:
             assert isinstance(quotient, Binary) and isinstance(quotient.b, Const)
             rest = monomial[:place] + monomial[place + 1 :]
             times = coefficient // int(quotient.b.value)
-            whole = _sum(polynomial(quotient.a), {(binary("mod", quotient.a, quotient.b),): 1}, -1)
+            whole = polynomial(quotient.a)
+            if self.divisor(quotient.a) % int(quotient.b.value):
+                whole = _sum(whole, {(binary("mod", quotient.a, quotient.b),): 1}, -1)
             for inner, factor in whole.items():
                 _add(result, _sorted((*rest, *inner)), times * factor)
         return self._with_dividends(result) if changed else result

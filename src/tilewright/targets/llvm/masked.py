@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tilewright.dtypes import DType, boolean, f16, s8, s16, s32, u8
+from tilewright.facts import Facts
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import as_expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat, suffix
@@ -162,6 +164,15 @@ class MaskedInstructions:
         plain_store(self._w, pointer.moved(chosen), value)
 
 
+def _least_extent(buffer: Buffer) -> int:
+    """Elements that lie in the buffer whatever a call passes; memory of no elements has room for
+    one."""
+    if not buffer.symbols:
+        return buffer.layout.extent
+    least = Facts.empty().bounds(as_expr(buffer.layout.span))[0]
+    return max(1, 1 if least is None else least)
+
+
 class SingleLanes:
     """Masked vectors lane by lane."""
 
@@ -174,7 +185,7 @@ class SingleLanes:
         if mask is None:
             return self._first_lanes(pointer, buffer.dtype, active, count)
         # What is read instead has to lie in the buffer.
-        if mask.lanes == 1 and active <= buffer.layout.extent:
+        if mask.lanes == 1 and active <= _least_extent(buffer):
             found = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
         else:
             found = self._each_lane(pointer, buffer.dtype, active, count, mask)
