@@ -59,7 +59,8 @@ def test_layouts_are_compared() -> None:
     assert same_layout(plain, _layout("{0:m:n 1:n:1 0:one:7}"), KNOWN)
     assert not same_layout(plain, _layout("{0:m:(n + pad) 1:n:1}"), KNOWN)
     assert not same_layout(plain, _layout("{0:m:n 1:n:1 +pad}"), KNOWN)
-    assert not same_layout(plain, _layout("{1:n:1 0:m:n}"), KNOWN)
+    assert same_layout(plain, _layout("{1:n:1 0:m:n}"), KNOWN)
+    assert not same_layout(plain, _layout("{1:n:m 0:m:1}"), KNOWN)
 
 
 def test_a_single_element_is_aligned_with_anything() -> None:

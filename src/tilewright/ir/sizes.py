@@ -74,7 +74,8 @@ class Sizes:
         if a is b:
             return True
         try:
-            return not self._with_dividends(_sum(polynomial(a), polynomial(b), -1))
+            terms = self._with_dividends(_sum(polynomial(a), polynomial(b), -1))
+            return not terms or self._interval(terms) == (0, 0)
         except _TooLong:
             return False
 

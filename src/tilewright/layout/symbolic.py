@@ -14,10 +14,10 @@ from tilewright.ir.verify_layout import distinct_parts
 
 
 def same_layout(a: Layout, b: Layout, known: Sizes) -> bool:
-    """Whether both put each element at the same place: block by block, the same sizes."""
+    """Whether both put each element at the same place: each dim has the same blocks."""
     if a.swizzle != b.swizzle or not known.equal(a.start, b.start):
         return False
-    ours, theirs = _kept(a, known), _kept(b, known)
+    ours, theirs = (sorted(_kept(each, known), key=lambda p: p.dim) for each in (a, b))
     return len(ours) == len(theirs) and all(
         one.dim == other.dim
         and known.equal(one.size, other.size)
