@@ -2,9 +2,10 @@
 
 In reading order: `expr` (expressions) with `operators` (what they compute), `buffer` (memory and
 layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what calls do), `visit`
-(walking and rewriting), `compare` (structural equality), `printer` and `parser` with
-`expression_parser` and `declaration_parser` (the text form; `syntax` is what they share), `verify`
-with `verify_layout` and `verify_scalars` (what well-formed means), `arguments` (what a call passes
+(walking and rewriting), `computes` (what the parts of a structured op depend on), `compare`
+(structural equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
+`declaration_parser` (the text form; `syntax` is what they share), `verify` with `verify_layout`,
+`verify_computes` and `verify_scalars` (what well-formed means), `arguments` (what a call passes
 for scalars), `sizes` (what is known of symbolic sizes), `symbols` (numbers in their place), `scope`
 (names, as they come and go).
 

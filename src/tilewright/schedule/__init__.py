@@ -13,7 +13,7 @@ through `rounds` of tiles), `multicast` (by the workgroups of a cluster for each
 dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
 `spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`,
 `slices` and `stream` (partial results), `join` (two nests of workgroups made one), `tensorize`,
-`fragments` (matrices that lanes hold together), `loops` (lowering to loops).
+`fragments` (matrices that lanes hold together), `loops` and `points` (lowering to loops).
 `storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `trace` has
 the `Schedule`, which records them.
 """
