@@ -141,6 +141,44 @@ def _added(table: Any, index: Any, src: Any) -> Any:
     return result
 
 
+NEWTON = Example(
+    """
+    # Square roots, each until it is right.
+    kernel newton(in a: f32[40], out x: f32[40]):
+      for i in 40:
+        alloc error: f32[1] private
+        x[i] = a[i]
+        error[0] = 1.0
+        while 0.000001 < error[0]:
+          old: f32 = x[i]
+          x[i] = 0.5 * (old + a[i] / old)
+          error[0] = abs(x[i] - old) / x[i]
+    """,
+    lambda g: {"a": g.uniform(0.1, 1000, 40).astype(np.float32)},
+    lambda a: {"x": np.sqrt(a)},
+    exact=False,
+)
+
+HASH = Example(
+    """
+    # The finalizer of MurmurHash3 (Austin Appleby, public domain).
+    kernel mixed(in key: u32[1000], out digest: u32[1000]):
+      for i in 1000:
+        a: u32 = (key[i] ^ (key[i] >> u32(16))) * u32(2246822507)
+        b: u32 = (a ^ (a >> u32(13))) * u32(3266489909)
+        digest[i] = b ^ (b >> u32(16))
+    """,
+    lambda g: {"key": g.integers(0, 2**32, 1000, dtype=np.uint32)},
+    lambda key: {"digest": _mixed(key)},
+)
+
+
+def _mixed(key: Any) -> Any:
+    a = (key ^ (key >> 16)) * np.uint32(2246822507)
+    b = (a ^ (a >> 13)) * np.uint32(3266489909)
+    return b ^ (b >> 16)
+
+
 EXAMPLES = {
     "perceptron": PERCEPTRON,
     "argmax": ARGMAX,
@@ -148,4 +186,6 @@ EXAMPLES = {
     "cumulative sum": CUMULATIVE_SUM,
     "gather": GATHER,
     "scatter-add": SCATTER_ADD,
+    "Newton": NEWTON,
+    "hash": HASH,
 }

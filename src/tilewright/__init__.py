@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 # Names are loaded when they are first used: numpy and LLVM take a while, which the command line,
 # and whoever imports this for one of them, should not wait for.
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tilewright.engine import CompiledKernel, Packed
     from tilewright.engine.trace import Trace
@@ -104,15 +104,18 @@ def compile(
     return compile_kernel(what, target, threads, config, trace, constant)
 
 
-def parse_kernel(text: str, file: str | None = None) -> Kernel:
+def parse_kernel(
+    text: str, file: str | None = None, constants: Mapping[str, Any] | None = None
+) -> Kernel:
     """The kernel that ``text`` says, in the form in which kernels print; ``file`` is where it came
-    from, for errors.
+    from, for errors. ``constants`` are contents by their digest, as they lie in memory.
 
-    It is not verified: `compile` does that. Raises `ParseError`, which marks the place.
+    It is not verified: `compile` does that. Raises `ParseError`, which marks the place, and
+    `ArgumentError` for a constant of another type or length.
     """
     from tilewright.ir.parser import parse_kernel as parse
 
-    return parse(text, file=file)
+    return parse(text, file=file, constants=constants)
 
 
 def __getattr__(name: str) -> Any:

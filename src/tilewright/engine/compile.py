@@ -172,7 +172,8 @@ def _load(request: Request, target: Target, config: Config, parts: Mapping[str, 
     code = codes[""]
     signature = request.signature()
     made = Made(config, code, packs, signature)
-    if signature.scalars:
-        numbers = Numbers(signature, packs, code, target.name, request.name)
+    if signature.scalars or signature.constants:
+        constants = request.start().kernel.constants
+        numbers = Numbers(signature, packs, code, target.name, request.name, constants)
         return replace(made, numbers=numbers)
     return replace(made, fitting=Fitting(signature, signature.forms, packs, code, target.name))

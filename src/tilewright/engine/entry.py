@@ -121,7 +121,7 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
     """Raises `_ForeignError` for parts that are not those of this kernel."""
     signature = request.signature()
     needed: list[Parameter] = []
-    for own in parameters_of(signature.arguments):
+    for own in parameters_of(signature.arrays):
         pack = parts.get(own.name)
         if pack is None:
             needed.append(own)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.engine.signature import form_of
 from tilewright.errors import ArgumentError
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Param, ScalarParam
 
 if TYPE_CHECKING:
     from tilewright.engine.kernel import CompiledKernel
@@ -19,6 +22,9 @@ def export(kernel: CompiledKernel, directory: Path) -> Path:
     files: dict[str, bytes] = {}
     for code in (kernel.code, *(pack.code for pack in kernel._packs.values())):
         files |= kernel.target.files(code.binary, code.abi, repr(kernel))
+    for constant in kernel.signature.constants:
+        known = kernel.start.kernel.constants
+        files[f"{constant.name}.bin"] = known[str(constant.digest)].tobytes()
     files[f"{kernel.code.abi.entry}.ll"] = kernel.source("llvm").encode()
     files["ABI.md"] = _abi(kernel).encode()
     path = directory
@@ -36,6 +42,22 @@ def export(kernel: CompiledKernel, directory: Path) -> Path:
     return directory
 
 
+def _row(kernel: CompiledKernel, argument: Param | ScalarParam) -> tuple[object, ...]:
+    """What a caller passes for one argument: its name, access, type, shape and strides."""
+    name = argument.name
+    if isinstance(argument, ScalarParam):
+        return name, "number", argument.dtype, f"`{to_text(argument)}`", ""
+    if argument.buffer.symbols:
+        return name, argument.access, argument.dtype, f"`{to_text(argument.buffer)}`", ""
+    buffer = argument.buffer
+    form = form_of(buffer.shape, buffer.dtype, buffer.layout)
+    pack = kernel._packs.get(name)
+    if pack is not None:
+        return f"{name}_packed", "in", pack.form.dtype, pack.form.shape, (1,)
+    access = argument.access if argument.digest is None else f"constant, the bytes of `{name}.bin`"
+    return name, access, form.dtype, form.shape, form.strides
+
+
 def _abi(kernel: CompiledKernel) -> str:
     lines = [
         f"# {kernel!r}",
@@ -47,13 +69,9 @@ def _abi(kernel: CompiledKernel) -> str:
         "| position | argument | access | type | shape | strides (elements) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    arguments = kernel.signature.arguments
+    arguments = kernel.signature.params
     for position, argument in enumerate(arguments):
-        form = kernel.signature.forms[argument.name]
-        pack = kernel._packs.get(argument.name)
-        row = (argument.name, argument.access, form.dtype, form.shape, form.strides)
-        if pack is not None:
-            row = (f"{argument.name}_packed", "in", pack.form.dtype, pack.form.shape, (1,))
+        row = _row(kernel, argument)
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
     for number, size in enumerate(kernel.code.abi.workspaces):
         position = len(arguments) + number

@@ -177,7 +177,12 @@ class CompiledKernel:
                 return _nothing, ()
             return self.code.bound(arguments, self.threads), ()
         call = fitting.place(placing, arrays, stream)
-        call = replace(call, pointers=self._numbers.arguments(call.pointers, numbers))
+        resident = self._numbers.resident(call.placement.resident)
+        call = replace(
+            call,
+            pointers=self._numbers.arguments(call.pointers, numbers),
+            placement=replace(call.placement, resident=resident),
+        )
         if run:
             placing.run(call)
             return _nothing, ()

@@ -1,9 +1,13 @@
-"""The numbers of a call: given, or told by the shapes of arrays, and what arrays are for them."""
+"""The numbers of a call, given or told by the shapes of arrays; what arrays have to be for them;
+and the constants beside the kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.program import Code
@@ -11,6 +15,7 @@ from tilewright.engine.signature import Form, Signature, form_of
 from tilewright.errors import ArgumentError
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.constants import missing_constant
 from tilewright.ir.expr import const
 from tilewright.ir.printer import to_text
 from tilewright.ir.symbols import substitute_buffer
@@ -29,11 +34,20 @@ class Numbers:
         code: Code,
         target: str,
         kernel: str,
+        constants: Mapping[str, NDArray[Any]],
     ) -> None:
+        """Raises `ArgumentError` for a constant whose contents are not among ``constants``."""
         self._signature = signature
         self._made = (packs, code, target)
         self._where = f"call of kernel {kernel}"
         self._names = {each.name for each in signature.scalars}
+        # What is aligned for a kernel's vectors, and kept.
+        self._constants: dict[str, Any] = {}
+        for each in signature.constants:
+            assert each.digest is not None
+            if each.digest not in constants:
+                raise missing_constant(each)
+            self._constants[each.name] = aligned(constants[each.digest])
         symbols = {symbol for each in signature.arguments for symbol in each.buffer.symbols}
         self._symbols = [each for each in signature.scalars if each.var in symbols]
         self._fittings: dict[tuple[Scalar, ...], Fitting] = {}
@@ -78,12 +92,27 @@ class Numbers:
         return found
 
     def arguments(self, pointers: list[int], numbers: Mapping[str, Scalar]) -> list[Any]:
-        """What a program runs on: ``pointers`` to the arrays, and numbers, in their order."""
+        """What a program runs on: ``pointers`` to the arrays, to constants, and numbers, in their
+        order."""
         rest = iter(pointers)
         return [
-            numbers[each.name] if each.name in self._names else next(rest)
+            numbers[each.name]
+            if each.name in self._names
+            else self._constants[each.name].ctypes.data
+            if each.name in self._constants
+            else next(rest)
             for each in self._signature.params
         ]
+
+    def resident(self, passed: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Which arrays are in a device's memory: constants are not, of the others ``passed``
+        says."""
+        rest = iter(passed)
+        return tuple(
+            each.name not in self._constants and next(rest)
+            for each in self._signature.params
+            if each.name not in self._names
+        )
 
     def _told(self, name: str, given: Mapping[str, Any]) -> tuple[int, str] | None:
         """The size ``name`` as the shape of an array tells it, and where; None where none does."""
@@ -109,6 +138,16 @@ class Numbers:
         if not places:
             return ", and no array has a dim that is just so long"
         return ", and none of the arrays that tell it is given: " + ", ".join(a for a, _ in places)
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy of flat ``array`` at an address that is a multiple of 64."""
+    size = array.dtype.itemsize
+    room = np.empty(len(array) + 64 // size, array.dtype)
+    skip = -room.ctypes.data % 64 // size
+    result = room[skip : skip + len(array)]
+    result[...] = array
+    return result
 
 
 def _form(buffer: Buffer) -> Form:

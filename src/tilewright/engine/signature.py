@@ -93,13 +93,27 @@ def argument_form(argument: Argument) -> Form:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a kernel is called with, in the order of its ABI: arrays, and numbers."""
+    """What a kernel is called with, in the order of its ABI: arrays, constants and numbers."""
 
     params: tuple[Param | ScalarParam, ...]
 
     @cached_property
     def arguments(self) -> tuple[Param, ...]:
-        """The arrays."""
+        """The arrays that a call passes."""
+        return tuple(
+            each for each in self.params if isinstance(each, Param) and each.digest is None
+        )
+
+    @cached_property
+    def constants(self) -> tuple[Param, ...]:
+        """The arrays that lie beside the kernel."""
+        return tuple(
+            each for each in self.params if isinstance(each, Param) and each.digest is not None
+        )
+
+    @cached_property
+    def arrays(self) -> tuple[Param, ...]:
+        """All that is memory, constants too."""
         return tuple(each for each in self.params if isinstance(each, Param))
 
     @cached_property
@@ -124,7 +138,8 @@ class Signature:
     def names(self) -> tuple[str, ...]:
         """What a call passes, in order. Sizes that the shapes of arrays tell are left out of it:
         they are given by name, if at all."""
-        return tuple(each.name for each in self.params if each.name not in self.sizes)
+        left_out = {*self.sizes, *(each.name for each in self.constants)}
+        return tuple(each.name for each in self.params if each.name not in left_out)
 
     @cached_property
     def results(self) -> tuple[str, ...]:

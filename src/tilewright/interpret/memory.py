@@ -20,6 +20,7 @@ from tilewright.interpret.races import Run
 from tilewright.interpret.registers import check_owner
 from tilewright.interpret.storage import Storage, Storages, UnderWay, Where
 from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.constants import missing_constant
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.ir.symbols import scalar_constants, substitute_buffer
@@ -256,6 +257,10 @@ def _new(buffer: Buffer, count: int) -> Any:
 def _argument(kernel: Kernel, param: Param, arrays: Mapping[str, Any]) -> Any:
     buffer = param.buffer
     array = arrays.get(buffer.name)
+    if array is None and param.digest is not None:
+        array = kernel.constants.get(param.digest)
+        if array is None:
+            raise missing_constant(param)
     problem = None
     if array is None:
         problem = "it is missing"

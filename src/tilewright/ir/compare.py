@@ -145,7 +145,9 @@ def _described(buffer: Buffer) -> tuple[Any, ...]:
 
 def _params(kernel: Kernel) -> tuple[Any, ...]:
     return tuple(
-        (p.access, p.buffer) if isinstance(p, Param) else (p.var, p.low, p.high, p.divisor)
+        (p.access, p.buffer, p.digest)
+        if isinstance(p, Param)
+        else (p.var, p.low, p.high, p.divisor)
         for p in kernel.params
     )
 

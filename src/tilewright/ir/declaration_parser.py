@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tilewright.dtypes import DType, s64
 from tilewright.ir.buffer import (
     Buffer,
@@ -19,6 +21,7 @@ from tilewright.ir.expression_parser import TYPES, ExpressionParser
 from tilewright.ir.stmt import ScalarParam
 from tilewright.ir.visit import reads_memory
 
+_DIGITS = re.compile("[0-9a-f]{64}")
 _SPACES = {space.value: space for space in Space}
 
 
@@ -115,6 +118,23 @@ class DeclarationParser(ExpressionParser):
             cure = f"convert it, in parentheses: `(s64({name.name}))`"
             raise self.refusal(f"{what} must be s64, this is {name.type}", start, cure=cure)
         return name
+
+    def digest(self) -> str:
+        """``= sha256:`` and 64 digits, which are several words of the text."""
+        self.expect("=", "and the digest of the constant")
+        start = self.token.start
+        if self.token.text != "sha256":
+            raise self.unexpected("a digest", "write `sha256:` and 64 hexadecimal digits")
+        self.take()
+        self.expect(":", "and 64 hexadecimal digits")
+        first = self.token.start
+        digits = self.text[first : first + 64]
+        if not _DIGITS.fullmatch(digits):
+            cure = "write `sha256:` and 64 hexadecimal digits, small letters"
+            raise self.refusal("this is no digest", start, cure=cure)
+        while self.token.start < first + 64 and self.token.kind != "end":
+            self.take()
+        return f"sha256:{digits}"
 
     def _swizzle(self) -> Swizzle:
         bits = self.integer("as the bits of the swizzle")

@@ -8,12 +8,16 @@ names, types, and the number of indices; the rest is `verify`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import ParseError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.compute_parser import ComputeParser
+from tilewright.ir.constants import contents_of
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import (
     Allocate,
@@ -37,12 +41,21 @@ _ACCESSES = ("in", "out", "inout")
 T = TypeVar("T")
 
 
-def parse_kernel(text: str, *, file: str | None = None) -> Kernel:
-    """The kernel that ``text`` spells. Raises `ParseError`.
+def parse_kernel(
+    text: str, *, file: str | None = None, constants: Mapping[str, Any] | None = None
+) -> Kernel:
+    """The kernel that ``text`` spells. Raises `ParseError`, and `ArgumentError` for ``constants``
+    (contents by their digest, as they lie in memory) of another type or length than declared.
 
     ``file`` is what errors call the text: those of the parser, and of all who refuse a statement.
     """
-    return _read(_StatementParser.kernel, text, None, None, file)
+    kernel = _read(_StatementParser.kernel, text, None, None, file)
+    known = constants or {}
+    contents: dict[str, NDArray[Any]] = {}
+    for each in kernel.arrays:
+        if each.digest is not None and each.digest in known:
+            contents[each.digest] = contents_of(each.buffer, known[each.digest])
+    return replace(kernel, constants=contents) if contents else kernel
 
 
 def parse_stmt(
@@ -123,6 +136,10 @@ class _StatementParser(ComputeParser):
         numeric = self.token.kind == "name" and self.ahead(1).kind == ":"
         if numeric and self.ahead(3).kind != "[":
             return self.scalar_param()
+        if self.token.text == "constant":
+            self.take()
+            buffer = self.buffer()
+            return Param(buffer, "in", self.digest())
         if self.token.text not in _ACCESSES:
             cure = "say how it is used: `in`, `out` or `inout`; a number has none: `n: s64`"
             raise self.unexpected("a parameter", cure)

@@ -216,6 +216,8 @@ def _kernel_header(kernel: Kernel) -> list[str]:
 
 def _param(param: Param | ScalarParam) -> str:
     if isinstance(param, Param):
+        if param.digest is not None:
+            return f"constant {_declaration(param.buffer)} = {param.digest}"
         return f"{param.access} {_declaration(param.buffer)}"
     text = f"{quoted(param.name)}: {param.dtype}"
     if param.low is not None or param.high is not None:

@@ -7,8 +7,12 @@ promote and match with instructions, until it is lowered to loops or emitted as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError, Span
@@ -290,10 +294,12 @@ class Compute(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Param:
-    """A kernel argument. ``access`` is ``"in"``, ``"out"`` or ``"inout"``."""
+    """A kernel argument. ``access`` is ``"in"``, ``"out"`` or ``"inout"``. With a ``digest``, it is
+    a constant: calls do not pass it, its contents lie beside the kernel (`ir.constants`)."""
 
     buffer: Buffer
     access: str
+    digest: str | None = None
 
     @property
     def name(self) -> str:
@@ -328,13 +334,15 @@ class ScalarParam:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kernel(Printed):
-    """An ABI (ordered arguments) and a body."""
+    """An ABI (ordered arguments) and a body. ``constants`` has contents by their digest: flat,
+    read-only."""
 
     name: str
     params: tuple[Param | ScalarParam, ...]
     body: Stmt
     notes: dict[str, str] = field(default_factory=dict)
     span: Span | None = None
+    constants: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def arrays(self) -> tuple[Param, ...]:

@@ -66,7 +66,7 @@ def substitute_scalars(kernel: Kernel, values: Mapping[Var, Expr]) -> Kernel:
         new = substitute_buffer(param.buffer, values)
         if new is not param.buffer:
             body = replace_buffer(body, param.buffer, new)
-            param = Param(new, param.access)
+            param = Param(new, param.access, param.digest)
         params.append(param)
     body = substitute_allocations(substitute_stmt(body, values), values)
     return replace(kernel, params=tuple(params), body=body)

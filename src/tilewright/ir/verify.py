@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
 from tilewright.ir.buffer import MAX_EXTENT, Buffer, Space
+from tilewright.ir.constants import constant_defect
 from tilewright.ir.expr import Const, Expr, Load, Var
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.printer import headline, to_text
@@ -112,6 +113,10 @@ class _Verifier:
                 space = param.buffer.space.value
                 cure = "pass global or constant memory, and copy it inside"
                 raise self.refuse(f"the parameter {name} is in {space} memory", cure)
+            if param.digest is not None:
+                defect = constant_defect(param, kernel.constants.get(param.digest))
+                if defect is not None:
+                    raise self.refuse(*defect)
             self.declare(param.buffer, written=param.access != "in")
         self.stmt(kernel.body)
 

@@ -1,0 +1,119 @@
+"""Constants beside a kernel: in its text by their digest, checked, passed by the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.dtypes import f32, s32
+from tilewright.errors import ArgumentError, ParseError, VerificationError
+from tilewright.interpret import run as interpret
+from tilewright.ir.buffer import buffer
+from tilewright.ir.compare import difference
+from tilewright.ir.constants import constant_param, digest_of
+from tilewright.ir.printer import to_text
+from tilewright.ir.verify import verify
+from tilewright.targets.spirv.device import devices
+
+TABLE = np.arange(256, dtype=np.float32) ** 2
+DIGEST = digest_of(TABLE)
+TEXT = f"""
+kernel looked_up(in i: s32[100], constant table: f32[256] = {DIGEST}, out y: f32[100]):
+  compute look(m in 100):
+    p = i[m]
+    y[m] = table[s64(p)]
+"""
+INDEX = np.random.default_rng(0).integers(0, 256, 100).astype(np.int32)
+
+
+def parsed(text: str = TEXT, table: Any = TABLE) -> Any:
+    return tw.parse_kernel(text, constants={DIGEST: table})
+
+
+def test_text_has_the_digest() -> None:
+    kernel = parsed()
+    assert f"constant table: f32[256] = {DIGEST}" in to_text(kernel)
+    again = tw.parse_kernel(to_text(kernel))
+    assert difference(kernel, again) is None and not again.constants
+    other = tw.parse_kernel(TEXT.replace(DIGEST, digest_of(TABLE + 1)))
+    assert "params differs" in str(difference(kernel, other))
+
+
+def test_built_in_python() -> None:
+    param, digest, contents = constant_param(buffer("table", f32, (256,)), TABLE)
+    assert (param.digest, digest) == (DIGEST, DIGEST)
+    assert not contents.flags.writeable
+    with pytest.raises(ArgumentError, match=r"has 256 elements of float32[^$]*256 elements of s32"):
+        constant_param(buffer("table", s32, (256,)), TABLE)
+
+
+@pytest.mark.parametrize("target", ["interpreter", "x86", "spirv", "spirv:gpu"])
+def test_calls_do_not_pass_it(target: str) -> None:
+    if target.startswith("spirv") and not devices():
+        pytest.skip("no OpenCL device")
+    run = tw.compile(parsed(), target, threads=2)
+    assert run.signature.names == ("i", "y")
+    np.testing.assert_array_equal(run(INDEX), TABLE[INDEX])
+    out = np.zeros(100, np.float32)
+    run.bind(i=INDEX, out=out)()
+    np.testing.assert_array_equal(out, TABLE[INDEX])
+    with pytest.raises(ArgumentError, match="there is no argument 'table'"):
+        run(INDEX, table=TABLE)
+
+
+def test_for_nvidia() -> None:
+    made = tw.compile(parsed(), "nvidia:sm_80")
+    memory = {"i": INDEX.copy(), "y": np.zeros(100, np.float32)}
+    interpret(made.schedule.kernel, memory)
+    np.testing.assert_array_equal(memory["y"], TABLE[INDEX])
+
+
+def test_from_the_caches_with_the_contents_of_this_kernel() -> None:
+    assert tw.compile(parsed()).schedule is not None
+    assert tw.compile(parsed()).from_cache
+    table = TABLE + 1
+    text = TEXT.replace(DIGEST, digest_of(table))
+    other = tw.compile(tw.parse_kernel(text, constants={digest_of(table): table}))
+    np.testing.assert_array_equal(other(INDEX), table[INDEX])
+
+
+def test_contents_have_to_be_there_and_right() -> None:
+    verify(tw.parse_kernel(TEXT))  # known by its digest only
+    for target in ("x86", "interpreter"):
+        with pytest.raises(ArgumentError, match=r"contents of the constant table are not known"):
+            tw.compile(tw.parse_kernel(TEXT.replace("looked_up", "missing")), target)
+    with pytest.raises(VerificationError, match=r"contents of the constant table are not those"):
+        verify(parsed(table=TABLE + 1))
+    with pytest.raises(ArgumentError, match=r"table has 255 elements[^$]*holds 256"):
+        parsed(table=TABLE[1:])
+    with pytest.raises(ArgumentError, match="elements of float64"):
+        parsed(table=TABLE.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (DIGEST, DIGEST[:-1], "this is no digest"),
+        (DIGEST, DIGEST.replace("sha256", "md5"), "expected a digest"),
+        (f" = {DIGEST}", "", "expected `=`"),
+    ],
+)
+def test_texts_that_are_refused(before: str, after: str, said: str) -> None:
+    with pytest.raises(ParseError, match=said):
+        tw.parse_kernel(TEXT.replace(before, after))
+
+
+def test_a_constant_is_not_written() -> None:
+    text = TEXT.replace("y[m] = table[s64(p)]", "table[m] = 0.0")
+    with pytest.raises(VerificationError, match="table"):
+        verify(tw.parse_kernel(text))
+
+
+def test_export_writes_it(tmp_path: Path) -> None:
+    tw.compile(parsed(), "x86").export(tmp_path)
+    assert np.array_equal(np.fromfile(tmp_path / "table.bin", np.float32), TABLE)
+    assert "| 1 | table | constant, the bytes of `table.bin` |" in (tmp_path / "ABI.md").read_text()
