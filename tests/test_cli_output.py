@@ -192,10 +192,18 @@ def test_a_bench_that_is_interrupted_leaves_what_it_has(
 def test_a_bench_that_is_done_is_complete(
     tilewright: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(benchmarking, "_row", lambda *_: ROW)
-    monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
+    order: list[str] = []
+
+    def noted(name: str, value: Any) -> Any:
+        return lambda *_: order.append(name) or value
+
+    monkeypatch.setattr(benchmarking, "_row", noted("row", ROW))
+    monkeypatch.setattr(benchmarking, "measure_peaks", noted("peaks", PEAKS))
+    monkeypatch.setattr(benchmarking, "load_torch", noted("torch", None))
     path = tmp_path / "out.json"
     assert tilewright("bench", "conv", "--json", str(path), *SMALL).code == 0
+    # What is interrupted while it is loaded would keep the report from being written.
+    assert order == ["torch", "peaks", "row", "row", "row"]
     found = json.loads(path.read_text())
     assert len(found["rows"]) == 3 and found["complete"]
 

@@ -298,6 +298,12 @@ def test_capsules_that_are_right(kernel: CompiledKernel) -> None:
     assert spec.pointer(Made())
     with pytest.raises(ArgumentError, match="may be read-only"):
         spec.pointer(Made(versioned=False))
+    for flag in (1, 2):  # read-only; copied, although it was asked for what is there
+        flagged = Made()
+        flagged.memory.flags = flag
+        assert describe(flagged).writable is False
+        with pytest.raises(ArgumentError, match="dst has read-only memory"):
+            spec.pointer(flagged)
 
 
 # Faulty protocols.

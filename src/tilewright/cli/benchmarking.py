@@ -17,6 +17,7 @@ from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
+from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.output import OutputFile, open_output
@@ -65,6 +66,8 @@ def bench_command(
     with ExitStack() as stack:
         files = _open(stack, json, plot_file)
         compared = _peers(peer)
+        # The report names its release. It does not survive being interrupted while it is loaded.
+        load_torch()
         threads = settings().threads if knobs.threads is None else knobs.threads
         peaks = measure_peaks(threads)
         rows: list[Row] = []

@@ -31,7 +31,8 @@ HOST_DEVICES = (1, 3)
 # Memory that NVIDIA GPUs can address: kDLCUDA, kDLCUDAManaged.
 CUDA_DEVICES = (2, 13)
 
-_READ_ONLY = 1
+# Flags of a versioned capsule. What is written to a copy is lost to the array.
+_READ_ONLY, _IS_COPIED = 1, 2
 
 
 class _Tensor(ctypes.Structure):
@@ -102,7 +103,7 @@ def read(array: Any, stream: int | None = None) -> DLPackTensor:
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise BufferError(f"DLPack version {versioned.major} is unknown")
-        read_only = bool(versioned.flags & _READ_ONLY)
+        read_only = bool(versioned.flags & (_READ_ONLY | _IS_COPIED))
         tensor = versioned.tensor
     elif _is_valid(capsule, b"dltensor"):
         # DLManagedTensor starts with the tensor.
