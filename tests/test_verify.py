@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Any
 
@@ -10,11 +11,27 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from interpreted import Interpreted, flat
-from tilewright.dtypes import bf16, f32, f64, s8, s32, tf32, u8
+from tilewright.conversions import convert
+from tilewright.dtypes import (
+    DType,
+    bf16,
+    f8_e4m3,
+    f8_e5m2,
+    f16,
+    f32,
+    f64,
+    s4,
+    s8,
+    s32,
+    tf32,
+    u4,
+    u8,
+)
 from tilewright.errors import ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
 from tilewright.problems import Direction, Scale, Sum, Unary, ZeroPoint, parse
 from tilewright.problems.policy import Policy
+from tilewright.testing import data
 from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.case import ROLES, Case
 from tilewright.testing.guarded import Guarded
@@ -184,9 +201,48 @@ def test_random_cases_have_all_features() -> None:
     assert any(max(p.dilation) for p in problems) and any(max(p.stride) > 1 for p in problems)
     assert any(p.pad_l != p.pad_r for p in problems)
     assert any(p.ic % 2 for p in problems)
-    assert {f64, bf16, u8, s8} <= {type_ for case in cases for type_ in case.types}
     assert any(case.post_ops for case in cases) and any(case.scales for case in cases)
+    assert any(case.bias for case in cases) and any(case.fpmath for case in cases)
     assert any("16" in tag for case in cases for tag in case.tags)
+
+
+TYPES = {f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2, s32, s8, u8}
+
+
+@pytest.mark.parametrize("driver", ROLES)
+def test_random_cases_draw_every_type(driver: str) -> None:
+    cases = list(random_cases(driver, 300, seed=0))
+    for place, role in enumerate(ROLES[driver]):
+        nibbles = {s4, u4} if role == "weights" else set()
+        assert {case.types[place] for case in cases} == TYPES | nibbles, role
+    if driver == "conv":
+        for direction in Direction:
+            types = [case.types for case in cases if case.direction is direction]
+            assert sum(len(set(each)) > 1 for each in types) > len(types) / 4, direction
+            assert any(len(set(each)) == 3 for each in types), direction
+    if driver in ("conv", "matmul"):
+        points = {point.tensor for case in cases for point in case.zero_points}
+        scales = {scale.tensor for case in cases for scale in case.scales}
+        assert points == scales == {"src", "weights", "dst"}
+
+
+@pytest.mark.parametrize("dtype", sorted(TYPES, key=repr))
+def test_summands_round_heavily(dtype: DType) -> None:
+    values = data.summands((64, 400), dtype, seed=3).astype(np.float64)
+    np.testing.assert_array_equal(values, values.astype(dtype.numpy).astype(np.float64))
+    assert values.min() < 0 or dtype.kind == "uint"
+    if dtype.is_integer:
+        assert values.max() - values.min() > 200
+        return
+    assert np.abs(values).min() >= 2.0**-8 and np.abs(values).max() <= 1
+    if dtype is f64:
+        assert np.any(values.astype(np.float32) != values)
+    # Added up in the type itself, nearly every sum is off.
+    total = np.zeros(64)
+    for column in values.T:
+        total = convert(total + column, f64, dtype).astype(np.float64)
+    exact = np.array([math.fsum(row) for row in values])
+    assert np.mean(total != exact) > 0.9
 
 
 def test_arguments_ask_for_the_same_again() -> None:
@@ -226,6 +282,10 @@ def test_exact_arithmetic_has_no_tolerance() -> None:
     assert _accepted(Approximate.exact(300.0, f32), u8) == (255.0, 255.0, 255.0)
     # 257 lies between two bf16, 256 and 258: to nearest even, and nothing else.
     assert _accepted(Approximate.exact(257.0, f32), bf16) == (256.0, 256.0, 256.0)
+
+
+def test_results_of_tf32_are_rounded_to_it() -> None:
+    assert _accepted(Approximate.exact(8235.0, f32), tf32) == (8232.0, 8232.0, 8232.0)
 
 
 def test_inexact_arithmetic_has_a_small_tolerance() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.dtypes import DType
+from tilewright.conversions import convert
+from tilewright.dtypes import DType, f64
 from tilewright.problems import Unary
 from tilewright.testing.bounds import roundoff
 from tilewright.testing.functions import binary, eltwise
@@ -162,7 +163,7 @@ class Accepted:
             ends = (np.clip(np.rint(end), dst.lowest, dst.highest) for end in _ends(value, error))
             return Accepted(np.clip(np.rint(value), dst.lowest, dst.highest), *ends)
         with np.errstate(all="ignore"):
-            want = value.astype(dst.numpy).astype(np.float64)
+            want = np.asarray(convert(value, f64, dst)).astype(np.float64)
             low, high = (np.where(np.isfinite(end), end, value) for end in _ends(value, error))
             step = roundoff(dst) * np.maximum(np.abs(low), np.abs(high)) + _half_step(dst)
             low, high = low - step, high + step

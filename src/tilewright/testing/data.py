@@ -105,6 +105,30 @@ def _thinned(
     return keep.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
 
 
+# Of summands: what lies between the greatest and the least, and integers that s32 can sum up.
+_EXPONENTS = (-8, -1)
+_SUMMABLE = 256
+
+
+def summands(shape: tuple[int, ...], dtype: DType, *, seed: int) -> Any:
+    """Numbers of both signs whose sums round heavily: all digits of the type, magnitudes from 2^-8
+    to 1. Of an integer type, any of its numbers, up to 256."""
+    generator = np.random.default_rng(seed)
+    if not dtype.is_float:
+        low, high = max(int(dtype.lowest), -_SUMMABLE), min(int(dtype.highest), _SUMMABLE)
+        return generator.integers(low, high, shape, endpoint=True).astype(dtype.numpy)
+    magnitudes = np.exp2(generator.integers(*_EXPONENTS, shape, endpoint=True))
+    values = generator.uniform(1.0, 2.0, shape) * magnitudes
+    values *= generator.choice((-1.0, 1.0), shape)
+    return _cut(values.astype(np.float32)) if dtype.name == "tf32" else values.astype(dtype.numpy)
+
+
+def _cut(values: Any) -> Any:
+    """Numbers of f32 as tf32 has them, nearer to 0."""
+    cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - _TF32_MANTISSA) - 1))
+    return (values.view(np.uint32) & cut).view(np.float32)
+
+
 def reals(
     shape: tuple[int, ...], dtype: DType, *, seed: int, low: float = -1.0, high: float = 1.0
 ) -> Any:
@@ -113,7 +137,4 @@ def reals(
         return integers(shape, dtype, seed=seed)
     generator = np.random.default_rng(seed)
     values = generator.uniform(low, high, shape).astype(np.float32)
-    if dtype.name == "tf32":
-        cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - _TF32_MANTISSA) - 1))
-        return (values.view(np.uint32) & cut).view(np.float32)
-    return values.astype(dtype.numpy)
+    return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)

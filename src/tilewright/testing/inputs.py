@@ -17,7 +17,14 @@ from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
 from tilewright.problems import Binary, Direction, PoolAlgorithm, ReduceAlgorithm
-from tilewright.testing.data import exact_limit, exact_terms, integer_range, integers, reals
+from tilewright.testing.data import (
+    exact_limit,
+    exact_terms,
+    integer_range,
+    integers,
+    reals,
+    summands,
+)
 
 # Tensors above this size would take longer than anyone waits, and more memory than many have.
 MAX_ELEMENTS = 2**28
@@ -64,6 +71,8 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
         return _positive(shape, dtype, exact, seed)
     if isinstance(op, BinaryOp) and op.function == "div" and argument.name == "src1":
         return _positive(shape, dtype, exact, seed)
+    if not exact and isinstance(op, Convolution | Matmul | Pooling):
+        return summands(shape, dtype, seed=seed)
     if not exact:
         low, high = (-4.0, 4.0) if isinstance(op, Eltwise) else (-1.0, 1.0)
         return reals(shape, dtype, seed=seed, low=low, high=high)
@@ -128,7 +137,7 @@ def _reduced(op: Reduction, shape: tuple[int, ...], dtype: DType, exact: bool, s
             values = values * reals(shape, dtype, seed=seed, low=0.9, high=1.1).astype(np.float64)
         return values.astype(dtype.numpy)
     if not exact:
-        return reals(shape, dtype, seed=seed)
+        return summands(shape, dtype, seed=seed)
     largest = integer_range(dtype)[1]
     result = op.dtype_of("dst")
     limit = exact_limit(op.accumulator)

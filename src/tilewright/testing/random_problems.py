@@ -5,7 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tilewright.dtypes import DType, bf16, f16, f32, f64, s4, s8, s32, u4, u8
+from tilewright.dtypes import (
+    DType,
+    bf16,
+    f8_e4m3,
+    f8_e5m2,
+    f16,
+    f32,
+    f64,
+    s4,
+    s8,
+    s32,
+    tf32,
+    u4,
+    u8,
+)
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.layout.tags import CANONICAL
 from tilewright.problems import (
@@ -33,10 +47,10 @@ from tilewright.problems import (
 from tilewright.problems.policy import Policy
 from tilewright.testing.case import ALGORITHMS, ROLES, Case
 
-_FLOATS = (f32, f32, f32, bf16, bf16, f16, f64)
-_INTEGERS = (u8, s8)
+_FLOATS = (f32, f32, f32, bf16, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
+_INTEGERS = (u8, s8, u8, s8, s32)
 _NIBBLES = (s4, u4)
-_RESULTS = (f32, s32, s8, u8, bf16)
+_RESULTS = (f32, s32, s8, u8, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 _CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
 # Multiply-adds: the interpreter is slow, and the reference takes its time too.
 _MOST_WORK = 2_000_000
@@ -75,6 +89,9 @@ def _case(driver: str, rng: random.Random) -> Case:
     tags = tuple(_tag(rank, rng) for rank in ranks)
     result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
     quantized = types[0].is_integer and direction.is_forward
+    contracts = driver in ("conv", "matmul")
+    biased = contracts and direction is not Direction.BWD_W and rng.random() < 0.2
+    rounded = contracts and f32 in types and rng.random() < 0.1
     post_ops: tuple[PostOp, ...] = ()
     if not direction.is_backward_weights and rng.random() < 0.5:
         post_ops = tuple(_post_op(result, rng) for _ in range(rng.randint(1, 3)))
@@ -90,6 +107,8 @@ def _case(driver: str, rng: random.Random) -> Case:
         scales=_scales(driver, rng) if quantized or rng.random() < 0.1 else (),
         zero_points=_zero_points(driver, types, rng) if quantized else (),
         post_ops=post_ops,
+        bias=rng.choice((f32, bf16, f16)) if biased else None,
+        fpmath=rng.choice((tf32, bf16)) if rounded else None,
     )
 
 
@@ -177,22 +196,28 @@ def _direction(driver: str, rng: random.Random) -> Direction:
 
 
 def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType, ...]:
+    """One type for all, or any mixture that the driver takes: in every direction, too."""
     number = len(ROLES[driver])
-    if direction.is_forward and rng.random() < 0.3:
-        result = rng.choice(_RESULTS)
-        if driver in ("conv", "matmul"):
-            return (rng.choice(_INTEGERS), rng.choice((s8, s8, *_NIBBLES)), result)
-        return (*(rng.choice(_INTEGERS) for _ in range(number - 1)), result)
+    chance = rng.random()
     one = rng.choice(_FLOATS)
-    if driver in ("conv", "matmul") and direction.is_forward and rng.random() < 0.1:
-        return (one, rng.choice(_NIBBLES), one)
-    if rng.random() < 0.8:
+    if chance < 0.4:
         return (one,) * number
-    # Mixed: the result, or a gradient, in a wider type.
-    wide = f32 if one in (bf16, f16) else one
-    written = {Direction.BWD_D: 0, Direction.BWD_W: 1, Direction.BWD_WB: 1}
-    place = written.get(direction, number - 1)
-    return tuple(wide if i == place else one for i in range(number))
+    result = rng.choice(_RESULTS)
+    if driver not in ("conv", "matmul"):
+        family = _INTEGERS if chance < 0.6 else (*_FLOATS, *_INTEGERS)
+        return (*(rng.choice(family) for _ in range(number - 1)), result)
+    if chance < 0.6:
+        operands = [rng.choice(_INTEGERS), rng.choice((s8, s8, u8))]
+    elif chance < 0.8:
+        # A wider result, or gradient: what training in a small type does.
+        operands, result = [one, one], f32 if one in (bf16, f16, f8_e4m3, f8_e5m2) else one
+    else:
+        operands = [rng.choice((*_FLOATS, *_INTEGERS)) for _ in range(2)]
+    if direction.is_forward and rng.random() < 0.25:
+        operands[1] = rng.choice(_NIBBLES)
+    # Which of src, weights and dst the result is.
+    place = {Direction.BWD_D: 0, Direction.BWD_W: 1, Direction.BWD_WB: 1}.get(direction, 2)
+    return (*operands[:place], result, *operands[place:])
 
 
 def _tag(rank: int, rng: random.Random) -> str:
@@ -257,15 +282,22 @@ def _post_op(rank: int, rng: random.Random) -> PostOp:
 
 
 def _scales(driver: str, rng: random.Random) -> tuple[Scale, ...]:
+    kind = rng.choice((f32, f32, f16, bf16))
     if driver == "eltwise":
         return (Scale("dst", value=0.5),)
     found = []
     if rng.random() < 0.5:
-        found.append(Scale("src", value=rng.choice((0.25, 0.5, 2.0, 0.1))))
+        number = rng.choice((0.25, 0.5, 2.0, 0.1))
+        found.append(Scale("src", value=number))
     if driver in ("conv", "matmul") and rng.random() < 0.5:
-        found.append(Scale("weights", Policy("per_oc")))
+        found.append(Scale("weights", Policy("per_oc"), dtype=kind))
+    if driver == "binary" and rng.random() < 0.5:
+        found.append(Scale("src1", value=rng.choice((0.5, 3.0))))
     if rng.random() < 0.3:
-        found.append(Scale("dst", value=rng.choice((2.0, 4.0, 0.5))))
+        number = rng.choice((2.0, 4.0, 0.5))
+        found.append(Scale("dst", value=number))
+    elif rng.random() < 0.2:
+        found.append(Scale("dst", Policy("per_oc"), dtype=kind))
     return tuple(found)
 
 
@@ -277,6 +309,10 @@ def _zero_points(
     found = []
     if rng.random() < 0.4:
         found.append(ZeroPoint("src", value=rng.choice((1, 3, 7))))
+    if driver != "reorder" and types[1].is_integer and rng.random() < 0.2:
+        found.append(ZeroPoint("weights", value=rng.choice((1, 3))))
+    elif driver != "reorder" and types[1].is_integer and rng.random() < 0.1:
+        found.append(ZeroPoint("weights", Policy("per_oc"), dtype=rng.choice((s32, s8, u8))))
     if types[-1].is_integer and rng.random() < 0.3:
         found.append(ZeroPoint("dst", value=rng.choice((1, 5))))
     return tuple(found)
