@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from assembly import assembled
 from compute_cases import CASES, Case
 from tilewright import interpret
@@ -107,6 +108,21 @@ def _compiled(kernel: Kernel, case: Case, target_name: str) -> None:
     tolerance = case.tolerance
     for name, want in wanted.items():
         np.testing.assert_allclose(memory[name], want, tolerance, tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_user_compiles_it(name: str) -> None:
+    case = CASES[name]
+    kernel = parse_kernel(case.text)
+    arrays = case.arrays(np.random.default_rng(2))
+    wanted = case.wanted({name: array.copy() for name, array in arrays.items()})
+    out = {p.name: arrays[p.name] for p in kernel.arrays if p.access == "out"}
+    given = {name: array for name, array in arrays.items() if name not in out}
+    tw.compile(kernel, target="x86", threads=2)(
+        **given, out=out if len(out) != 1 else next(iter(out.values()))
+    )
+    for name, want in wanted.items():
+        np.testing.assert_allclose(arrays[name], want, case.tolerance, case.tolerance)
 
 
 def _on_a_grid(kernel: Kernel) -> Kernel:

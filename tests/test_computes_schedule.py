@@ -204,6 +204,12 @@ def test_what_is_not_ready_says_so(transform: str, text: str, compute: str, beyo
         REFUSING[transform](kernel, compute, dims, found.operands[0].var.name)
 
 
+def test_two_dims_are_two() -> None:
+    kernel = parse_kernel(CASES["swap"].text)
+    with pytest.raises(ScheduleError, match="fuse_dims: 'i' is named twice"):
+        fuse_dims(kernel, "i", "i", "both")
+
+
 def _body(kernel: Kernel) -> str:
     return to_text(kernel).split("\n", 1)[1]
 

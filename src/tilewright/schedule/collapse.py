@@ -38,6 +38,10 @@ def fuse_dims(
     ->  fuse_dims("kw", "ic", "k")
         src[n, ow*6 + k - 9 | 0 <= ow*6 + k - 9 and ow*6 + k - 9 < 672]
     """
+    if outer == inner:
+        raise _refusal(
+            f"'{outer}' is named twice", f"kernel {kernel.name}", "one dim is none", "name two dims"
+        )
     # Masks that always hold would stand in the way, so they go first.
     kernel = simplify_kernel(kernel)
     chosen = [
