@@ -177,10 +177,12 @@ class Memory:
                 base = self.moved(base, value, step)
         return self.advanced(base, str(offset * size), offset * size) if offset else base
 
-    def moved(self, pointer: Pointer, index: Value, step: int) -> Pointer:
-        """``index`` times ``step`` bytes further."""
+    def moved(
+        self, pointer: Pointer, index: Value, step: int, multiple: int | None = None
+    ) -> Pointer:
+        """``index`` times ``step`` bytes further, a multiple of ``multiple`` (of ``step``)."""
         scaled = self.w.assign(f"mul {self.exprs.value(index, s64).typed}, {step}")
-        return self.advanced(pointer, scaled, step)
+        return self.advanced(pointer, scaled, step if multiple is None else multiple)
 
     def advanced(self, pointer: Pointer, offset: str, step: int) -> Pointer:
         """``offset`` bytes further, which is a multiple of ``step``."""

@@ -35,7 +35,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import loads_in, reads_memory, variables
 from tilewright.layout.fragments import registers
 from tilewright.simplify import simplify
-from tilewright.targets.llvm.strides import by_variable, moved_by
+from tilewright.targets.llvm.strides import by_variable, moved_by, stride_of
 
 Terms = tuple[tuple[Expr, int], ...]
 
@@ -72,6 +72,8 @@ class Scope:
     """What every node that defines a variable carries."""
 
     pointers: dict[tuple[int, Terms], Buffer] = field(default_factory=dict)
+    # Numbers that divide what a stride that is a value moves a pointer by, in elements.
+    multiples: dict[tuple[int, Terms], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -388,6 +390,11 @@ class Planner:
             scope = self._variables[moved_by(terms[-1][0])].scope
             assert scope is not None
             scope.pointers[id(address.buffer), terms] = address.buffer
+            atom, coefficient = terms[-1]
+            stride = stride_of(atom)
+            if stride is not None:
+                multiple = coefficient * self._everywhere.divisor(stride)
+                scope.multiples[id(address.buffer), terms] = multiple
 
     def _is_static(self, atom: Expr, parts: tuple[str, ...]) -> bool:
         """Whether ``atom`` is a number while the text is written: of variables that play one of

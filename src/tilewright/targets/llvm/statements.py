@@ -127,7 +127,8 @@ class Statements:
             stride = stride_of(terms[-1][0])
             steps = value if stride is None else self.exprs.evaluate(terms[-1][0], {})
             if isinstance(steps, Value):
-                pointer = self.memory.moved(parent, steps, step)
+                multiple = scope.multiples.get((buffer_id, terms), terms[-1][1])
+                pointer = self.memory.moved(parent, steps, step, multiple * buffer.dtype.bytes)
             else:
                 pointer = parent
                 if steps:
@@ -315,7 +316,8 @@ class Statements:
                 continue
             name = self.w.name("p")
             pointers[key] = (_Phi(self.w.reserve(), name, parent.type, parent.text), buffer)
-            self.memory.pointers[key] = parent.moved(name, key[1][-1][1] * buffer.dtype.bytes)
+            multiple = plan.scope.multiples.get(key, key[1][-1][1])
+            self.memory.pointers[key] = parent.moved(name, multiple * buffer.dtype.bytes)
         return pointers
 
     def _fill(self, phi: _Phi, before: str, following: str, latch: str) -> None:
