@@ -71,7 +71,7 @@ def test_the_real_structures(driver: Driver, monkeypatch: pytest.MonkeyPatch) ->
     launcher = Launcher(b"", Launch("k", 132, 384, 200_000, cluster=2))
     for module in (launch, memory):
         monkeypatch.setattr(module, "load_cuda", lambda: real)
-    config = launcher._with_cluster(7)
+    config = launcher._with_cluster(7, 132)
     assert (config.gridDimX, config.blockDimX, config.blockDimZ) == (132, 384, 1)
     assert (config.sharedMemBytes, int(config.hStream), config.numAttrs) == (200_000, 7, 1)
     cluster = config.attrs[0].value.clusterDim

@@ -13,6 +13,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import spirv
 from tilewright.targets.llvm.module import Launch, Module
+from tilewright.targets.llvm.steps import ForStep, RunStep
 from tilewright.targets.spirv.lower import lower_launches
 
 MACHINE = spirv.machine("cpu")
@@ -105,9 +106,17 @@ def test_a_workgroup_alone_beside_other_statements() -> None:
     assert module.launches == (Launch("k_0", 1, 16, 64), Launch("k_1", 1, 1, 0))
 
 
-def test_grid_loops_that_are_not_at_the_top_are_serial() -> None:
+def test_loops_around_grid_loops_are_the_hosts() -> None:
     module = lowered(body("for i in 4:", "  grid for g in 16:", "    x[g + 16 * i] = 0.0"))
-    assert module.launches == (Launch("k_0", 1, 1, 0),)
+    assert module.launches == (Launch("k_0", 16, 1, 0, values=("i",)),)
+    assert module.steps == (ForStep("i", "4", (RunStep(0),)),)
+    assert "noalias %a0, i64 %h0)" in module.text
+
+
+def test_grid_loops_inside_of_other_launches_are_serial() -> None:
+    lines = ("parallel for i in 4:", "  x[i] = 1.0", "  grid for g in 16:", "    x[g] = 0.0")
+    module = lowered(body("grid for h in 2:", *("  " + line for line in lines)))
+    assert module.launches == (Launch("k_0", 2, 1, 0),)
     assert module.text.count(" = phi i32 [0, ") == 2
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from tilewright.targets.program import Abi, DeviceProgram, Program
+from tilewright.targets.program import Abi, DeviceProgram, Passed, Program
 from tilewright.targets.registry import Target
 
 
@@ -34,10 +34,10 @@ class _Elsewhere:
     def __init__(self, target: Target, binary: bytes, abi: Abi) -> None:
         self._loading = (target, binary, abi)
 
-    def run(self, pointers: list[int], threads: int) -> None:
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
         self._refuse()
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+    parameters = parameters_of(kernel.params)
+    return Abi(module.entry, parameters, module.workspaces, module.launches, module.steps)
+
+
+def parameters_of(params: Iterable[Param | ScalarParam]) -> tuple[Parameter | Scalar, ...]:
+    """What a kernel with these parameters takes."""
+    return tuple(map(_parameter, params))
+
+
+def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
+    if isinstance(param, ScalarParam):
+        return Scalar(param.name, param.dtype, param.low, param.high, param.divisor)
+    return Parameter(
+        name=param.name,
+        dtype=param.dtype,
+        shape=tuple(map(amount, param.buffer.sizes)),
+        access=param.access,
+        bytes=amount(param.buffer.span_bytes),
+    )
+
+
+# What a call passes for each parameter, in their order: the address of an array, or a number.
+Passed = int | float
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
+<<<<<<< HEAD
 from tilewright.ir.stmt import Kernel, Param
+=======
+from tilewright.ir.stmt import Kernel, Param, ScalarParam
+from tilewright.targets.llvm.inputs import amount
+>>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
 from tilewright.targets.llvm.module import Launch, Module
+from tilewright.targets.llvm.steps import Amount, Step, steps_as_json, steps_from_json
 
 
 @dataclass(frozen=True)
@@ -16,56 +44,87 @@ class Parameter:
     """An array that a kernel takes; ``access`` is ``"in"``, ``"out"`` or ``"inout"``.
 
     ``bytes`` reach from its first element, which the pointer that a kernel gets is of, to the end
-    of its last.
+    of its last. They, and sizes, may depend on the kernel's scalars.
     """
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[Amount, ...]
     access: str
-    bytes: int
+    bytes: Amount
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A number that a kernel takes, and what each call promises of it: bounds and a divisor."""
+
+    name: str
+    dtype: DType
+    low: int | None = None
+    high: int | None = None
+    divisor: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}"
+
+
+@dataclass(frozen=True)
 class Abi:
-    """How a kernel is called: on pointers to its parameters, then to its workspaces (bytes each).
+    """How a kernel is called: on its parameters (pointers to arrays, numbers), then on pointers to
+    its workspaces (bytes each).
 
     ``entry`` is the function of the kernel's name; where a device runs ``launches``, there is none.
+    The host runs them as its ``steps`` say; empty: in turn.
     """
 
     entry: str
-    parameters: tuple[Parameter, ...]
-    workspaces: tuple[int, ...]
+    parameters: tuple[Parameter | Scalar, ...]
+    workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def arrays(self) -> tuple[Parameter, ...]:
+        """The parameters that are memory."""
+        return tuple([each for each in self.parameters if isinstance(each, Parameter)])
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The parameters that are numbers."""
+        return tuple([each for each in self.parameters if isinstance(each, Scalar)])
 
     def as_json(self) -> dict[str, Any]:
         """The ABI as JSON holds it."""
-        parameters = [{**asdict(each), "dtype": each.dtype.name} for each in self.parameters]
-        launches = [each.as_json() for each in self.launches]
-        return {**asdict(self), "parameters": parameters, "launches": launches}
+        return {
+            "entry": self.entry,
+            "parameters": [{**asdict(p), "dtype": p.dtype.name} for p in self.parameters],
+            "workspaces": list(self.workspaces),
+            "launches": [each.as_json() for each in self.launches],
+            "steps": steps_as_json(self.steps),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Abi:
         """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
-        parameters = tuple(
-            Parameter(
-                name=each["name"],
-                dtype=dtype(each["dtype"]),
-                shape=tuple(each["shape"]),
-                access=each["access"],
-                bytes=each["bytes"],
-            )
-            for each in data["parameters"]
-        )
+        parameters = tuple(map(_parameter_from_json, data["parameters"]))
         launches = tuple(Launch.from_json(each) for each in data["launches"])
-        return Abi(data["entry"], parameters, tuple(data["workspaces"]), launches)
+        steps = steps_from_json(data["steps"])
+        return Abi(data["entry"], parameters, tuple(data["workspaces"]), launches, steps)
+
+
+def _parameter_from_json(data: Mapping[str, Any]) -> Parameter | Scalar:
+    fields = {**data, "dtype": dtype(data["dtype"])}
+    if "access" not in data:
+        return Scalar(**fields)
+    return Parameter(**{**fields, "shape": tuple(data["shape"])})
 
 
 def abi_of(kernel: Kernel, module: Module) -> Abi:
     """The ABI of ``kernel``, which became ``module``."""
+<<<<<<< HEAD
     parameters = parameters_of(kernel.arrays)
     return Abi(module.entry, parameters, module.workspaces, module.launches)
 
@@ -82,15 +141,35 @@ def parameters_of(params: Iterable[Param]) -> tuple[Parameter, ...]:
         )
         for each in params
     )
+=======
+    parameters = tuple(map(_parameter, kernel.params))
+    return Abi(module.entry, parameters, module.workspaces, module.launches, module.steps)
+
+
+def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
+    if isinstance(param, ScalarParam):
+        return Scalar(param.name, param.dtype, param.low, param.high, param.divisor)
+    return Parameter(
+        name=param.name,
+        dtype=param.dtype,
+        shape=tuple(map(amount, param.buffer.sizes)),
+        access=param.access,
+        bytes=amount(param.buffer.span_bytes),
+    )
+
+
+# What a call passes for each parameter, in their order: the address of an array, or a number.
+Passed = int | float
+>>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
 
 
 class Program(Protocol):
     """A kernel that is loaded and can be called, by several Python threads at once."""
 
-    def run(self, pointers: list[int], threads: int) -> None:
-        """Runs the kernel on pointers to its parameters, with so many threads."""
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
+        """Runs the kernel on its parameters, with so many threads."""
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         """A function of no arguments that does the same, with workspaces of its own."""
 
 
@@ -131,10 +210,10 @@ class DeviceProgram(Program, Protocol):
     def memory(self, size: int) -> DeviceMemory:
         """So many bytes on the device, all zero. Raises `DeviceError` where there is no room."""
 
-    def run_placed(self, pointers: list[int], placement: Placement) -> None:
-        """Runs the kernel on pointers to its parameters, some of them to the device's memory."""
+    def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
+        """Runs the kernel on its parameters, some of them in the device's memory."""
 
-    def bound_placed(self, pointers: list[int], placement: Placement) -> Callable[[], None]:
+    def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
         """A function of no arguments that does the same, with workspaces of its own."""
 
 

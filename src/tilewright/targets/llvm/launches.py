@@ -1,21 +1,23 @@
 """A kernel to an LLVM module of launches: functions that a device runs on workgroups, one after the
 other.
 
-At the top of the kernel, each perfect nest of ``grid`` loops is a launch. Its iterations, flattened
+At the top of the kernel, and inside of control around them (`host`), each perfect nest of ``grid``
+loops is a launch. Its iterations, flattened
 with the outermost loop slowest, are the workgroups; or clusters of them, where allocations of a
 cluster's memory and values, and one ``cluster`` loop follow. Inside may stand allocations of
 workgroup memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``,
 ``lane``): its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops
 over their lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other
-statements in a row are a launch of one work-item, in which grid loops run one iteration after the
-other. What is allocated at the top lives across launches: a workspace.
+statements in a row are a launch of one work-item. What is allocated at the top lives across
+launches: a workspace.
 
-Each function takes pointers to the kernel's arguments, in order, and then to the workspaces.
+Each function takes the kernel's arguments in order, memory by a pointer and scalars by value, then
+pointers to the workspaces, then those of the host's values that it uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,19 +25,43 @@ from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import SHARED, Buffer, Space
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.machines.tensor_map import MAP_ALIGNMENT, MAP_BYTES
 from tilewright.schedule.access import buffers_in
+from tilewright.simplify import simplify
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.host import (
+    Chosen,
+    Counted,
+    HostScope,
+    Named,
+    Node,
+    Part,
+    Repeated,
+    parts_of,
+    read_part,
+    split_host,
+)
 from tilewright.targets.llvm.indices import fitted
+from tilewright.targets.llvm.inputs import (
+    Argument,
+    Input,
+    amount,
+    arguments_of,
+    bind_inputs,
+    define_inputs,
+    inputs_of,
+)
 from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.module import Launch, Module
-from tilewright.targets.llvm.nests import bind_digits, iterations, nest
+from tilewright.targets.llvm.nests import bind_digits, count_of, iterations, nest
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
     ForPlan,
@@ -45,6 +71,16 @@ from tilewright.targets.llvm.plan import (
     walk_plans,
 )
 from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.steps import (
+    ForStep,
+    IfStep,
+    LetStep,
+    ReadStep,
+    RunStep,
+    Step,
+    WhileStep,
+    in_turn,
+)
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -82,57 +118,28 @@ def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
 
     Raises `CompilationError`, also for workgroups that ``machine`` has no room for.
     """
-    parts, workspaces = _split(kernel)
-    _check_workspaces(workspaces)
-    arguments = [(p.buffer, p.access) for p in kernel.arrays]
-    arguments += [(buffer, "inout") for buffer in workspaces]
-    declarations: dict[str, str] = {}
-    launches: list[Launch] = []
-    text = [f'target triple = "{form.triple}"']
-    for part in parts:
-        entry = f"{kernel.name}_{len(launches)}"
-        launch, lines = _function(entry, part, arguments, declarations, machine, form)
-        if launch.groups and launch.items:
-            _check_room(launch, machine)
-            text += lines
-            launches.append(launch)
-    text += [*declarations.values(), ""]
-    sizes = tuple(b.bytes for b in workspaces)
-    return Module("\n".join(text), kernel.name, sizes, tuple(launches))
+    nodes, workspaces = split_host(kernel, _is_launch, reads=True)
+    _place_shared(nodes, workspaces)
+    lowering = _Lowering(kernel, workspaces, machine, form)
+    steps = lowering.steps(nodes, HostScope(Facts.of(kernel)))
+    lines = [f'target triple = "{form.triple}"', *lowering.lines]
+    text = "\n".join([*lines, *lowering.declarations.values(), ""])
+    sizes = tuple(amount(b.span_bytes) for b in workspaces)
+    launches = tuple(lowering.launches)
+    return Module(
+        text, kernel.name, sizes, launches, () if steps == in_turn(len(launches)) else steps
+    )
 
 
-def _split(kernel: Kernel) -> tuple[list[Stmt], list[Buffer]]:
-    """The body of each launch, and the buffers that live across them: the workspaces."""
-    statements = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
-    parts: list[Stmt] = []
-    serial: list[Stmt] = []
-    workspaces: list[Buffer] = []
-
-    def flush() -> None:
-        if serial:
-            parts.append(block(*serial))
-            serial.clear()
-
-    for node in statements:
-        if isinstance(node, Allocate):
-            workspaces.append(node.buffer)
-        elif _is_launch(node):
-            flush()
-            parts.append(node)
-        else:
-            serial.append(node)
-    flush()
+def _place_shared(nodes: list[Node], workspaces: list[Buffer]) -> None:
+    """A workgroup (or a cluster) alone has no grid loop around its memory: it goes to the launch.
+    What lives across launches is in global memory, which all workgroups have once."""
+    parts = list(parts_of(nodes))
     for buffer in [each for each in workspaces if each.space in SHARED]:
-        users = [i for i, part in enumerate(parts) if buffer in buffers_in(part)]
-        # A workgroup (or a cluster) alone has no grid loop around its memory.
-        if len(users) == 1 and _ends_with(parts[users[0]], (LoopKind.CLUSTER, *THREADS)):
+        users = [part for part in parts if buffer in buffers_in(part.body)]
+        if len(users) == 1 and _ends_with(users[0].body, (LoopKind.CLUSTER, *THREADS)):
             workspaces.remove(buffer)
-            parts[users[0]] = block(Allocate(buffer), parts[users[0]])
-    return parts, workspaces
-
-
-def _check_workspaces(workspaces: list[Buffer]) -> None:
-    """What lives across launches is in global memory, which all workgroups have once."""
+            users[0].body = block(Allocate(buffer), users[0].body)
     for buffer in workspaces:
         if buffer.space is Space.CLUSTER:
             raise CompilationError(
@@ -140,6 +147,125 @@ def _check_workspaces(workspaces: list[Buffer]) -> None:
                 why="its parts go with the workgroups that have them",
                 cure="allocate it inside of the grid loops, once for each launch",
             )
+
+
+class _Lowering:
+    """Writes the launches of one kernel, and what the host does with them."""
+
+    def __init__(
+        self, kernel: Kernel, workspaces: list[Buffer], machine: Machine, form: Form
+    ) -> None:
+        self.name, self.machine, self.form = kernel.name, machine, form
+        self.workspaces = workspaces
+        self.arguments: list[Argument] = [*arguments_of(kernel), *workspaces]
+        self.access = {p.buffer: p.access for p in kernel.arrays}
+        self.access |= dict.fromkeys(workspaces, "inout")
+        self.declarations: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.launches: list[Launch] = []
+
+    # The host's side.
+
+    def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[Step, ...]:
+        """What the host does, one after the other."""
+        found: list[Step] = []
+        for node in nodes:
+            match node:
+                case Part():
+                    launch = self._launch(node, scope)
+                    found += [] if launch is None else [RunStep(launch)]
+                case Named():
+                    found.append(self._named(node, scope))
+                    scope = scope.named(node)
+                case Counted():
+                    extent = to_text(simplify(node.extent, scope.facts))
+                    body = self.steps(node.body, scope.counted(node))
+                    found.append(ForStep(node.var.name, extent, body))
+                case Repeated():
+                    before = self.steps(node.before, scope)
+                    inside = scope.behind(node.before).where(node.condition)
+                    body = self.steps(node.body, inside)
+                    found.append(WhileStep(before, to_text(node.condition), body))
+                case Chosen():
+                    then = self.steps(node.then, scope.where(node.condition))
+                    orelse = self.steps(node.orelse, scope.where(node.condition, False))
+                    found.append(IfStep(to_text(node.condition), then, orelse))
+        return tuple(found)
+
+    def _named(self, node: Named, scope: HostScope) -> LetStep | ReadStep:
+        name, dtype = node.var.name, node.var.type.name
+        if node.into is None:
+            return LetStep(name, dtype, to_text(node.value))
+        launch = self._launch(read_part(node), scope)
+        assert launch is not None
+        return ReadStep(name, dtype, launch, self.workspaces.index(node.into))
+
+    def _launch(self, part: Part, scope: HostScope) -> int | None:
+        """The number of the launch of ``part``; None where it has no workgroups."""
+        entry = f"{self.name}_{len(self.launches)}"
+        launch, lines = self._function(entry, part.body, scope)
+        if launch.groups == 0 or not launch.items:
+            return None
+        _check_room(launch, self.machine)
+        self.lines += lines
+        self.launches.append(launch)
+        return len(self.launches) - 1
+
+    # Functions.
+
+    def _function(self, entry: str, part: Stmt, scope: HostScope) -> tuple[Launch, list[str]]:
+        """The launch of ``part`` and its text, written again until all registers hold."""
+        memory_only: set[Buffer] = set()
+        form, lanes = self.form, lanes_of(part)
+        instructions = {i.name: i for i in self.machine.instructions}
+        values = scope.used(part)
+        inputs = inputs_of(self.arguments, values)
+        while True:
+            planner = Planner(lanes, scope.facts)
+            scopes = define_inputs(planner, inputs)
+            plans = planner.plan(part, scope.facts)
+            memory = self._memory(entry, memory_only | planner.memory_only)
+            try:
+                statements = Statements(
+                    memory, instructions, form.calls, form.units, planner.spread
+                )
+                bind_inputs(statements, inputs, scopes, scope.facts)
+                sizes = _write(statements, plans, form, lanes, scope.facts)
+            except NotInRegisters as signal:
+                memory_only.add(signal.buffer)
+                continue
+            parameters = ", ".join(self._parameters(values, len(memory.maps)))
+            header = form.header(self.machine, entry, parameters, sizes.items, sizes.cluster)
+            w = memory.w
+            lines = [header, "entry:", *w.allocas, *w.lines, "  ret void", "}"]
+            groups = amount(sizes.groups)
+            named = tuple(value.name for value in values)
+            maps = tuple(memory.maps)
+            shared = memory.shared_bytes
+            launch = Launch(entry, groups, sizes.items, shared, sizes.cluster, maps, named)
+            return launch, [*w.globals, *lines]
+
+    def _memory(self, entry: str, memory_only: set[Buffer]) -> Memory:
+        form = self.form
+        memory = Memory(Writer(self.declarations, form.dialect, entry), memory_only)
+        memory.arguments = self.arguments
+        for position, argument in enumerate(self.arguments):
+            if isinstance(argument, Buffer):
+                memory.root(argument, f"%a{position}", form.dialect.arguments)
+        return memory
+
+    def _parameters(self, values: Sequence[Var], maps: int) -> list[str]:
+        """What the function takes."""
+        form = self.form
+        type_ = f"ptr addrspace({form.dialect.arguments})"
+        found = [
+            f"{type_} {form.attributes(self.access[a])} %a{i}"
+            if isinstance(a, Buffer)
+            else Input(a, f"%a{i}").declared
+            for i, a in enumerate(self.arguments)
+        ]
+        found += [Input(value, f"%h{i}").declared for i, value in enumerate(values)]
+        return [*found, *(f"{MAP} %map{i}" for i in range(maps))]
 
 
 def _is_launch(node: Stmt) -> bool:
@@ -152,44 +278,6 @@ def _is_launch(node: Stmt) -> bool:
 def _ends_with(part: Stmt, kinds: Container[LoopKind]) -> bool:
     last = part.body[-1] if isinstance(part, Block) else part
     return isinstance(last, For) and last.kind in kinds
-
-
-def _function(
-    entry: str,
-    part: Stmt,
-    arguments: list[tuple[Buffer, str]],
-    declarations: dict[str, str],
-    machine: Machine,
-    form: Form,
-) -> tuple[Launch, list[str]]:
-    """The launch of ``part`` and its text, written again until all registers hold."""
-    memory_only: set[Buffer] = set()
-    instructions = {i.name: i for i in machine.instructions}
-    lanes = lanes_of(part)
-    while True:
-        planner = Planner(lanes)
-        plans = planner.plan(part, Facts.empty())
-        writer = Writer(declarations, form.dialect, entry)
-        memory = Memory(writer, memory_only | planner.memory_only)
-        memory.arguments = [buffer for buffer, _ in arguments]
-        for position, (buffer, _) in enumerate(arguments):
-            memory.root(buffer, f"%a{position}", form.dialect.arguments)
-        try:
-            statements = Statements(memory, instructions, form.calls, form.units, planner.spread)
-            sizes = _write(statements, plans, form, lanes)
-        except NotInRegisters as signal:
-            memory_only.add(signal.buffer)
-            continue
-        type_ = f"ptr addrspace({form.dialect.arguments})"
-        parameters = ", ".join(
-            f"{type_} {form.attributes(access)} %a{i}" for i, (_, access) in enumerate(arguments)
-        )
-        parameters += "".join(f", {MAP} %map{i}" for i in range(len(memory.maps)))
-        header = form.header(machine, entry, parameters, sizes.items, sizes.cluster)
-        lines = [header, "entry:", *writer.allocas, *writer.lines, "  ret void", "}"]
-        maps = tuple(memory.maps)
-        launch = Launch(entry, *sizes[:2], memory.shared_bytes, sizes.cluster, maps)
-        return launch, [*writer.globals, *lines]
 
 
 def lanes_of(part: Stmt) -> int:
@@ -208,14 +296,16 @@ def lanes_of(part: Stmt) -> int:
 class _Sizes(NamedTuple):
     """How many workgroups a launch has, work-items in each, and workgroups in a cluster."""
 
-    groups: int
+    groups: int | Expr
     items: int
     cluster: int
 
 
-def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) -> _Sizes:
+def _write(
+    statements: Statements, plans: list[Plan], form: Form, lanes: int, facts: Facts
+) -> _Sizes:
     """Writes what one work-item runs."""
-    plans, groups, cluster = _write_groups(statements, plans, form)
+    plans, groups, cluster = _write_groups(statements, plans, form, facts)
     threads = nest(plans[-1], THREADS) if plans else []
     items = iterations(threads) * max(1, lanes)
     body = threads[-1].body if threads else plans
@@ -234,16 +324,17 @@ def _write(statements: Statements, plans: list[Plan], form: Form, lanes: int) ->
 
 
 def _write_groups(
-    statements: Statements, plans: list[Plan], form: Form
-) -> tuple[list[Plan], int, int]:
+    statements: Statements, plans: list[Plan], form: Form, facts: Facts
+) -> tuple[list[Plan], int | Expr, int]:
     """Says which workgroup this is; what it runs, how many there are, and in each cluster."""
     grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
     if grid:
         plans = grid[-1].body
     clusters = nest(plans[-1], (LoopKind.CLUSTER,)) if plans and form.clusters else []
     size = iterations(clusters)
-    groups, w = iterations(grid) * size, statements.w
-    number = form.identity(w, "group") if groups > 1 else "0"
+    groups, w = count_of([loop.stmt for loop in grid], facts) * size, statements.w
+    alone = isinstance(groups, int) and groups <= 1
+    number = "0" if alone else form.identity(w, "group")
     if not clusters:
         bind_digits(statements, grid, number, form.number)
         return plans, groups, 1
@@ -319,7 +410,7 @@ def _check_room(launch: Launch, machine: Machine) -> None:
     """Whether a workgroup of ``machine`` can be as large."""
     most = machine.hierarchy
     assert most is not None
-    if most.groups and launch.groups > most.groups:
+    if most.groups and isinstance(launch.groups, int) and launch.groups > most.groups:
         raise CompilationError(
             f"a launch has {launch.groups} workgroups",
             where=launch.entry,

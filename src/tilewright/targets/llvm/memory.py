@@ -90,7 +90,7 @@ class Memory:
         self.each_lane = False
         self.products: dict[Buffer, set[int]] = {}
         # The kernel's arguments in order, and what tells a device's copy unit of them.
-        self.arguments: list[Buffer] = []
+        self.arguments: list[Buffer | Var] = []
         self.maps: list[TensorMap] = []
 
     # Addresses.

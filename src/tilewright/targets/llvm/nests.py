@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
-from tilewright.ir.expr import Const
-from tilewright.ir.stmt import LoopKind
-from tilewright.targets.llvm.indices import fitted
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Expr, const, maximum
+from tilewright.ir.stmt import For, LoopKind
+from tilewright.ir.visit import variables
+from tilewright.simplify import simplify
+from tilewright.targets.llvm.indices import fitted, range_of
 from tilewright.targets.llvm.plan import ForPlan, Plan
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
@@ -40,8 +45,29 @@ def iterations(loops: list[ForPlan]) -> int:
     return count
 
 
+def count_of(loops: Sequence[For], facts: Facts) -> int | Expr:
+    """How often the innermost body runs: a number where it is known now."""
+    total: Expr = const(1)
+    inside = {loop.var for loop in loops}
+    for loop in loops:
+        if not inside.isdisjoint(variables(loop.extent)):
+            raise CompilationError(
+                f"the extent of the {loop.kind.value} loop over {loop.var.name!r} depends on the "
+                f"loops around: {loop.extent!r}",
+                why="they are launched together, as one range of numbers",
+                cure="take the greatest extent, and leave out iterations by an `if`",
+                span=loop.span,
+            )
+        total = total * maximum(loop.extent, 0)
+    total = simplify(total, facts)
+    return int(total.value) if isinstance(total, Const) else total
+
+
 def bind_digits(statements: Statements, loops: list[ForPlan], number: str, dtype: DType) -> None:
     """Binds each loop's variable to its digit of the iteration's ``number``, of type ``dtype``."""
+    if not all(isinstance(loop.stmt.extent, Const) for loop in loops):
+        _bind_open_digits(statements, loops, number, dtype)
+        return
     w = statements.w
     rest = iterations(loops)
     index = Value(number, dtype)
@@ -56,4 +82,29 @@ def bind_digits(statements: Statements, loops: list[ForPlan], number: str, dtype
             if position > 0:
                 digit = w.assign(f"urem {index.type} {digit}, {extent}")
             value = Value(digit, index.dtype, 1, (0, extent - 1))
+        statements.bind(loop.stmt.var, value, loop.scope)
+
+
+def _bind_open_digits(
+    statements: Statements, loops: list[ForPlan], number: str, dtype: DType
+) -> None:
+    """`bind_digits` where some extent is known at the call: from the fastest loop outwards. Where
+    there is an iteration, no extent is 0."""
+    w, exprs = statements.w, statements.exprs
+    rest = Value(number, dtype, 1, (0, None))
+    digits: list[int | Value] = []
+    for loop in reversed(loops):
+        extent = exprs.evaluate(loop.stmt.extent, loop.loads)
+        most = range_of(extent)[1]
+        range_ = (0, None if most is None else max(most - 1, 0))
+        if loop is loops[0]:
+            digits.append(fitted(w, rest._replace(range=range_)))
+        elif extent == 1:
+            digits.append(0)
+        else:
+            divisor = exprs.value(extent, dtype).text
+            digit = w.assign(f"urem {rest.typed}, {divisor}")
+            digits.append(fitted(w, Value(digit, dtype, 1, range_)))
+            rest = rest._replace(text=w.assign(f"udiv {rest.typed}, {divisor}"))
+    for loop, value in zip(loops, reversed(digits), strict=True):
         statements.bind(loop.stmt.var, value, loop.scope)

@@ -152,13 +152,14 @@ class _Variable:
 
 class Planner:
     """Builds the plan of a statement. ``memory_only`` collects the private buffers that cannot be
-    held in registers because some index is not known while the text is written.
+    held in registers because some index is not known while the text is written. ``everywhere`` is
+    known wherever it plans.
 
     With ``lanes``, subgroups of so many run it. A private buffer that is allocated outside of
     the loops over lanes is ``spread``: each lane holds its part, and addresses are within that.
     """
 
-    def __init__(self, lanes: int = 0) -> None:
+    def __init__(self, lanes: int = 0, everywhere: Facts | None = None) -> None:
         self.memory_only: set[Buffer] = set()
         self.spread: set[Buffer] = set()
         self._lanes = lanes
@@ -168,9 +169,9 @@ class Planner:
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
         # What is known, whatever conditions around say: a lane finds its own part by its number,
         # which a condition may have made zero.
-        self._everywhere = Facts.empty()
+        self._everywhere = everywhere if everywhere is not None else Facts.empty()
         # Whether strides may be values: the kernel has scalar parameters.
-        self._symbolic = bool(self._everywhere.promised)
+        self._symbolic = bool(Facts.empty().promised)
 
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
         """The plan of ``stmt`` where ``facts`` hold."""
@@ -203,7 +204,7 @@ class Planner:
             case Let():
                 loads = self._loads((node.value,), facts)
                 scope = Scope()
-                self._define(node.var, "scoped", scope)
+                self.define(node.var, "scoped", scope)
                 return LetPlan(node, scope, loads)
             case Allocate():
                 private = node.buffer.space is Space.PRIVATE
@@ -225,7 +226,7 @@ class Planner:
         loads = self._loads((node.extent,), facts)
         scope = Scope()
         part = {LoopKind.UNROLLED: "unrolled", LoopKind.VECTOR: "lane"}.get(node.kind, "scoped")
-        self._define(node.var, part, scope)
+        self.define(node.var, part, scope)
         lanes = self._lanes and node.kind is LoopKind.LANE
         if lanes:
             self._lane = node.var
@@ -247,7 +248,7 @@ class Planner:
             )
         outside = self._everywhere
         for dim in node.dims:
-            self._define(dim.var, "lane", Scope())
+            self.define(dim.var, "lane", Scope())
             facts = facts.loop(dim.var, dim.extent)
             self._everywhere = self._everywhere.loop(dim.var, dim.extent)
         signal = None
@@ -273,7 +274,8 @@ class Planner:
                 exprs += arg.index if arg.mask is None else (*arg.index, arg.mask)
         return CallPlan(node, addresses, self._loads(exprs, facts, addresses))
 
-    def _define(self, variable: Var, part: str, scope: Scope) -> None:
+    def define(self, variable: Var, part: str, scope: Scope) -> None:
+        """``variable`` plays that part from here on."""
         self._levels += 1
         self._variables[variable] = _Variable(part, self._levels, scope)
 

@@ -6,14 +6,18 @@ call, and back what kernels wrote.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
+from tilewright.dtypes import DType
 from tilewright.errors import DeviceError
 from tilewright.machines.nvidia import MOST_CLUSTER
 from tilewright.machines.tensor_map import check_tensor_map
+from tilewright.targets.calling import Bits, Calling, Values, read_element
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.assemble import split_binary
 from tilewright.targets.nvidia.copies import ALIGNMENT
@@ -27,7 +31,7 @@ from tilewright.targets.nvidia.memory import (
     release,
     synchronize,
 )
-from tilewright.targets.program import Abi, Placement
+from tilewright.targets.program import Abi, Parameter, Passed, Placement
 
 # CUDA's handle of the stream that takes what is asked for without one.
 DEFAULT_STREAM = 1
@@ -35,25 +39,72 @@ _CLUSTERS = (9, 0)
 
 
 class _Plan:
-    """What a call takes whose arrays lie so: bytes on the device for each array of the host and for
-    each workspace, and which arrays are copied (position, bytes, whether back as well)."""
+    """What calls take whose arrays lie so (one entry for each array)."""
 
-    def __init__(self, abi: Abi, resident: tuple[bool, ...]) -> None:
-        arrays = list(enumerate(zip(abi.parameters, resident, strict=True)))
-        self._places = [position for position, (_, here) in arrays if not here]
-        self.sizes = [*(abi.parameters[i].bytes for i in self._places), *abi.workspaces]
-        self.copied = [
-            (position, parameter.bytes, parameter.access != "in")
-            for position, (parameter, here) in arrays
-            if parameter.bytes and not here
+    def __init__(self, abi: Abi, calling: Calling, resident: tuple[bool, ...]) -> None:
+        self._calling = calling
+        arrays = zip(calling.array_positions, abi.arrays, resident, strict=True)
+        # Those of the host: which array, which argument, and whether it is copied back.
+        self._copied = [
+            (number, position, parameter.access != "in")
+            for number, (position, parameter, here) in enumerate(arrays)
+            if not here
         ]
+        self._fixed = self._made({}) if calling.fixed else None
 
-    def arguments(self, pointers: list[int], memory: list[int]) -> Arguments:
+    def sizes(self, arguments: Sequence[Passed]) -> _Sizes:
+        """Those of a call."""
+        return self._fixed or self._made(self._calling.values(arguments))
+
+    def _made(self, values: Values) -> _Sizes:
+        bytes_ = self._calling.array_bytes(values)
+        spaces = self._calling.workspace_bytes(values)
+        memory = [*(bytes_[number] for number, _, _ in self._copied), *spaces]
+        copied = [
+            (position, bytes_[number], back)
+            for number, position, back in self._copied
+            if bytes_[number]
+        ]
+        return _Sizes(memory, copied)
+
+    def arguments(self, passed: Sequence[Passed], memory: list[int]) -> Arguments:
         """What the kernel gets: ``memory`` in the place of arrays of the host, and behind."""
-        found = list(pointers)
-        for position, pointer in zip(self._places, memory, strict=False):
+        found = self._calling.slots(passed)
+        for (_, position, _), pointer in zip(self._copied, memory, strict=False):
             found[position] = pointer
-        return Arguments([*found, *memory[len(self._places) :]])
+        return Arguments([*found, *memory[len(self._copied) :]])
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes on the device that a call takes, for each array of the host and for each workspace; and
+    which arrays are copied (position, bytes, whether back as well)."""
+
+    memory: list[int]
+    copied: list[tuple[int, int, bool]]
+
+
+@dataclass(frozen=True)
+class _Working:
+    """A call at work: what the host's steps ask of the device."""
+
+    launchers: Sequence[Launcher]
+    arguments: Arguments
+    stream: int
+    behind: int  # where the workspaces begin
+
+    def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
+        """Puts a launch on the stream."""
+        numbers = [each.number for each in values]
+        self.launchers[number].enqueue(self.arguments, self.stream, groups, numbers)
+
+    def read(self, workspace: int, type_: DType) -> Any:
+        """Copies an element to the host, and waits for it."""
+        found = ctypes.create_string_buffer(type_.bytes)
+        place = self.arguments.slots[self.behind + workspace]
+        ask("cuMemcpyDtoHAsync", ctypes.addressof(found), place, type_.bytes, self.stream)
+        synchronize(self.stream)
+        return read_element(found.raw, type_)
 
 
 class KernelProgram:
@@ -72,7 +123,8 @@ class KernelProgram:
         self.device = device
         self.device_number = device.number
         self.abi = abi
-        self._host = Placement((False,) * len(abi.parameters))
+        self._calling = Calling(abi)
+        self._host = Placement((False,) * len(abi.arrays))
         self._spare: list[OwnStream] = []
         self._plans: dict[tuple[bool, ...], _Plan] = {}
         self._module: Any = None
@@ -91,26 +143,28 @@ class KernelProgram:
                 with self.device.current():
                     ask("cuModuleUnload", self._module)
 
-    def run(self, pointers: list[int], threads: int) -> None:
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
         """Runs the kernel on arrays of the host. ``threads`` are not for devices."""
-        self.run_placed(pointers, self._host)
+        self.run_placed(arguments, self._host)
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         """A call of no arguments on these arrays of the host."""
-        return self.bound_placed(pointers, self._host)
+        return self.bound_placed(arguments, self._host)
 
-    def run_placed(self, pointers: list[int], placement: Placement) -> None:
-        """Runs the kernel on the arguments' pointers, in order."""
-        with self._calling():
+    def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
+        """Runs the kernel on its arguments, in order."""
+        with self._current():
             own = self._own_stream() if placement.stream is None else None
             stream = own.handle if own else placement.stream
             assert stream is not None
             plan = self._plan(placement)
+            sizes = plan.sizes(arguments)
             memory: list[int] = []
             try:
-                for size in plan.sizes:
+                for size in sizes.memory:
                     memory.append(allocate(self.device, size, stream))
-                self._enqueue(pointers, plan.arguments(pointers, memory), plan, placement, stream)
+                there = plan.arguments(arguments, memory)
+                self._enqueue(arguments, there, sizes, placement, stream)
                 while memory:
                     release(self.device, memory.pop(), stream)
                 self._finish(placement, stream)
@@ -126,21 +180,22 @@ class KernelProgram:
         if own:
             self._spare.append(own)
 
-    def bound_placed(self, pointers: list[int], placement: Placement) -> Callable[[], None]:
-        """A call of no arguments on these pointers, with memory of its own on the device."""
-        with self._calling():
+    def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
+        """A call of no arguments on these, with memory of its own on the device."""
+        with self._current():
             own = OwnStream(self.device) if placement.stream is None else None
             plan = self._plan(placement)
-            memory = KeptMemory(self.device, plan.sizes)
-            arguments = plan.arguments(pointers, memory.pointers)
+            sizes = plan.sizes(arguments)
+            memory = KeptMemory(self.device, sizes.memory)
+            there = plan.arguments(arguments, memory.pointers)
         stream = own.handle if own else placement.stream
         assert stream is not None
         lock = threading.Lock()
 
         def call(_keep: Any = (own, memory)) -> None:
-            with lock, self._calling():
+            with lock, self._current():
                 try:
-                    self._enqueue(pointers, arguments, plan, placement, stream)
+                    self._enqueue(arguments, there, sizes, placement, stream)
                     self._finish(placement, stream)
                 except DeviceError:
                     with suppress(DeviceError):
@@ -151,7 +206,7 @@ class KernelProgram:
 
     def memory(self, size: int) -> KeptMemory:
         """So many bytes on the device, all zero."""
-        with self._calling():
+        with self._current():
             found = KeptMemory(self.device, [size])
             ask("cuMemsetD8", found.pointer, 0, size)
             # Other streams would not wait for it.
@@ -161,7 +216,7 @@ class KernelProgram:
     # A call.
 
     @contextmanager
-    def _calling(self) -> Iterator[None]:
+    def _current(self) -> Iterator[None]:
         """The device is the current one meanwhile, and its errors say which kernel it was."""
         check_process()
         with self.device.current():
@@ -184,29 +239,30 @@ class KernelProgram:
     def _plan(self, placement: Placement) -> _Plan:
         found = self._plans.get(placement.resident)
         if found is None:
-            found = self._plans[placement.resident] = _Plan(self.abi, placement.resident)
+            found = _Plan(self.abi, self._calling, placement.resident)
+            self._plans[placement.resident] = found
         return found
 
     def _enqueue(
         self,
-        pointers: list[int],
+        passed: Sequence[Passed],
         arguments: Arguments,
-        plan: _Plan,
+        sizes: _Sizes,
         placement: Placement,
         stream: int,
     ) -> None:
         """Puts all of a call on its stream. All arrays of the host are copied there, also results:
         kernels may leave parts of one as they were."""
-        there = arguments.pointers
+        there = arguments.slots
         for other in placement.beside:
             follow(stream, other)
-        for position, size, _ in plan.copied:
-            ask("cuMemcpyHtoDAsync", there[position], pointers[position], size, stream)
-        for launcher in self._launchers:
-            launcher.enqueue(arguments, stream)
-        for position, size, written in plan.copied:
+        for position, size, _ in sizes.copied:
+            ask("cuMemcpyHtoDAsync", there[position], passed[position], size, stream)
+        working = _Working(self._launchers, arguments, stream, len(self.abi.parameters))
+        self._calling.run(self._calling.values(passed), working)
+        for position, size, written in sizes.copied:
             if written:
-                ask("cuMemcpyDtoHAsync", pointers[position], there[position], size, stream)
+                ask("cuMemcpyDtoHAsync", passed[position], there[position], size, stream)
 
     def _finish(self, placement: Placement, stream: int) -> None:
         """Whoever uses the results finds them."""
@@ -255,12 +311,16 @@ class KernelProgram:
                 why="they came with compute capability 9.0",
                 cure="compile for 'nvidia', which is this device",
             )
-        if launch.groups % launch.cluster or launch.cluster > MOST_CLUSTER:
+        whole = not isinstance(launch.groups, int) or launch.groups % launch.cluster == 0
+        if not whole or launch.cluster > MOST_CLUSTER:
             raise DeviceError(
                 f"{launch.entry} has {launch.groups} workgroups in clusters of {launch.cluster}",
                 why=f"a cluster is whole, and has at most {MOST_CLUSTER}",
                 cure="choose a cluster size that divides the number of workgroups",
             )
-        sizes = [*(each.bytes for each in self.abi.parameters), *self.abi.workspaces]
+        found = [each.bytes if isinstance(each, Parameter) else 0 for each in self.abi.parameters]
+        sizes = [*found, *self.abi.workspaces]
         for tensor in launch.maps:
-            check_tensor_map(tensor, sizes[tensor.argument])
+            size = sizes[tensor.argument]
+            assert isinstance(size, int), "the map of a tensor says its sizes"
+            check_tensor_map(tensor, size)

@@ -16,17 +16,18 @@ _WIDTH = ctypes.sizeof(ctypes.c_void_p)
 
 
 class Arguments:
-    """The pointers that launches take, in memory: the driver wants the address of each."""
+    """What launches take, in memory: the driver wants the address of each. ``slots`` are pointers,
+    or the bits of scalars."""
 
-    def __init__(self, pointers: Sequence[int]) -> None:
-        self.pointers = tuple(pointers)
-        self._values = (ctypes.c_void_p * len(self.pointers))(*self.pointers)
+    def __init__(self, slots: Sequence[int]) -> None:
+        self.slots = tuple(slots)
+        self._values = (ctypes.c_void_p * len(self.slots))(*self.slots)
         first = ctypes.addressof(self._values)
-        self._places = tuple(first + position * _WIDTH for position in range(len(self.pointers)))
+        self._places = tuple(first + position * _WIDTH for position in range(len(self.slots)))
         self.table = self.with_values(())
 
     def with_values(self, places: Sequence[int]) -> Any:
-        """The addresses of all pointers, then ``places``, as an array."""
+        """The addresses of all slots, then ``places``, as an array."""
         return (ctypes.c_void_p * (len(self._places) + len(places)))(*self._places, *places)
 
 
@@ -42,24 +43,30 @@ class Launcher:
             most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             ask("cuFuncSetAttribute", self._function, most, launch.shared)
 
-    def enqueue(self, arguments: Arguments, stream: int) -> None:
-        """Puts it on ``stream``. The driver copies all values before it returns."""
+    def enqueue(
+        self, arguments: Arguments, stream: int, groups: int, values: Sequence[int] = ()
+    ) -> None:
+        """Puts it on ``stream``, for so many workgroups, with the bits of the host's ``values``.
+        The driver copies all of them before it returns."""
         table = arguments.table
-        if self._maps:
-            found = [each.place(arguments.pointers[position]) for position, each in self._maps]
-            table = arguments.with_values([place for place, _ in found])
+        if self._maps or values:
+            own = (ctypes.c_uint64 * len(values))(*values)
+            first = ctypes.addressof(own)
+            found = [each.place(arguments.slots[position]) for position, each in self._maps]
+            places = [first + position * _WIDTH for position in range(len(values))]
+            table = arguments.with_values([*places, *(place for place, _ in found)])
         address = ctypes.addressof(table)
         launch = self._launch
         if launch.cluster == 1:
-            size = (launch.groups, 1, 1, launch.items, 1, 1, launch.shared)
+            size = (groups, 1, 1, launch.items, 1, 1, launch.shared)
             ask("cuLaunchKernel", self._function, *size, stream, address, 0)
         else:
-            ask("cuLaunchKernelEx", self._with_cluster(stream), self._function, address, 0)
+            ask("cuLaunchKernelEx", self._with_cluster(stream, groups), self._function, address, 0)
 
-    def _with_cluster(self, stream: int) -> Any:
+    def _with_cluster(self, stream: int, groups: int) -> Any:
         cuda, launch = load_cuda(), self._launch
         config, attribute = cuda.CUlaunchConfig(), cuda.CUlaunchAttribute()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.groups, 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = groups, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.items, 1, 1
         config.sharedMemBytes = launch.shared
         config.hStream = stream

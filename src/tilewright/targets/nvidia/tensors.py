@@ -147,11 +147,12 @@ def _swizzled(tile: View) -> int:
 def _map(memory: Memory, tensor: View, found: Box | Column, swizzle: int) -> Value:
     """Where the map is, which the kernel gets as a parameter."""
     buffer = tensor.buffer
-    if buffer not in memory.arguments:
+    places = [place for place, each in enumerate(memory.arguments) if each is buffer]
+    if not places:
         raise CompilationError(
             f"{buffer.name!r} is no argument", cure="copy tiles of arguments and workspaces"
         )
-    argument = memory.arguments.index(buffer)
+    (argument,) = places
     made = tensor_map(argument, buffer, found, swizzle)
     check_tensor_map(made, buffer.bytes)
     if made not in memory.maps:

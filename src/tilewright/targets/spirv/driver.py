@@ -5,13 +5,17 @@ from __future__ import annotations
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
+from tilewright.dtypes import DType
 from tilewright.errors import CompilationError, DeviceError
+from tilewright.targets.calling import Bits, Calling, read_element
 from tilewright.targets.llvm.module import Launch
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, Passed
 from tilewright.targets.spirv.device import Device, check_process, load_opencl
 from tilewright.targets.spirv.memory import CopiedMemory, Memory, SharedMemory
 
@@ -35,6 +39,7 @@ class KernelProgram:
         check_process()
         self.device = device
         self.abi = abi
+        self._calling = Calling(abi)
         self._cl = load_opencl()
         self._binary = binary
         self._native = b""
@@ -48,20 +53,20 @@ class KernelProgram:
             self._native = self._compile(context, handle)
             self._check_kernels(self._program(context, handle), handle)
 
-    def run(self, pointers: list[int], threads: int) -> None:
-        """Runs the kernel on the arguments' pointers, in order."""
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
+        """Runs the kernel on its arguments, in order."""
         check_process()
         spare = self._spare.setdefault(threads, [])
         try:
             queue = spare.pop()
         except IndexError:
             queue = self._queue(threads)
-        self._run(queue, pointers)
+        self._run(queue, arguments)
         # One that failed is not used again.
         spare.append(queue)
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these pointers, which one thread at a time is in."""
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
+        """A call of no arguments on these, which one thread at a time is in."""
         check_process()
         queue = self._queue(threads)
         lock = threading.Lock()
@@ -69,13 +74,13 @@ class KernelProgram:
         def call() -> None:
             check_process()
             with lock:
-                self._run(queue, pointers)
+                self._run(queue, arguments)
 
         return call
 
-    def _run(self, queue: _Queue, pointers: list[int]) -> None:
+    def _run(self, queue: _Queue, arguments: Sequence[Passed]) -> None:
         try:
-            queue.run(pointers)
+            queue.run(arguments)
         except self._cl.Error as error:
             queue.settle(self._cl.Error)
             raise self._failure(error) from error
@@ -85,7 +90,7 @@ class KernelProgram:
             context, handle = self.device.context(threads)
             program = self._program(context, handle) if self.abi.launches else None
             shares = self.device.shares_memory
-            return _Queue(self._cl, context, handle, program, self.abi, shares)
+            return _Queue(self._cl, context, handle, program, self.abi, self._calling, shares)
         except self._cl.Error as error:
             raise self._failure(error) from error
 
@@ -184,27 +189,68 @@ class _Queue:
     """A queue with kernel objects and memory of its own, for one call at a time."""
 
     def __init__(
-        self, cl: Any, context: Any, handle: Any, program: Any, abi: Abi, shares: bool
+        self,
+        cl: Any,
+        context: Any,
+        handle: Any,
+        program: Any,
+        abi: Abi,
+        calling: Calling,
+        shares: bool,
     ) -> None:
         self._queue = cl.CommandQueue(context, handle)
-        kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
-        self._launches = [
-            (kernel, (each.groups * each.items,), (each.items,))
-            for kernel, each in zip(kernels, abi.launches, strict=True)
-        ]
+        self._kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
+        self._items = [each.items for each in abi.launches]
+        self._calling = calling
+        self._launches = []
+        if calling.fixed:
+            self._launches = [
+                (kernel, (int(each.groups) * each.items,), (each.items,))
+                for kernel, each in zip(self._kernels, abi.launches, strict=True)
+            ]
+        # Where the host's values stand among the arguments.
+        self._behind = len(abi.parameters) + len(abi.workspaces)
         kind = SharedMemory if shares else CopiedMemory
-        self._memory: Memory = kind(cl, self._queue, kernels, abi)
+        self._memory: Memory = kind(cl, self._queue, self._kernels, abi, calling)
+        self._given: dict[int, Bits] = {}
         self._enqueue = cl.enqueue_nd_range_kernel
 
-    def run(self, pointers: list[int]) -> None:
+    def run(self, arguments: Sequence[Passed]) -> None:
         """Runs all launches in turn and waits for the last."""
-        self._memory.give(pointers)
-        for kernel, size, items in self._launches:
-            self._enqueue(self._queue, kernel, size, items)
-        self._memory.take(pointers)
+        calling = self._calling
+        if calling.fixed:
+            self._memory.give(arguments, {})
+            for kernel, size, items in self._launches:
+                self._enqueue(self._queue, kernel, size, items)
+        else:
+            values = calling.values(arguments)
+            self._memory.give(arguments, values)
+            for position, each in calling.scalars(arguments):
+                if self._given.get(position) != each:
+                    for kernel in self._kernels:
+                        kernel.set_arg(position, _by_value(each))
+                    self._given[position] = each
+            calling.run(values, self)
+        self._memory.take(arguments)
         self._queue.finish()
+
+    def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
+        """One launch, with the host's values."""
+        kernel, items = self._kernels[number], self._items[number]
+        for position, value in enumerate(values, start=self._behind):
+            kernel.set_arg(position, _by_value(value))
+        self._enqueue(self._queue, kernel, (groups * items,), (items,))
+
+    def read(self, workspace: int, type_: DType) -> Any:
+        """Waits for what a launch wrote for the host."""
+        return read_element(self._memory.read(workspace, type_.bytes), type_)
 
     def settle(self, error: type[Exception]) -> None:
         """Waits, after one launch failed, for those that may still write to the caller's memory."""
         with suppress(error):
             self._queue.finish()
+
+
+def _by_value(value: Bits) -> Any:
+    """An argument as numpy has it."""
+    return np.frombuffer(value.number.to_bytes(value.bytes, "little"), f"u{value.bytes}")[0]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.targets.calling import Calling, Values
 from tilewright.targets.program import Abi
 
 _ALIGNMENT = 64
@@ -21,71 +22,125 @@ _ALIGNMENT = 64
 class Memory(Protocol):
     """The arguments of the kernels of one queue, for one call at a time."""
 
-    def give(self, pointers: Sequence[int]) -> None:
-        """Gives the kernels the arrays at these pointers."""
+    def give(self, arguments: Sequence[Any], values: Values) -> None:
+        """Gives the kernels the arrays among ``arguments``, and workspaces, as large as ``values``
+        of scalars say."""
 
-    def take(self, pointers: Sequence[int]) -> None:
+    def take(self, arguments: Sequence[Any]) -> None:
         """Behind the kernels: gives the arrays what they wrote."""
+
+    def read(self, workspace: int, size: int) -> bytes:
+        """The first bytes of a workspace, once the kernels are done."""
 
 
 class SharedMemory:
     """The host's memory itself (shared virtual memory, fine-grained, of the system)."""
 
-    def __init__(self, cl: Any, queue: Any, kernels: Sequence[Any], abi: Abi) -> None:
+    def __init__(
+        self, cl: Any, queue: Any, kernels: Sequence[Any], abi: Abi, calling: Calling
+    ) -> None:
         self._svm = cl.SVM
+        self._queue = queue
         self._kernels = kernels
-        self._types = [ctypes.c_char * max(each.bytes, 1) for each in abi.parameters]
-        self._given = [0] * len(abi.parameters)
-        self._spaces = [_aligned(size) for size in abi.workspaces]
-        for position, space in enumerate(self._spaces, start=len(abi.parameters)):
-            for kernel in kernels:
-                kernel.set_arg(position, cl.SVM(space))
+        self._calling = calling
+        self._positions = calling.array_positions
+        self._behind = len(abi.parameters)
+        self._given = [(0, 0)] * len(self._positions)
+        self._spaces: list[NDArray[Any]] = [np.empty(0, np.uint8)] * len(abi.workspaces)
+        self._sizes = calling.array_bytes({}) if calling.fixed else []
+        if calling.fixed:
+            self._fit(calling.workspace_bytes({}))
 
-    def give(self, pointers: Sequence[int]) -> None:
+    def give(self, arguments: Sequence[Any], values: Values) -> None:
         """Sets those arguments that the call before did not have."""
-        for position, pointer in enumerate(pointers):
-            if self._given[position] != pointer:
-                memory = self._svm(self._types[position].from_address(pointer))
-                for kernel in self._kernels:
-                    kernel.set_arg(position, memory)
-                self._given[position] = pointer
+        sizes = self._sizes
+        if not self._calling.fixed:
+            sizes = self._calling.array_bytes(values)
+            self._fit(self._calling.workspace_bytes(values))
+        for number, position in enumerate(self._positions):
+            given = (arguments[position], sizes[number])
+            if self._given[number] != given:
+                type_ = ctypes.c_char * max(given[1], 1)
+                self._set(position, type_.from_address(given[0]))
+                self._given[number] = given
 
-    def take(self, pointers: Sequence[int]) -> None:
+    def _fit(self, sizes: Sequence[int]) -> None:
+        """Workspaces of at least so many bytes."""
+        for number, size in enumerate(sizes):
+            if self._spaces[number].nbytes < max(size, 1):
+                self._spaces[number] = _aligned(size)
+                self._set(self._behind + number, self._spaces[number])
+
+    def _set(self, position: int, memory: Any) -> None:
+        for kernel in self._kernels:
+            kernel.set_arg(position, self._svm(memory))
+
+    def take(self, arguments: Sequence[Any]) -> None:
         """Nothing: it is there."""
+
+    def read(self, workspace: int, size: int) -> bytes:
+        """The kernels are done where the queue is."""
+        self._queue.finish()
+        return self._spaces[workspace][:size].tobytes()
 
 
 class CopiedMemory:
     """Buffers on the device, as large as the arrays, which are kept between calls."""
 
-    def __init__(self, cl: Any, queue: Any, kernels: Sequence[Any], abi: Abi) -> None:
-        self._copy = cl.enqueue_copy
+    def __init__(
+        self, cl: Any, queue: Any, kernels: Sequence[Any], abi: Abi, calling: Calling
+    ) -> None:
+        self._cl = cl
         self._queue = queue
-        self._parameters = abi.parameters
-        self._types = [ctypes.c_char * each.bytes for each in abi.parameters]
-        sizes = [*(each.bytes for each in abi.parameters), *abi.workspaces]
-        flags = cl.mem_flags.READ_WRITE
-        self._buffers = [cl.Buffer(queue.context, flags, max(size, 1)) for size in sizes]
-        for kernel in kernels:
-            kernel.set_args(*self._buffers)
+        self._kernels = kernels
+        self._calling = calling
+        self._parameters = abi.arrays
+        behind = range(len(abi.parameters), len(abi.parameters) + len(abi.workspaces))
+        self._positions = [*calling.array_positions, *behind]
+        self._buffers: list[Any] = [None] * len(self._positions)
+        self._sizes: list[int] = []
+        if calling.fixed:
+            self._fit({})
 
-    def give(self, pointers: Sequence[int]) -> None:
+    def _fit(self, values: Values) -> None:
+        """Buffers of at least the sizes that arrays and workspaces have."""
+        self._sizes = self._calling.array_bytes(values)
+        sizes = [*self._sizes, *self._calling.workspace_bytes(values)]
+        for number, size in enumerate(sizes):
+            buffer = self._buffers[number]
+            if buffer is None or buffer.size < size:
+                flags = self._cl.mem_flags.READ_WRITE
+                buffer = self._cl.Buffer(self._queue.context, flags, max(size, 1))
+                self._buffers[number] = buffer
+                for kernel in self._kernels:
+                    kernel.set_arg(self._positions[number], buffer)
+
+    def give(self, arguments: Sequence[Any], values: Values) -> None:
         """Copies all arrays: what kernels leave out of a result stays as it was."""
-        for position, memory in self._arrays(pointers):
-            self._copy(self._queue, self._buffers[position], memory, is_blocking=False)
+        if not self._calling.fixed:
+            self._fit(values)
+        for number, memory in self._arrays(arguments):
+            self._cl.enqueue_copy(self._queue, self._buffers[number], memory, is_blocking=False)
         # The copies read memory of the caller, which may go if one fails.
         self._queue.finish()
 
-    def take(self, pointers: Sequence[int]) -> None:
+    def take(self, arguments: Sequence[Any]) -> None:
         """Copies back what kernels write."""
-        for position, memory in self._arrays(pointers):
-            if self._parameters[position].access != "in":
-                self._copy(self._queue, memory, self._buffers[position])
+        for number, memory in self._arrays(arguments):
+            if self._parameters[number].access != "in":
+                self._cl.enqueue_copy(self._queue, memory, self._buffers[number])
 
-    def _arrays(self, pointers: Sequence[int]) -> list[tuple[int, Any]]:
+    def read(self, workspace: int, size: int) -> bytes:
+        """Copies them to the host."""
+        found = np.empty(size, np.uint8)
+        self._cl.enqueue_copy(self._queue, found, self._buffers[len(self._parameters) + workspace])
+        return found.tobytes()
+
+    def _arrays(self, arguments: Sequence[Any]) -> list[tuple[int, Any]]:
         return [
-            (position, type_.from_address(pointers[position]))
-            for position, type_ in enumerate(self._types)
-            if self._parameters[position].bytes
+            (number, (ctypes.c_char * size).from_address(arguments[self._positions[number]]))
+            for number, size in enumerate(self._sizes)
+            if size
         ]
 
 

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.program import Abi
+from tilewright.targets.calling import Calling
+from tilewright.targets.program import Abi, Passed
 from tilewright.targets.x86.driver import Program
 from tilewright.targets.x86.pool import worker_pool
 
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _ALIGNMENT = 64
+
+
+class _Workspaces:
+    """Memory of one call, which grows with what calls need."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._arrays: list[NDArray[Any]] = [np.empty(0, np.uint8)] * len(sizes)
+        self.pointers = [0] * len(sizes)
+        self.fit(sizes)
+
+    def fit(self, sizes: Sequence[int]) -> None:
+        """There are so many bytes of each."""
+        for position, size in enumerate(sizes):
+            if self._arrays[position].nbytes < size + _ALIGNMENT:
+                array = self._arrays[position] = np.empty(size + _ALIGNMENT, np.uint8)
+                self.pointers[position] = -(-array.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
 
 class KernelProgram:
@@ -28,25 +45,30 @@ class KernelProgram:
         """Raises `CompilationError` if it cannot be loaded."""
         self._program = Program(binary, [abi.entry])
         self._entry = _Entry(self._program.address(abi.entry))
-        self._workspaces = abi.workspaces
-        self._pointers = ctypes.c_void_p * (len(abi.parameters) + len(abi.workspaces))
-        self._spare: list[tuple[list[NDArray[Any]], list[int]]] = []
+        self._calling = Calling(abi)
+        self._sizes = self._calling.workspace_bytes({}) if self._calling.fixed else []
+        self._has_workspaces = bool(abi.workspaces)
+        self._slots = ctypes.c_void_p * (len(abi.parameters) + len(abi.workspaces))
+        self._spare: list[_Workspaces] = []
         self._pool = worker_pool()
 
-    def run(self, pointers: list[int], threads: int) -> None:
-        """Calls the kernel on the arguments' pointers, in order."""
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
+        """Calls the kernel on its arguments, in order."""
         pool = self._pool
-        if not self._workspaces:
-            self._entry(self._pointers(*pointers), pool.entry, pool.state, threads)
+        slots: Sequence[Any] = arguments
+        if not self._calling.fixed:
+            slots = self._calling.slots(arguments)
+        if not self._has_workspaces:
+            self._entry(self._slots(*slots), pool.entry, pool.state, threads)
             return
-        space = self._take()
-        self._entry(self._pointers(*pointers, *space[1]), pool.entry, pool.state, threads)
+        space = self._take(arguments)
+        self._entry(self._slots(*slots, *space.pointers), pool.entry, pool.state, threads)
         self._spare.append(space)
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these pointers, with workspaces of its own."""
-        space = self._take()
-        args = self._pointers(*pointers, *space[1])
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
+        """A call of no arguments on these, with workspaces of its own."""
+        space = self._take(arguments)
+        args = self._slots(*self._calling.slots(arguments), *space.pointers)
         entry, pool = self._entry, self._pool
 
         def call(_keep: Any = (space, self)) -> None:
@@ -54,9 +76,14 @@ class KernelProgram:
 
         return call
 
-    def _take(self) -> tuple[list[NDArray[Any]], list[int]]:
+    def _take(self, arguments: Sequence[Passed]) -> _Workspaces:
+        calling, sizes = self._calling, self._sizes
+        if not calling.fixed:
+            sizes = calling.workspace_bytes(calling.values(arguments))
         try:
-            return self._spare.pop()
+            space = self._spare.pop()
         except IndexError:
-            arrays = [np.empty(size + _ALIGNMENT, np.uint8) for size in self._workspaces]
-            return arrays, [-(-a.ctypes.data // _ALIGNMENT) * _ALIGNMENT for a in arrays]
+            return _Workspaces(sizes)
+        if not calling.fixed:
+            space.fit(sizes)
+        return space

@@ -10,7 +10,8 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
-from tilewright.targets.llvm.module import Module, lower_module
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.llvm.phases import lower_module
 from tilewright.targets.program import Abi
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.header import header

@@ -1,0 +1,286 @@
+"""The host's side of a kernel: what is launched, and the control around it.
+
+At the top of a kernel, and inside of loops and conditions that stand around launches, statements
+are the host's: it launches one part after the other. Statements in a row that are no launches are a
+part together, which one work-item (on a CPU: one thread) runs; so is a loop or a condition without
+launches inside. What is allocated here lives across launches: a workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import s64
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, row_major
+from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    While,
+)
+from tilewright.ir.visit import block, direct_exprs, reads_memory, variables, walk_stmts
+
+# Loops that the host can run: those of other kinds say where their body runs.
+_HOSTS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
+
+
+@dataclass(eq=False)
+class Part:
+    """What runs without the host; ``launched``: on workgroups or threads of its own."""
+
+    body: Stmt
+    launched: bool
+
+
+@dataclass(eq=False)
+class Named:
+    """A value of the host. With ``into``, a launch of one work-item computes it into that
+    workspace, as it depends on memory."""
+
+    var: Var
+    value: Expr
+    into: Buffer | None = None
+
+
+@dataclass(eq=False)
+class Counted:
+    """A loop of the host."""
+
+    var: Var
+    extent: Expr
+    body: list[Node]
+
+
+@dataclass(eq=False)
+class Repeated:
+    """``before``, then ``body`` where ``condition`` holds; and so on until it does not."""
+
+    before: list[Node]
+    condition: Expr
+    body: list[Node]
+
+
+@dataclass(eq=False)
+class Chosen:
+    """A condition of the host."""
+
+    condition: Expr
+    then: list[Node]
+    orelse: list[Node]
+
+
+Node = Part | Named | Counted | Repeated | Chosen
+
+
+def split_host(
+    kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool
+) -> tuple[list[Node], list[Buffer]]:
+    """The host's side of ``kernel``, and its workspaces.
+
+    With ``reads``, the host cannot read memory itself: what its own expressions load becomes a
+    value that a launch computes.
+    """
+    splitter = _Splitter(kernel, is_launch, reads)
+    return splitter.nodes(kernel.body), splitter.workspaces
+
+
+class _Splitter:
+    def __init__(self, kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool) -> None:
+        self.is_launch = is_launch
+        self.reads = reads
+        self.workspaces: list[Buffer] = []
+        self.taken = {param.name for param in kernel.params}
+        for stmt in walk_stmts(kernel.body):
+            if isinstance(stmt, For | Let):
+                self.taken.add(stmt.var.name)
+            elif isinstance(stmt, Allocate):
+                self.taken.add(stmt.buffer.name)
+
+    def nodes(self, stmt: Stmt) -> list[Node]:
+        """What the host does for ``stmt``, which is its own."""
+        stmts = tuple(self._flat(stmt.body if isinstance(stmt, Block) else (stmt,)))
+        found: list[Node] = []
+        serial: list[Stmt] = []
+
+        def flush() -> None:
+            if serial:
+                found.append(Part(block(*serial), False))
+                serial.clear()
+
+        for position, stmt in enumerate(stmts):
+            if isinstance(stmt, Allocate):
+                self.workspaces.append(stmt.buffer)
+            elif self._surrounds(stmt):
+                flush()
+                found += self._host(stmt)
+            elif isinstance(stmt, Let) and self._outlives(stmt, stmts[position + 1 :]):
+                flush()
+                found += self._named(stmt.var, stmt.value)
+            else:
+                serial.append(stmt)
+        flush()
+        return found
+
+    def _flat(self, stmts: Sequence[Stmt]) -> Iterator[Stmt]:
+        """Without the blocks around what is the host's."""
+        for stmt in stmts:
+            if isinstance(stmt, Block) and not self.is_launch(stmt) and self._surrounds(stmt):
+                yield from self._flat(stmt.body)
+            else:
+                yield stmt
+
+    def _surrounds(self, stmt: Stmt) -> bool:
+        """Whether ``stmt`` is a launch, or the host's as it stands around one."""
+        if self.is_launch(stmt):
+            return True
+        match stmt:
+            case Block():
+                return any(map(self._surrounds, stmt.body))
+            case For():
+                return stmt.kind in _HOSTS and self._surrounds(stmt.body)
+            case While():
+                return self._surrounds(stmt.body)
+            case If():
+                orelse = stmt.orelse is not None and self._surrounds(stmt.orelse)
+                return orelse or self._surrounds(stmt.then)
+            case _:
+                return False
+
+    def _outlives(self, let: Let, behind: Sequence[Stmt]) -> bool:
+        """Whether more than the statements in a row behind it use ``let``."""
+        launched = False
+        for stmt in behind:
+            launched = launched or self._surrounds(stmt)
+            if launched and let.var in mentioned(stmt):
+                return True
+        return False
+
+    def _host(self, stmt: Stmt) -> list[Node]:
+        if self.is_launch(stmt):
+            return self._launch(stmt)
+        match stmt:
+            case For():
+                before, extent = self._readable(stmt.extent)
+                return [*before, Counted(stmt.var, extent, self.nodes(stmt.body))]
+            case While():
+                before, condition = self._readable(stmt.condition)
+                return [Repeated(before, condition, self.nodes(stmt.body))]
+            case If():
+                before, condition = self._readable(stmt.condition)
+                orelse = [] if stmt.orelse is None else self.nodes(stmt.orelse)
+                return [*before, Chosen(condition, self.nodes(stmt.then), orelse)]
+            case _:
+                raise TypeError(f"the host cannot run {type(stmt).__name__}")
+
+    def _launch(self, stmt: Stmt) -> list[Node]:
+        """A launch, whose extents do not load: the host has to know them before."""
+        before: list[Node] = []
+
+        def known(loop: Stmt) -> Stmt:
+            if not isinstance(loop, For) or not reads_memory(loop.extent):
+                return loop
+            first, extent = self._named_value(loop.extent)
+            before.extend(first)
+            body = known(loop.body) if isinstance(loop.body, For) else loop.body
+            return replace(loop, extent=extent, body=body)
+
+        part = Part(known(stmt), True)
+        return [*before, part]
+
+    def _named(self, variable: Var, value: Expr) -> list[Node]:
+        into = None
+        if self.reads and reads_memory(value):
+            into = Buffer(self._fresh(variable.name), value.type, (1,), row_major((1,)))
+            self.workspaces.append(into)
+        return [Named(variable, value, into)]
+
+    def _readable(self, value: Expr) -> tuple[list[Node], Expr]:
+        """``value`` as the host can compute it, and what comes before."""
+        if self.reads and reads_memory(value):
+            return self._named_value(value)
+        return [], value
+
+    def _named_value(self, value: Expr) -> tuple[list[Node], Expr]:
+        variable = var(self._fresh("value"), value.type)
+        return self._named(variable, value), variable
+
+    def _fresh(self, stem: str) -> str:
+        count = 1
+        while (name := stem if count == 1 else f"{stem}{count}") in self.taken:
+            count += 1
+        self.taken.add(name)
+        return name
+
+
+def read_part(node: Named) -> Part:
+    """The part that computes a value of the host into its workspace."""
+    assert node.into is not None
+    return Part(Store(node.into, (const(0),), node.value), False)
+
+
+def mentioned(stmt: Stmt) -> frozenset[Var]:
+    """The variables that expressions in ``stmt`` mention."""
+    found = frozenset[Var]()
+    for node in walk_stmts(stmt):
+        for expr in direct_exprs(node):
+            found |= variables(expr)
+    return found
+
+
+def parts_of(nodes: Sequence[Node]) -> Iterator[Part]:
+    """All parts, in program order."""
+    for node in nodes:
+        match node:
+            case Part():
+                yield node
+            case Counted():
+                yield from parts_of(node.body)
+            case Repeated():
+                yield from parts_of((*node.before, *node.body))
+            case Chosen():
+                yield from parts_of((*node.then, *node.orelse))
+            case Named():
+                pass
+
+
+@dataclass(frozen=True)
+class HostScope:
+    """The host's values at one place, outermost first, and what is known there."""
+
+    facts: Facts
+    values: tuple[Var, ...] = ()
+
+    def named(self, node: Named) -> HostScope:
+        """Behind the name of a value."""
+        return HostScope(self.facts.bind(node.var, node.value), (*self.values, node.var))
+
+    def behind(self, nodes: Sequence[Node]) -> HostScope:
+        """Behind those of ``nodes`` that name values."""
+        scope = self
+        for node in nodes:
+            if isinstance(node, Named):
+                scope = scope.named(node)
+        return scope
+
+    def counted(self, node: Counted) -> HostScope:
+        """Inside of a loop."""
+        assert node.var.type is s64
+        return HostScope(self.facts.loop(node.var, node.extent), (*self.values, node.var))
+
+    def where(self, condition: Expr, truth: bool = True) -> HostScope:
+        """Where ``condition`` holds (or does not)."""
+        return replace(self, facts=self.facts.assume(condition, truth))
+
+    def used(self, *stmts: Stmt) -> tuple[Var, ...]:
+        """The values that ``stmts`` use."""
+        names = frozenset[Var]().union(*map(mentioned, stmts))
+        return tuple(value for value in self.values if value in names)

@@ -1,0 +1,90 @@
+"""What a function is given: the kernel's arguments, and values of the host.
+
+Arguments are the kernel's parameters in their order, then its workspaces: memory by a pointer, a
+scalar parameter by value. Values of the host are what its loops count and what it computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import DType, boolean, f16, s16, s64, u8
+from tilewright.facts.intervals import EVERYTHING
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Size
+from tilewright.ir.expr import Var
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel, Param
+from tilewright.simplify import simplify
+from tilewright.targets.llvm.indices import fitted
+from tilewright.targets.llvm.masked import from_memory
+from tilewright.targets.llvm.plan import Planner, Scope
+from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.steps import Amount
+from tilewright.targets.llvm.types import llvm_type
+from tilewright.targets.llvm.values import Value
+
+Argument = Buffer | Var
+
+
+def carrier(dtype: DType) -> DType:
+    """The type by which a function is given a value: one that all targets pass, of as many bytes as
+    an element in memory."""
+    if dtype is boolean:
+        return u8
+    return s16 if dtype is f16 else dtype
+
+
+def carrier_type(dtype: DType) -> str:
+    """How LLVM spells it."""
+    return llvm_type(carrier(dtype))
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that a function is given, under the name ``text``."""
+
+    var: Var
+    text: str
+
+    @property
+    def declared(self) -> str:
+        """The parameter of the function."""
+        return f"{carrier_type(self.var.type)} {self.text}"
+
+
+def inputs_of(arguments: Sequence[Argument], values: Sequence[Var]) -> list[Input]:
+    """The scalars among ``arguments``, then the host's values."""
+    scalars = [Input(a, f"%a{i}") for i, a in enumerate(arguments) if isinstance(a, Var)]
+    return [*scalars, *(Input(value, f"%h{i}") for i, value in enumerate(values))]
+
+
+def define_inputs(planner: Planner, inputs: Sequence[Input]) -> list[Scope]:
+    """Tells ``planner`` of them, before it plans: what `bind_inputs` takes."""
+    scopes = [Scope() for _ in inputs]
+    for each, scope in zip(inputs, scopes, strict=True):
+        planner.define(each.var, "scoped", scope)
+    return scopes
+
+
+def bind_inputs(
+    statements: Statements, inputs: Sequence[Input], scopes: Sequence[Scope], facts: Facts
+) -> None:
+    """Where the function begins: binds the variables, of which ``facts`` know the ranges."""
+    w = statements.w
+    for each, scope in zip(inputs, scopes, strict=True):
+        dtype = each.var.type
+        range_ = facts.bounds(each.var) if dtype is s64 else EVERYTHING
+        value = from_memory(w, Value(each.text, carrier(dtype), 1, range_), dtype)
+        statements.bind(each.var, fitted(w, value) if dtype is s64 else value, scope)
+
+
+def arguments_of(kernel: Kernel) -> list[Argument]:
+    """The parameters of ``kernel``, in their order."""
+    return [p.buffer if isinstance(p, Param) else p.var for p in kernel.params]
+
+
+def amount(size: Size) -> Amount:
+    """A number, or the text of the expression that gives it at each call."""
+    return size if isinstance(size, int) else to_text(simplify(size, Facts.empty()))

@@ -1,0 +1,279 @@
+"""A kernel to an LLVM module for a CPU: phases that threads run, and the function that runs them.
+
+At the top of a kernel, and inside of control around them, each perfect nest of ``parallel`` loops
+is a phase: its iterations, flattened, run on any thread, in any order. Other statements in a row
+are a phase of one iteration. `entry` has how the module is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import s64
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt
+from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.calls import emit_prefetch
+from tilewright.targets.llvm.entry import Entry
+from tilewright.targets.llvm.host import (
+    Chosen,
+    Counted,
+    HostScope,
+    Named,
+    Node,
+    Part,
+    Repeated,
+    split_host,
+)
+from tilewright.targets.llvm.inputs import (
+    Argument,
+    Input,
+    amount,
+    arguments_of,
+    bind_inputs,
+    carrier_type,
+    define_inputs,
+    inputs_of,
+)
+from tilewright.targets.llvm.masked import ZEROS, in_memory
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.llvm.nests import bind_digits, count_of, nest
+from tilewright.targets.llvm.plan import LetPlan, Plan, Planner
+from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.writer import Writer
+
+_CALLS = {"prefetch": emit_prefetch}
+
+
+def lower_module(kernel: Kernel, instructions: Mapping[str, Instruction]) -> Module:
+    """The module that runs ``kernel``, which is lowered: loops, stores and ``instructions``."""
+    nodes, workspaces = split_host(kernel, _is_parallel, reads=False)
+    lowering = _Lowering(kernel, workspaces, instructions, framed=not all(map(_is_plain, nodes)))
+    lowering.nodes(nodes, HostScope(Facts.of(kernel)))
+    functions = (*lowering.functions, lowering.entry.text())
+    text = "\n".join([ZEROS, *functions, *lowering.declarations.values(), ""])
+    return Module(text, kernel.name, tuple(amount(b.span_bytes) for b in workspaces))
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether ``node`` is a phase whose iterations are counted now."""
+    if not isinstance(node, Part):
+        return False
+    return isinstance(count_of(_loops(node), Facts.empty()), int)
+
+
+def _loops(part: Part) -> list[For]:
+    """The loops of a phase: perfectly nested parallel ones are one range."""
+    loops: list[For] = []
+    body = part.body
+    while part.launched and isinstance(body, For) and body.kind is LoopKind.PARALLEL:
+        loops.append(body)
+        body = body.body
+    return loops
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """What the functions of one phase are written from."""
+
+    name: str
+    body: Stmt
+    loops: Sequence[For]
+    scope: HostScope
+    values: Sequence[Var]
+
+
+class _Lowering:
+    """Writes the functions of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        workspaces: Sequence[Buffer],
+        instructions: Mapping[str, Instruction],
+        framed: bool,
+    ) -> None:
+        self.arguments: list[Argument] = [*arguments_of(kernel), *workspaces]
+        self.instructions = instructions
+        self.declarations: dict[str, str] = {}
+        self.functions: list[str] = []
+        self.entry = Entry(kernel.name, len(self.arguments), framed)
+        self._slots: dict[Var, int] = {}
+        self._phases = 0
+        self._expressions = 0
+
+    # The host's side.
+
+    def nodes(self, nodes: Sequence[Node], scope: HostScope) -> None:
+        """What the host does, one after the other."""
+        for node in nodes:
+            match node:
+                case Part():
+                    self._part(node, scope)
+                case Named():
+                    value = self._value(node.value, scope)
+                    self.entry.keep(self._slot(node.var), carrier_type(node.var.type), value)
+                    scope = scope.named(node)
+                case Counted():
+                    extent = self._value(node.extent, scope)
+                    with self.entry.counting(self._slot(node.var), extent):
+                        self.nodes(node.body, scope.counted(node))
+                case Repeated():
+                    with self.entry.repeating() as after:
+                        self.entry.leave(self._value(node.condition, scope), after)
+                        self.nodes(node.body, scope.where(node.condition))
+                case Chosen():
+                    condition = self._value(node.condition, scope)
+                    with self.entry.choosing(condition) as labels:
+                        self.nodes(node.then, scope.where(node.condition))
+                        self.entry.otherwise(labels)
+                        self.nodes(node.orelse, scope.where(node.condition, False))
+
+    def _slot(self, variable: Var) -> int:
+        self._slots[variable] = self.entry.slot()
+        return self._slots[variable]
+
+    def _value(self, value: Expr, scope: HostScope) -> str:
+        """The entry's value of an expression, by a function of its own."""
+        name = f"host{self._expressions}"
+        self._expressions += 1
+        self.functions.append(self._expression(name, value, scope))
+        return self.entry.evaluate(name, carrier_type(value.type))
+
+    def _part(self, part: Part, scope: HostScope) -> None:
+        number, loops = self._phases, _loops(part)
+        self._phases += 1
+        phase = _Phase(f"phase{number}", part.body, loops, scope, scope.used(part.body))
+        count = count_of(loops, scope.facts)
+        self.functions.append(self._range(phase))
+        if isinstance(count, int):
+            self.functions.append(self._share(phase, f"{count}"))
+            self.entry.phase(number, count)
+            return
+        slot = self.entry.slot()
+        value = self._value(count, scope)
+        self.entry.keep(slot, "i64", value)
+        self.functions.append(self._share(phase, "%total", slot))
+        self.entry.phase(number, value)
+
+    # Functions.
+
+    def _typed(self, values: Sequence[Var], attributes: str = "") -> list[str]:
+        """The arguments and ``values`` as a function's parameters."""
+        typed = [
+            f"ptr{attributes} %a{i}" if isinstance(a, Buffer) else Input(a, f"%a{i}").declared
+            for i, a in enumerate(self.arguments)
+        ]
+        return typed + [Input(value, f"%h{i}").declared for i, value in enumerate(values)]
+
+    def _slots_read(self, values: Sequence[Var]) -> list[str]:
+        """Reads the arguments and ``values`` from their slots."""
+        lines: list[str] = []
+        for i, argument in enumerate(self.arguments):
+            type_ = "ptr" if isinstance(argument, Buffer) else carrier_type(argument.type)
+            lines.append(f"  %s{i} = getelementptr ptr, ptr %args, i64 {i}")
+            lines.append(f"  %a{i} = load {type_}, ptr %s{i}")
+        for i, value in enumerate(values):
+            lines.append(f"  %t{i} = getelementptr ptr, ptr %args, i64 {self._slots[value]}")
+            lines.append(f"  %h{i} = load {carrier_type(value.type)}, ptr %t{i}")
+        return lines
+
+    def _range(self, phase: _Phase) -> str:
+        """``NAME.range(arguments..., i64 low, i64 high)``, written again until registers hold."""
+        parameters = ", ".join(self._typed(phase.values, " noalias"))
+        header = (
+            f"define internal void @{phase.name}.range({parameters}, i64 %low, i64 %high) #0 {{"
+        )
+        memory_only: set[Buffer] = set()
+        inputs = inputs_of(self.arguments, phase.values)
+        while True:
+            planner = Planner(everywhere=phase.scope.facts)
+            scopes = define_inputs(planner, inputs)
+            plans = planner.plan(phase.body, phase.scope.facts)
+            memory = self._memory(memory_only | planner.memory_only)
+            statements = Statements(memory, self.instructions, _CALLS)
+            try:
+                bind_inputs(statements, inputs, scopes, phase.scope.facts)
+                _write_range(statements, bool(phase.loops), plans)
+            except NotInRegisters as signal:
+                memory_only.add(signal.buffer)
+                continue
+            w = memory.w
+            return "\n".join([header, "entry:", *w.allocas, *w.lines, "  ret void", "}"])
+
+    def _memory(self, memory_only: set[Buffer]) -> Memory:
+        memory = Memory(Writer(self.declarations), memory_only)
+        for position, argument in enumerate(self.arguments):
+            if isinstance(argument, Buffer):
+                memory.root(argument, f"%a{position}", 0)
+        return memory
+
+    def _share(self, phase: _Phase, count: str, slot: int = 0) -> str:
+        """``NAME(args, thread, threads)``: this thread's share, as even as it goes."""
+        lines = [f"define internal void @{phase.name}(ptr %args, i64 %thread, i64 %threads) #0 {{"]
+        lines += self._slots_read(phase.values)
+        if slot:
+            lines.append(f"  %counted = getelementptr ptr, ptr %args, i64 {slot}")
+            lines.append(f"  {count} = load i64, ptr %counted")
+        arguments = ", ".join(self._typed(phase.values))
+        lines += [
+            f"  %first = mul i64 %thread, {count}",
+            "  %next = add i64 %thread, 1",
+            f"  %last = mul i64 %next, {count}",
+            "  %low = udiv i64 %first, %threads",
+            "  %high = udiv i64 %last, %threads",
+            f"  call void @{phase.name}.range({arguments}, i64 %low, i64 %high)",
+            "  ret void",
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def _expression(self, name: str, value: Expr, scope: HostScope) -> str:
+        """``NAME(args)`` gives ``value`` as memory holds it."""
+        result = var("host.value", value.type)
+        let = Let(result, value)
+        values = scope.used(let)
+        inputs = inputs_of(self.arguments, values)
+        planner = Planner(everywhere=scope.facts)
+        scopes = define_inputs(planner, inputs)
+        (plan,) = planner.plan(let, scope.facts)
+        assert isinstance(plan, LetPlan)
+        memory = self._memory(planner.memory_only)
+        statements = Statements(memory, self.instructions, _CALLS)
+        bind_inputs(statements, inputs, scopes, scope.facts)
+        exprs, w = statements.exprs, memory.w
+        found = in_memory(w, exprs.value(exprs.evaluate(value, plan.loads), value.type))
+        type_ = carrier_type(value.type)
+        lines = [f"define internal {type_} @{name}(ptr %args) #0 {{", "entry:"]
+        lines += [*w.allocas, *self._slots_read(values), *w.lines]
+        return "\n".join([*lines, f"  ret {type_} {found.text}", "}"])
+
+
+def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> None:
+    if not parallel:
+        statements.emit(plans)
+        return
+    w, memory = statements.w, statements.memory
+    loops = nest(plans[0], (LoopKind.PARALLEL,))
+    for loop in loops:  # what they are at each iteration is known before the first one
+        statements.exprs.evaluate(loop.stmt.extent, loop.loads)
+    before, head, after = w.block, w.label("range"), w.label("done")
+    w.branch(w.assign("icmp slt i64 %low, %high"), head, after)
+    w.start(head)
+    index, line = w.name("i"), w.reserve()
+    memory.exprs.push()
+    bind_digits(statements, loops, index, s64)
+    statements.emit(loops[-1].body)
+    memory.exprs.pop()
+    following = w.assign(f"add nsw i64 {index}, 1")
+    w.fill(line, f"  {index} = phi i64 [%low, %{before}], [{following}, %{w.block}]")
+    w.branch(w.assign(f"icmp slt i64 {following}, %high"), head, after)
+    w.start(after)

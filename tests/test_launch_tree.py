@@ -1,0 +1,314 @@
+"""The host's side of kernels: loops and conditions around launches, and scalars, on all targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.errors import CompilationError
+from tilewright.interpret import run
+from tilewright.ir import parse_kernel, to_text, verify
+from tilewright.ir.stmt import Kernel, ScalarParam
+from tilewright.targets.llvm.steps import (
+    ForStep,
+    IfStep,
+    LetStep,
+    ReadStep,
+    RunStep,
+    WhileStep,
+    walk_steps,
+)
+from tilewright.targets.program import Abi, abi_of
+from tilewright.targets.registry import find_target
+
+# How each target calls the loops that it launches.
+KINDS = {"x86": "parallel", "spirv": "grid", "nvidia:sm_80": "grid"}
+RUNNING = ("x86", "spirv")
+
+NEWTON_INSIDE = """\
+kernel roots(in a: f32[8], out root: f32[8]):
+  launched for i in 8:
+    alloc x: f32[1] private
+    x[0] = max(a[i], 1.0)
+    while a[i] * 1e-06 < x[0] * x[0] - a[i]:
+      x[0] = (x[0] + a[i] / x[0]) * 0.5
+    root[i] = x[0]
+"""
+# All elements go on until the greatest error is small: the host asks for it.
+NEWTON_AROUND = """\
+kernel roots(in a: f32[64], out root: f32[64], out count: s32[1]):
+  alloc error: f32[1]
+  launched for i in 64:
+    root[i] = max(a[i], 1.0)
+  error[0] = inf
+  count[0] = s32(0)
+  while 1e-05 < error[0]:
+    launched for i in 64:
+      root[i] = (root[i] + a[i] / root[i]) * 0.5
+    error[0] = 0.0
+    for i in 64:
+      error[0] = max(error[0], abs(root[i] * root[i] - a[i]) / a[i])
+    count[0] = count[0] + s32(1)
+"""
+# Two buffers take turns: the parity of the step says which is read.
+STENCIL = """\
+kernel steps(inout a: f32[66], in n: s64[1]):
+  alloc b: f32[66]
+  launched for i in 66:
+    b[i] = a[i]
+  for block in 3:
+    for t in 4:
+      if (block * 4 + t) % 2 == 0:
+        launched for i in 64:
+          b[i + 1] = (a[i] + a[i + 1] + a[i + 2]) * 0.5
+      else:
+        launched for i in 64:
+          a[i + 1] = (b[i] + b[i + 1] + b[i + 2]) * 0.5
+    launched for i in 2:
+      a[i * 65] = a[i * 65] + f32(block)
+      b[i * 65] = a[i * 65]
+"""
+CHOICE = """\
+kernel choose(inout a: f32[16], in flag: s64[1]):
+  if 0 < flag[0]:
+    launched for i in 16:
+      a[i] = a[i] * 2.0
+    if flag[0] == 2:
+      launched for i in 16:
+        a[i] = a[i] + 1.0
+  else:
+    a[3] = 7.0
+    m = flag[0] + 5
+    for t in m:
+      launched for i in m - t:
+        a[i] = a[i] - f32(t)
+"""
+# Loops that do not run, launches without workgroups.
+NOTHING = """\
+kernel nothing(inout a: f32[16], in n: s64[1]):
+  for t in n[0]:
+    launched for i in 16:
+      a[i] = 1.0
+  launched for i in n[0]:
+    a[i] = 2.0
+  while a[0] < -1.0:
+    launched for i in 16:
+      a[i] = 3.0
+"""
+SCALARS = """\
+kernel scale(m: s64 in 1..64 by 4, alpha: f32, flip: bool, k: u8, h: f16, in a: f32[64], \
+inout c: f32[64]):
+  if flip:
+    launched for i in m:
+      c[i] = a[m - 1 - i] * alpha
+  else:
+    for t in m // 4:
+      launched for i in 4:
+        c[t * 4 + i] = a[t * 4 + i] + f32(k) * f32(h) + f32(t)
+"""
+SYMBOLS = """\
+kernel transposed(m: s64 in 1..40, n: s64 in 0..40, in a: f32[m, n], out c: f32[n, m]):
+  alloc b: f32[m, n]
+  launched for i in m:
+    launched for j in n:
+      b[i, j] = a[i, j] * 2.0
+  launched for j in n:
+    launched for i in m:
+      c[j, i] = b[i, j] + f32(i - j)
+"""
+
+
+def kernel_for(text: str, target: str) -> Kernel:
+    kernel = parse_kernel(text.replace("launched", KINDS[target]), file="test.tw")
+    verify(kernel)
+    return kernel
+
+
+def compiled(kernel: Kernel, target: str) -> tuple[Any, Abi, bytes]:
+    found = find_target(target)
+    module = found.lower(kernel)
+    abi = abi_of(kernel, module)
+    assert Abi.from_json(json.loads(json.dumps(abi.as_json()))) == abi
+    return found, abi, found.assemble(module)
+
+
+def passed(kernel: Kernel, given: Mapping[str, Any]) -> list[Any]:
+    return [
+        given[p.name] if isinstance(p, ScalarParam) else given[p.name].ctypes.data
+        for p in kernel.params
+    ]
+
+
+def same(text: str, target: str, *calls: Mapping[str, Any], times: int = 2) -> list[Any]:
+    """Each call gives what the interpreter gives, twice, also bound; returns the last results."""
+    kernel = kernel_for(text, target)
+    found, abi, binary = compiled(kernel, target)
+    if target not in RUNNING or not found.runs_here:
+        pytest.skip(f"{target} does not run here")
+    program = found.load(binary, abi)
+    results = []
+    for given in calls:
+        expected, call, bound = ({n: np.copy(v) for n, v in given.items()} for _ in range(3))
+        for name, value in given.items():
+            if not isinstance(value, np.ndarray):
+                expected[name] = call[name] = bound[name] = value
+        run_bound = program.bound(passed(kernel, bound), 2)
+        for _ in range(times):
+            run(kernel, expected)
+            program.run(passed(kernel, call), 2)
+            run_bound()
+        for name, value in given.items():
+            if isinstance(value, np.ndarray):
+                np.testing.assert_array_equal(call[name], expected[name], err_msg=name)
+                np.testing.assert_array_equal(bound[name], expected[name], err_msg=name)
+        results.append(call)
+    return results
+
+
+def numbers(*shape: int, seed: int = 1) -> Any:
+    return np.random.default_rng(seed).integers(-8, 8, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_newton_inside_of_a_launch(target: str) -> None:
+    a = np.array([0.25, 1, 2, 3, 100, 1e6, 7, 49], np.float32)
+    (found,) = same(NEWTON_INSIDE, target, {"a": a, "root": np.zeros(8, np.float32)})
+    np.testing.assert_allclose(found["root"], np.sqrt(a), rtol=2e-6)
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_newton_around_launches_stops_by_data(target: str) -> None:
+    a = np.linspace(1, 1000, 64).astype(np.float32)
+    given = {"a": a, "root": np.zeros(64, np.float32), "count": np.zeros(1, np.int32)}
+    kernel = kernel_for(NEWTON_AROUND, target)
+    found, abi, binary = compiled(kernel, target)
+    if not found.runs_here:
+        pytest.skip(f"{target} does not run here")
+    found.load(binary, abi).run(passed(kernel, given), 2)
+    np.testing.assert_allclose(given["root"], np.sqrt(a), rtol=1e-5)
+    assert 5 < given["count"][0] < 20
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_nested_loops_of_the_host(target: str) -> None:
+    same(STENCIL, target, {"a": numbers(66), "n": np.zeros(1, np.int64)})
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_conditions_and_extents_from_data(target: str) -> None:
+    calls = [{"a": numbers(16), "flag": np.array([flag])} for flag in (1, 2, 0, -3, -5, -9)]
+    same(CHOICE, target, *calls)
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_loops_that_do_not_run(target: str) -> None:
+    calls = [{"a": numbers(16), "n": np.array([n])} for n in (0, -1, 3)]
+    same(NOTHING, target, *calls)
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_scalars_are_passed_by_value(target: str) -> None:
+    calls = [
+        {"m": m, "alpha": 0.5, "flip": flip, "k": 200, "h": 1.5, "a": numbers(64), "c": numbers(64)}
+        for m in (4, 64, 32)
+        for flip in (True, False)
+    ]
+    same(SCALARS, target, *calls)
+
+
+@pytest.mark.parametrize("target", RUNNING)
+def test_sizes_and_workspaces_of_scalars(target: str) -> None:
+    calls = [
+        {"m": m, "n": n, "a": numbers(max(1, m * n)), "c": numbers(max(1, m * n))}
+        for m, n in ((3, 5), (40, 40), (1, 0), (7, 1), (40, 3))
+    ]
+    same(SYMBOLS, target, *calls)
+
+
+@pytest.mark.parametrize("text", [NEWTON_INSIDE, NEWTON_AROUND, STENCIL, CHOICE, NOTHING, SCALARS])
+def test_assembled_for_nvidia(text: str) -> None:
+    _, abi, binary = compiled(kernel_for(text, "nvidia:sm_80"), "nvidia:sm_80")
+    assert binary
+    assert abi.launches
+
+
+def steps_of(text: str) -> Any:
+    kernel = kernel_for(text, "nvidia:sm_80")
+    return find_target("nvidia:sm_80").lower(kernel)
+
+
+def test_the_tree_of_a_while_that_waits() -> None:
+    module = steps_of(NEWTON_AROUND)
+    assert module.steps == (
+        RunStep(0),
+        RunStep(1),
+        WhileStep(
+            (ReadStep("value", "bool", 2, 1),),
+            "value",
+            (RunStep(3), RunStep(4)),
+        ),
+    )
+    assert module.workspaces == (4, 1)
+    assert [launch.groups for launch in module.launches] == [64, 1, 1, 64, 1]
+
+
+def test_the_tree_of_loops_that_do_not_wait() -> None:
+    module = steps_of(STENCIL)
+    assert not any(isinstance(step, ReadStep) for step in walk_steps(module.steps))
+    _, outer = module.steps
+    assert isinstance(outer, ForStep)
+    inner, last = outer.body
+    assert inner == ForStep(
+        "t", "4", (IfStep("(block * 4 + t) % 2 == 0", (RunStep(1),), (RunStep(2),)),)
+    )
+    assert last == RunStep(3)
+    assert module.launches[3].values == ("block",)
+
+
+def test_names_of_the_host() -> None:
+    module = steps_of(
+        "kernel k(m: s64 in 1..8, inout a: f32[64]):\n"
+        "  n = m * 2\n"
+        "  launched for i in n:\n"
+        "    a[i] = f32(n)\n"
+        "  for t in n:\n"
+        "    launched for i in t + 1:\n"
+        "      a[i] = 1.0\n"
+    )
+    assert module.steps == (
+        LetStep("n", "s64", "m * 2"),
+        RunStep(0),
+        ForStep("t", "n", (RunStep(1),)),
+    )
+    assert [launch.groups for launch in module.launches] == ["n", "t + 1"]
+    assert [launch.values for launch in module.launches] == [("n",), ("t",)]
+
+
+def test_control_without_launches_is_one_work_items() -> None:
+    module = steps_of(
+        "kernel k(inout a: f32[64]):\n"
+        "  launched for i in 64:\n"
+        "    a[i] = 1.0\n"
+        "  for t in 8:\n"
+        "    if a[t] < 2.0:\n"
+        "      a[t] = 3.0\n"
+    )
+    assert module.steps == ()
+    assert [launch.groups for launch in module.launches] == [64, 1]
+
+
+def test_extents_of_loops_that_are_launched_together() -> None:
+    kernel = "kernel k(inout a: f32[64]):\n  launched for i in 8:\n    launched for j in i:\n"
+    for target in KINDS:
+        with pytest.raises(CompilationError, match=r"depends on the loops around: i(.|\n)*:3:5:"):
+            find_target(target).lower(kernel_for(kernel + "      a[i * 8 + j] = 1.0\n", target))
+
+
+def test_text_is_read_back() -> None:
+    for text in (NEWTON_AROUND, STENCIL, CHOICE, SCALARS, SYMBOLS):
+        kernel = kernel_for(text, "x86")
+        assert to_text(parse_kernel(to_text(kernel))) == to_text(kernel)
