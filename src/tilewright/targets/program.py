@@ -36,7 +36,18 @@ from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.targets.llvm.inputs import amount
 >>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
 from tilewright.targets.llvm.module import Launch, Module
-from tilewright.targets.llvm.steps import Amount, Step, steps_as_json, steps_from_json
+from tilewright.targets.llvm.steps import (
+    Amount,
+    ForStep,
+    IfStep,
+    LetStep,
+    ReadStep,
+    RunStep,
+    Step,
+    WhileStep,
+    steps_as_json,
+    steps_from_json,
+)
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,63 @@ def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
 # What a call passes for each parameter, in their order: the address of an array, or a number.
 Passed = int | float
 >>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
+
+
+def arguments_in_words(abi: Abi) -> str:
+    """What a function of a device takes, in order."""
+    found = [str(each) if isinstance(each, Scalar) else each.name for each in abi.parameters]
+    found += [f"a workspace of {size} bytes" for size in abi.workspaces]
+    return ", ".join(found)
+
+
+def steps_in_words(abi: Abi) -> list[str]:
+    """What the host does with the functions of a device, where it is more than to run them in turn:
+    paragraphs."""
+    lines: list[str] = []
+    valued = [each for each in abi.launches if each.values]
+    if valued:
+        lines += ["", "Values of the host, passed by value behind the workspaces:", ""]
+        lines += [f"- `{each.entry}`: {', '.join(each.values)}" for each in valued]
+    if abi.steps:
+        lines += [
+            "",
+            "What the host does (expressions are IR text; of a value that is read, wait for the "
+            "function that writes it, and take the first element of the workspace):",
+            "",
+            "```text",
+            *_in_words(abi.steps, abi, ""),
+            "```",
+        ]
+    return lines
+
+
+def _in_words(steps: Sequence[Step], abi: Abi, indent: str) -> list[str]:
+    deeper = indent + "  "
+    lines: list[str] = []
+    for step in steps:
+        match step:
+            case RunStep():
+                lines.append(f"{indent}run {abi.launches[step.launch].entry}")
+            case LetStep():
+                lines.append(f"{indent}{step.name}: {step.dtype} = {step.value}")
+            case ReadStep():
+                entry = abi.launches[step.launch].entry
+                lines.append(f"{indent}run {entry}")
+                lines.append(f"{indent}{step.name}: {step.dtype} = workspace {step.workspace}")
+            case ForStep():
+                lines.append(f"{indent}for {step.var} in {step.extent}:")
+                lines += _in_words(step.body, abi, deeper)
+            case WhileStep():
+                lines.append(f"{indent}repeat:")
+                lines += _in_words(step.before, abi, deeper)
+                lines.append(f"{deeper}leave unless {step.condition}")
+                lines += _in_words(step.body, abi, deeper)
+            case IfStep():
+                lines.append(f"{indent}if {step.condition}:")
+                lines += _in_words(step.then, abi, deeper)
+                lines.append(f"{indent}else:")
+                lines += _in_words(step.orelse, abi, deeper)
+    return lines
 
 
 class Program(Protocol):

@@ -14,6 +14,13 @@ from typing import Any
 Amount = int | str
 
 
+def times(amount: Amount, factor: int) -> Amount:
+    """``amount`` so many times."""
+    if isinstance(amount, int) or factor == 1:
+        return amount * factor
+    return f"({amount}) * {factor}"
+
+
 @dataclass(frozen=True)
 class RunStep:
     """Puts the launch of that number on the queue; where it has no workgroups, nothing."""

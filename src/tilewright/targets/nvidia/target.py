@@ -21,7 +21,7 @@ from tilewright.targets.nvidia.device import (
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
-from tilewright.targets.program import Abi, place_of
+from tilewright.targets.program import Abi, arguments_in_words, place_of, steps_in_words
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,16 @@ class NvidiaTarget:
 
     def calling(self, abi: Abi) -> str:
         """The functions of the module in their order, with their sizes."""
-        arguments = [each.name for each in abi.parameters]
-        arguments += [f"a workspace of {size} bytes" for size in abi.workspaces]
+        scalars = ", and scalars by value" if abi.scalars else ""
         assembler = find_ptxas(self.level)
         cubin = f"`{abi.entry}.cubin` is what {assembler} made of it"
         if assembler is None:
             cubin = f"the driver assembles it, as no ptxas was at hand ({missing(self.level)})"
         lines = [
             f"`{abi.entry}.ptx` is a module for {self.level} (cuModuleLoadData); {cubin}. Each of "
-            f"its functions takes pointers to global memory: {', '.join(arguments)}. Each pointer "
-            "is a multiple of 16 bytes. Launch them in turn, on one stream; the shared memory is "
-            "dynamic, and above 48 KiB has to be allowed first "
+            f"its functions takes pointers to global memory{scalars}: {arguments_in_words(abi)}. "
+            "Each pointer is a multiple of 16 bytes. Launch them in turn, on one stream; the shared "
+            "memory is dynamic, and above 48 KiB has to be allowed first "
             "(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES):",
             "",
             "| function | grid | block | bytes of shared memory |",
@@ -110,7 +109,7 @@ class NvidiaTarget:
             lines.append(f"| `{each.entry}` | {each.groups} | {each.items} | {each.shared} |")
         for each in abi.launches:
             lines += _special(each)
-        return "\n".join(lines)
+        return "\n".join([*lines, *steps_in_words(abi)])
 
 
 def _special(launch: Launch) -> list[str]:

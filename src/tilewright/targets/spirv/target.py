@@ -11,7 +11,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import spirv
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import Abi, place_of
+from tilewright.targets.llvm.steps import times
+from tilewright.targets.program import Abi, arguments_in_words, place_of, steps_in_words
 from tilewright.targets.spirv.assemble import assemble, assembly
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
 from tilewright.targets.spirv.driver import KernelProgram
@@ -74,21 +75,19 @@ class SpirvTarget:
 
     def calling(self, abi: Abi) -> str:
         """The kernels of the module in their order, with their sizes."""
-        arguments = [each.name for each in abi.parameters]
-        arguments += [f"a workspace of {size} bytes" for size in abi.workspaces]
+        scalars = ", and scalars by value" if abi.scalars else ""
         lines = [
             f"`{abi.entry}.spv` is a module for OpenCL (clCreateProgramWithIL). Each of its "
-            f"kernels takes pointers to global memory: {', '.join(arguments)}. Enqueue them in "
-            "turn, each when the one before is done; the local memory is in the module:",
+            f"kernels takes pointers to global memory{scalars}: {arguments_in_words(abi)}. Enqueue "
+            "them in turn, each when the one before is done; the local memory is in the module:",
             "",
             "| kernel | global size | local size | bytes of local memory |",
             "| --- | --- | --- | --- |",
         ]
         for each in abi.launches:
-            lines.append(
-                f"| `{each.entry}` | {each.groups * each.items} | {each.items} | {each.shared} |"
-            )
-        return "\n".join(lines)
+            size = times(each.groups, each.items)
+            lines.append(f"| `{each.entry}` | {size} | {each.items} | {each.shared} |")
+        return "\n".join([*lines, *steps_in_words(abi)])
 
 
 def spirv_variants() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, Scalar
 
 _HEADER = """/* {title}: made by Tilewright for {target}. */
 #ifndef {guard}
@@ -11,7 +11,7 @@ _HEADER = """/* {title}: made by Tilewright for {target}. */
 extern "C" {{
 #endif
 
-/* args: pointers to {arguments}{workspaces}.
+/* args: {arguments}{workspaces}.
    parallel(pool, phase, args, threads) must call phase(args, t, threads) for t = 0 .. threads-1,
    in any order or at once, and return when all are done. With threads = 1 it is not called, and
    parallel and pool may be null. */
@@ -26,6 +26,19 @@ void {entry}(void **args, tw_parallel parallel, void *pool, long long threads);
 """
 
 
+def described(abi: Abi) -> str:
+    """What stands in the slots of the arguments, in words."""
+    if not abi.scalars:
+        return "pointers to " + ", ".join(each.name for each in abi.parameters)
+    slots = [
+        f"the bits of {each.name} ({each.dtype}; the slot's first {each.dtype.bytes})"
+        if isinstance(each, Scalar)
+        else f"a pointer to {each}"
+        for each in abi.parameters
+    ]
+    return "slots of 8 bytes: " + ", ".join(slots)
+
+
 def header(abi: Abi, title: str, target: str) -> str:
     """The header that declares the kernel's entry point."""
     spaces = ", ".join(map(str, abi.workspaces))
@@ -33,7 +46,7 @@ def header(abi: Abi, title: str, target: str) -> str:
         title=title,
         target=target,
         guard=f"TILEWRIGHT_{abi.entry.upper()}_H",
-        arguments=", ".join(each.name for each in abi.parameters),
+        arguments=described(abi),
         workspaces=f", then workspaces of {spaces} bytes" if spaces else "",
         entry=abi.entry,
     )

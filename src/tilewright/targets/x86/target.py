@@ -14,7 +14,7 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.phases import lower_module
 from tilewright.targets.program import Abi
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
-from tilewright.targets.x86.header import header
+from tilewright.targets.x86.header import described, header
 from tilewright.targets.x86.host import host
 from tilewright.targets.x86.program import KernelProgram
 
@@ -87,8 +87,8 @@ class X86Target:
 
     def calling(self, abi: Abi) -> str:
         """Where the function is declared."""
-        names = ", ".join(each.name for each in abi.parameters)
-        return f"`{abi.entry}.h` declares the function: it takes an array of pointers to {names}."
+        slots = described(abi)
+        return f"`{abi.entry}.h` declares the function: it takes an array of {slots}."
 
 
 def x86_variants() -> tuple[str, ...]:
