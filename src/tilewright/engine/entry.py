@@ -23,7 +23,9 @@ from tilewright.engine.signature import Form
 from tilewright.errors import TilewrightError
 from tilewright.machines.tensor_map import check_tensor_map
 from tilewright.recipes.config import Config, parse_config
-from tilewright.targets.program import Abi, Parameter, parameters_of
+from tilewright.targets.calling import Calling
+from tilewright.targets.llvm.steps import ReadStep, RunStep, walk_steps
+from tilewright.targets.program import Abi, Parameter, Scalar, parameters_of
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 # Beyond any machine: sums of such sizes are still numbers of 64 bits.
@@ -120,14 +122,17 @@ def _part(given: dict[str, Any], payload: bytes) -> Part:
 def _check(parts: Mapping[str, Part], request: Request) -> None:
     """Raises `_ForeignError` for parts that are not those of this kernel."""
     signature = request.signature()
-    needed: list[Parameter] = []
-    for own in parameters_of(signature.arrays):
+    needed: list[Parameter | Scalar] = []
+    for own in parameters_of(signature.arguments):
         pack = parts.get(own.name)
-        if pack is None:
+        if pack is None or isinstance(own, Scalar):
+            _need(pack is None)
             needed.append(own)
             continue
         _need(pack.packed is not None and len(pack.abi.parameters) == 2)
         result = pack.abi.parameters[1]
+        if not isinstance(result, Parameter):
+            raise _ForeignError
         _need(own.access == "in" and pack.abi.parameters[0] == own)
         _need(result.name == f"{own.name}_packed" and result.access == "out")
         assert pack.packed is not None
@@ -144,13 +149,24 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
 
 def _check_sizes(abi: Abi) -> None:
     """What no ABI can have: negative sizes, launches of nothing, maps of what is not there."""
-    _need(all(0 <= size < _MOST_BYTES for size in abi.workspaces))
-    sizes = [*(each.bytes for each in abi.parameters), *abi.workspaces]
+    known = [size for size in abi.workspaces if isinstance(size, int)]
+    _need(all(0 <= size < _MOST_BYTES for size in known))
+    parameters = [each.bytes if isinstance(each, Parameter) else 0 for each in abi.parameters]
+    sizes = [*parameters, *abi.workspaces]
     for launch in abi.launches:
-        _need(min(launch.groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
+        groups = launch.groups if isinstance(launch.groups, int) else 1
+        _need(min(groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
         for tensor in launch.maps:
             _need(0 <= tensor.argument < len(sizes) and tensor.offset >= 0)
-            check_tensor_map(tensor, sizes[tensor.argument])
+            size = sizes[tensor.argument]
+            _need(isinstance(size, int))
+            check_tensor_map(tensor, int(size))
+    for step in walk_steps(abi.steps):
+        if isinstance(step, RunStep | ReadStep):
+            _need(step.launch >= 0)
+        if isinstance(step, ReadStep):
+            _need(0 <= step.workspace < len(abi.workspaces))
+    Calling(abi)  # what a step or a size says has to parse, and to be there
 
 
 _Check = Callable[[object], bool]
@@ -167,8 +183,10 @@ def _conforms(hint: Any) -> _Check:
         return lambda value: any(choice(value) for choice in choices)
     if isinstance(hint, type) and is_dataclass(hint):
         types = get_type_hints(hint)
-        parts = [(each.name, _conforms(types[each.name])) for each in fields(hint)]
+        parts = [(each.name, types[each.name]) for each in fields(hint)]
+        # Asked for when there is a value: the steps of a host hold steps.
         return lambda value: (
-            type(value) is hint and all(part(getattr(value, name)) for name, part in parts)
+            type(value) is hint
+            and all(_conforms(part)(getattr(value, name)) for name, part in parts)
         )
     return lambda value: type(value) is hint

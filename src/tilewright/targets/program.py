@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-    parameters = parameters_of(kernel.params)
-    return Abi(module.entry, parameters, module.workspaces, module.launches, module.steps)
-
-
-def parameters_of(params: Iterable[Param | ScalarParam]) -> tuple[Parameter | Scalar, ...]:
-    """What a kernel with these parameters takes."""
-    return tuple(map(_parameter, params))
-
-
-def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
-    if isinstance(param, ScalarParam):
-        return Scalar(param.name, param.dtype, param.low, param.high, param.divisor)
-    return Parameter(
-        name=param.name,
-        dtype=param.dtype,
-        shape=tuple(map(amount, param.buffer.sizes)),
-        access=param.access,
-        bytes=amount(param.buffer.span_bytes),
-    )
-
-
-# What a call passes for each parameter, in their order: the address of an array, or a number.
-Passed = int | float
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
-<<<<<<< HEAD
-from tilewright.ir.stmt import Kernel, Param
-=======
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.targets.llvm.inputs import amount
->>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.llvm.steps import (
     Amount,
@@ -135,26 +109,13 @@ def _parameter_from_json(data: Mapping[str, Any]) -> Parameter | Scalar:
 
 def abi_of(kernel: Kernel, module: Module) -> Abi:
     """The ABI of ``kernel``, which became ``module``."""
-<<<<<<< HEAD
-    parameters = parameters_of(kernel.arrays)
-    return Abi(module.entry, parameters, module.workspaces, module.launches)
-
-
-def parameters_of(params: Iterable[Param]) -> tuple[Parameter, ...]:
-    """What a kernel with these parameters takes."""
-    return tuple(
-        Parameter(
-            name=each.name,
-            dtype=each.buffer.dtype,
-            shape=each.buffer.shape,
-            access=each.access,
-            bytes=each.buffer.bytes,
-        )
-        for each in params
-    )
-=======
-    parameters = tuple(map(_parameter, kernel.params))
+    parameters = parameters_of(kernel.params)
     return Abi(module.entry, parameters, module.workspaces, module.launches, module.steps)
+
+
+def parameters_of(params: Iterable[Param | ScalarParam]) -> tuple[Parameter | Scalar, ...]:
+    """What a kernel with these parameters takes."""
+    return tuple(map(_parameter, params))
 
 
 def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
@@ -171,7 +132,6 @@ def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
 
 # What a call passes for each parameter, in their order: the address of an array, or a number.
 Passed = int | float
->>>>>>> 3fe8006 (The host's side of a kernel is a launch tree; scalars are passed by value)
 
 
 def arguments_in_words(abi: Abi) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.interpret import run
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.symbols import scalar_constants, substitute_buffer
+from tilewright.targets.program import Passed
 
 
 class InterpretedProgram:
@@ -19,11 +20,11 @@ class InterpretedProgram:
     def __init__(self, text: str) -> None:
         self._kernel = parse_kernel(text)
 
-    def run(self, pointers: list[int], threads: int) -> None:
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
         """Runs the kernel on its arguments (pointers, and numbers for scalar parameters);
         iterations of all loops in order."""
         names = [param.name for param in self._kernel.params]
-        given: dict[str, Any] = dict(zip(names, pointers, strict=True))
+        given: dict[str, Any] = dict(zip(names, arguments, strict=True))
         scalars = scalar_constants(self._kernel, given)
         for param in self._kernel.arrays:
             size = substitute_buffer(param.buffer, scalars).bytes
@@ -31,6 +32,6 @@ class InterpretedProgram:
             given[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
         run(self._kernel, given)
 
-    def bound(self, pointers: list[int], threads: int) -> Callable[[], None]:
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         """A function of no arguments that does."""
-        return lambda: self.run(pointers, threads)
+        return lambda: self.run(arguments, threads)

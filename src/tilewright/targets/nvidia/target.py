@@ -98,8 +98,8 @@ class NvidiaTarget:
         lines = [
             f"`{abi.entry}.ptx` is a module for {self.level} (cuModuleLoadData); {cubin}. Each of "
             f"its functions takes pointers to global memory{scalars}: {arguments_in_words(abi)}. "
-            "Each pointer is a multiple of 16 bytes. Launch them in turn, on one stream; the shared "
-            "memory is dynamic, and above 48 KiB has to be allowed first "
+            "Each pointer is a multiple of 16 bytes. Launch them in turn, on one stream; the "
+            "shared memory is dynamic, and above 48 KiB has to be allowed first "
             "(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES):",
             "",
             "| function | grid | block | bytes of shared memory |",
