@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from schedule_cases import convolution, equal
+from tilewright.dtypes import s64
 from tilewright.errors import ScheduleError
-from tilewright.ir import Compute, For, Kernel, LoopKind, verify
+from tilewright.ir import (
+    Allocate,
+    Block,
+    Compute,
+    Dim,
+    For,
+    Kernel,
+    LoopKind,
+    Store,
+    View,
+    While,
+    block,
+    buffer,
+    const,
+    load,
+    var,
+    verify,
+)
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
 from tilewright.schedule import (
@@ -135,6 +154,37 @@ def _convolution(r: Random) -> Kernel:
 def test_random_schedules(seed: int) -> None:
     r = Random(seed)
     naive = _convolution(r)
+    kernel = naive
+    for _ in range(8):
+        try:
+            kernel = r.choice(MOVES)(kernel, r)
+        except ScheduleError:
+            continue
+        verify(kernel)
+    equal(naive, kernel)
+
+
+def _repeated(naive: Kernel) -> Kernel:
+    """The convolution three times, each on the source that the one before changed."""
+    params = [replace(p, access="inout") if p.name == "src" else p for p in naive.arrays]
+    src, bias = params[0].buffer, params[2].buffer
+    count = buffer("count", s64, (1,))
+    first = (const(0),)
+    dims = tuple(Dim(var(f"n{i}"), const(size)) for i, size in enumerate(src.shape))
+    index = tuple(dim.var for dim in dims)
+    more = Compute.single("bump", dims, View(src, index), (), load(bias, first), "add")
+    again = Store(count, first, load(count, first) + 1)
+    loop = While(load(count, first) < 3, block(naive.body, more, again))
+    body = Block((Allocate(count), Store(count, first, const(0)), loop))
+    return Kernel("conv", tuple(params), body)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_schedules_in_a_while(seed: int) -> None:
+    """Nothing moves out of the loop that depends on what it writes."""
+    r = Random(seed)
+    naive = _repeated(_convolution(r))
+    verify(naive)
     kernel = naive
     for _ in range(8):
         try:
