@@ -151,10 +151,13 @@ def _check_sizes(abi: Abi) -> None:
     """What no ABI can have: negative sizes, launches of nothing, maps of what is not there."""
     known = [size for size in abi.workspaces if isinstance(size, int)]
     _need(all(0 <= size < _MOST_BYTES for size in known))
+    # What depends on nothing is a number.
+    _need(bool(abi.scalars) or len(known) == len(abi.workspaces))
     parameters = [each.bytes if isinstance(each, Parameter) else 0 for each in abi.parameters]
     sizes = [*parameters, *abi.workspaces]
     for launch in abi.launches:
         groups = launch.groups if isinstance(launch.groups, int) else 1
+        _need(isinstance(launch.groups, int) or bool(abi.scalars or abi.steps))
         _need(min(groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
         for tensor in launch.maps:
             _need(0 <= tensor.argument < len(sizes) and tensor.offset >= 0)

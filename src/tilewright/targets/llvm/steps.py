@@ -123,6 +123,8 @@ def _as_json(step: Step) -> dict[str, Any]:
 
 def steps_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     """What `steps_as_json` made. Raises `KeyError` or `TypeError` for anything else."""
+    if not isinstance(data, list):
+        raise TypeError("steps are a list")
     return tuple(_from_json(each) for each in data)
 
 
