@@ -123,7 +123,7 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
     """Raises `_ForeignError` for parts that are not those of this kernel."""
     signature = request.signature()
     needed: list[Parameter | Scalar] = []
-    for own in parameters_of(signature.arguments):
+    for own in parameters_of(signature.params):
         pack = parts.get(own.name)
         if pack is None or isinstance(own, Scalar):
             _need(pack is None)
