@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopes import FREE_VALUES, random_condition, random_integer, random_scope
-from tilewright.dtypes import boolean, s8, s32, s64
+from tilewright.dtypes import COMPUTED, DType, boolean, s8, s32, s64, u64
 from tilewright.facts import Facts, affine, intervals, order_key, starting_from
 from tilewright.facts.affine import flattened
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, var
+from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, unary, var
+from tilewright.ir.operators import KINDS
 
 i, j, k, n, t = (var(name) for name in "ijknt")
 seeds = st.integers(0, 2**32)
@@ -223,3 +225,51 @@ def test_flattened_adds_digits_up() -> None:
     # Rows and columns of an image, of whose pixels x is one.
     pixel = x // 28 % 28 * 28 + x % 28
     assert flattened(x // 784 * 1000 + pixel) == affine(x + x // 784 * 216)
+
+
+_INTEGERS = [t for t in COMPUTED if t.is_integer]
+_BOUNDED = sorted(op for op in {*intervals.BINARY, "mulhi"} if "int" in KINDS[op])
+
+
+def _range_within(generator: random.Random, type_: DType) -> tuple[int, int]:
+    ends = (type_.lowest, type_.highest, 0, generator.randint(-9, 9), generator.randint(0, 70))
+    fitting = [int(n) for n in ends if type_.lowest <= n <= type_.highest]
+    low, high = sorted(generator.choices(fitting, k=2))
+    return low, high
+
+
+@pytest.mark.parametrize("type_", _INTEGERS, ids=str)
+@pytest.mark.parametrize("op", [*_BOUNDED, *sorted({*intervals.UNARY, *intervals.COUNTS})])
+def test_bounds_hold_under_wrapping(op: str, type_: DType) -> None:
+    """Of every operator on every type, for operands of any range."""
+    if type_ is s64 and op in ("add", "sub", "mul", "neg", "abs"):
+        return  # these count as unbounded
+    generator = random.Random(f"{op} {type_}")
+    x, y = var("x", type_), var("y", type_)
+    expr = binary(op, x, y) if op in _BOUNDED else unary(op, x)
+    for _ in range(20):
+        facts, ranges = Facts.empty(), {}
+        for name in (x, y):
+            low, high = ranges[name] = _range_within(generator, type_)
+            facts = facts.assume(const(low, type_) <= name).assume(name <= const(high, type_))
+        least, greatest = facts.bounds(expr)
+        wide, narrow = cast(s64, expr), facts.bounds(cast(s64, expr))
+        for _ in range(15):
+            values = {
+                name: generator.choice((low, high, generator.randint(low, high)))
+                for name, (low, high) in ranges.items()
+            }
+            value = evaluate(expr, values)
+            assert least is None or least <= value, (ranges, values)
+            assert greatest is None or value <= greatest, (ranges, values)
+            assert intervals.contains(narrow, evaluate(wide, values)), (ranges, values)
+
+
+def test_a_cast_of_u64_to_s64_wraps() -> None:
+    x = var("x", u64)
+    signed = cast(s64, x)
+    facts = Facts.empty()
+    assert facts.prove(const(0) <= signed) is None
+    assert facts.assume(x < const(100, u64)).prove(const(0) <= signed) is True
+    three = cast(s64, select(var("p", boolean), const(3, u64), const(2**64 - 3, u64)))
+    assert facts.bounds(three)[0] != 3

@@ -32,6 +32,9 @@ from tilewright.dtypes import (
     s64,
     tf32,
     u8,
+    u16,
+    u32,
+    u64,
 )
 from tilewright.errors import UnsupportedError
 from tilewright.layout.boxes import MOST_BOX, MOST_DIMS
@@ -42,7 +45,8 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # What strides and addresses are multiples of.
 UNIT = 16
 
-ELEMENTS = (u8, s8, boolean, f8_e4m3, f8_e5m2, s16, s32, s64, f16, bf16, f32, tf32, f64)
+_BYTES = (u8, s8, boolean, f8_e4m3, f8_e5m2)
+ELEMENTS = (*_BYTES, u16, s16, u32, s32, u64, s64, f16, bf16, f32, tf32, f64)
 _MOST_STEP = 8
 _MOST_EXTENT, _STRIDE_END = 1 << 32, 1 << 40
 _SWIZZLES, _INTERLEAVES, _PROMOTIONS = (0, 32, 64, 128), (0, 16, 32), (0, 64, 128, 256)

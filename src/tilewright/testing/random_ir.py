@@ -10,7 +10,21 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.dtypes import ALL, COMPUTED, DType, bf16, boolean, f32, s8, s32, s64, tf32
+from tilewright.dtypes import (
+    ALL,
+    COMPUTED,
+    DType,
+    bf16,
+    boolean,
+    f32,
+    s8,
+    s32,
+    s64,
+    tf32,
+    u16,
+    u32,
+    u64,
+)
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
 from tilewright.ir.expr import (
@@ -52,7 +66,7 @@ from tilewright.testing.random_computes import Variation
 
 _ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS))
 _ODD_FLOATS = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38, 0.1)
-_KERNEL_TYPES = (f32, s64, s32, bf16, s8)
+_KERNEL_TYPES = (f32, s64, s32, bf16, s8, u64, u32, u16, boolean)
 
 
 def random_const(rng: random.Random, type: DType) -> Const:
@@ -331,7 +345,8 @@ class _KernelSource:
         out = rng.choice(self.writable)
         dims = [Dim(var(self.name("d")), const(size)) for size in out.shape]
         index = tuple(d.var for d in dims)
-        combiner = rng.choice((None, "add", "min", "max"))
+        fitting = [c for c in ("add", "min", "max", "and", "or") if out.dtype.kind in KINDS[c]]
+        combiner = rng.choice((None, *fitting))
         if combiner is not None:
             dims.append(Dim(var(self.name("k")), const(rng.randint(1, 5))))
         inside = _ExprSource(rng, [*self.variables, *(d.var for d in dims)], (), functions=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.dtypes import f32, s32, s64
+from tilewright.dtypes import f32, s32, s64, u32, u64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr
@@ -16,7 +16,7 @@ from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-_ATOMIC = (f32, s32, s64)
+_ATOMIC = (f32, s32, u32, s64, u64)
 
 EmitCall = Callable[[Memory, CallPlan], None]
 

@@ -29,6 +29,9 @@ from tilewright.dtypes import (
     s64,
     tf32,
     u8,
+    u16,
+    u32,
+    u64,
 )
 from tilewright.errors import DeviceError
 from tilewright.machines.tensor_map import MAP_ALIGNMENT, MAP_BYTES, TensorMap, Tile
@@ -36,9 +39,11 @@ from tilewright.targets.nvidia.device import ask, check_status, driver_version, 
 
 _TYPES: dict[DType, str] = {
     **dict.fromkeys((u8, s8, boolean, f8_e4m3, f8_e5m2), "UINT8"),
-    s16: "UINT16",
+    **dict.fromkeys((s16, u16), "UINT16"),
     s32: "INT32",
+    u32: "UINT32",
     s64: "INT64",
+    u64: "UINT64",
     f16: "FLOAT16",
     bf16: "BFLOAT16",
     f32: "FLOAT32",
