@@ -107,6 +107,12 @@ def test_buffers() -> None:
     assert not describe(b"abc").writable
 
 
+@pytest.mark.parametrize("type_", [t for t in dtypes.COMPUTED if t.is_integer], ids=str)
+def test_integers_of_every_width(type_: DType) -> None:
+    for wrap in (DLPackOnly, InterfaceOnly, memoryview):
+        assert describe(wrap(np.zeros(2, type_.numpy))).dtype is type_
+
+
 def test_the_owner_keeps_the_memory() -> None:
     # Nothing else holds the array.
     info = describe(DLPackOnly(np.arange(1000, dtype=np.float32)))
