@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -202,13 +203,29 @@ def test_a_folder_that_others_may_write_to(
     assert "others may write" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-@pytest.mark.parametrize("which", ["shard", "file"])
-def test_what_belongs_to_others(cache: DiskCache, which: str) -> None:
+@pytest.mark.parametrize("which", ["root", "shard", "file"])
+def test_what_belongs_to_others(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
     cache.put(KEY, b"payload", META)
     path = file_of(cache, KEY)
-    os.chown(path.parent if which == "shard" else path, 12345, -1)
+    others = {"root": path.parent.parent, "shard": path.parent, "file": path}[which].stat().st_ino
+    fstat = os.fstat
+
+    def owned(handle: int) -> os.stat_result:
+        found = fstat(handle)
+        if found.st_ino != others:
+            return found
+        fields = list(found)
+        fields[stat.ST_UID] = os.geteuid() + 12345
+        return os.stat_result(fields)
+
+    assert cache.get(KEY) is not None
+    # Only root may give files away.
+    monkeypatch.setattr(disk_cache.os, "fstat", owned)
     assert cache.get(KEY) is None
+    monkeypatch.undo()
+    assert cache.get(KEY) is not None
 
 
 def _linked(path: Path, target: str) -> None:
