@@ -113,6 +113,7 @@ ALGORITHMS = words(
 TARGETS = words(
     "'x86' 'x86:avx2' 'x86:generic' 'spirv' 'spirv:gpu' 'nvidia:sm_80' 'nvidia' 'z80' 'x86:'"
 )
+CONSTANTS = words("'weights' ('weights',) ['weights','src'] ('dst',) 'w'")
 SIZES = words("1 2 3 5 8 0 -1 2**40 2**64 1.0 '3' None True 10**5000")
 KEYS = words("g mb ic ih iw id oc oh kh kw sh ph dh pw sw name x")
 
@@ -284,6 +285,8 @@ class Calls:
             options.append(f"config={self.config_text(cpu)}")
         elif rng.random() < 0.3:
             options.append(f"config={rng.choice(ODD)}")
+        if rng.random() < 0.2:
+            options.append(f"constant={self.of(CONSTANTS, 0.5)}")
         return f"tw.compile({op}, {', '.join(options)})"
 
     def scheduled(self) -> str:
