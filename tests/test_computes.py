@@ -14,9 +14,9 @@ from assembly import assembled
 from compute_cases import CASES, Case
 from tilewright import interpret
 from tilewright.interpret import computes
-from tilewright.ir import const, difference, parse_kernel, to_text, var, verify
+from tilewright.ir import Buffer, const, difference, parse_kernel, to_text, var, verify
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.visit import replace_buffer, rewrite_exprs, substitute_stmt, walk_stmts
 from tilewright.passes import pipeline as passes
 from tilewright.schedule import lower_computes
 from tilewright.targets.nvidia.assemble import to_ptx
@@ -155,3 +155,51 @@ def test_nvidia_is_assembled(name: str) -> None:
     for kernel in _variants(name):
         module = find_target("nvidia:sm_80").lower(passes.run(_on_a_grid(kernel), check=True))
         assembled(to_ptx(module.text, "sm_80"), "sm_80")
+
+
+CHANGED = {
+    "ordered": ("scan(m in 6, ordered k", "scan(m in 6, k", "inclusive", "ordered differs"),
+    "unique": ("unique dst[i, n] =", "dst[i, n] add=", "scatter", "combiner differs"),
+    "promise": ("unique dst[i, n] =", "dst[i, n] =", "scatter", "unique differs"),
+    "combiner": ("(-inf, 1000)", "(-inf, 1001)", "argmax", "combiner differs"),
+    "value": ("first= x, k", "first= x, k + 1", "argmax", "body differs"),
+    "output": ("columns[k] add=", "columns[9 - k] add=", "sums", "out differs"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "name", "said"), CHANGED.values(), ids=CHANGED.keys())
+def test_what_differs_is_said(old: str, new: str, name: str, said: str) -> None:
+    text = CASES[name].text
+    assert old in text
+    found = difference(parse_kernel(text), parse_kernel(text.replace(old, new)))
+    assert found is not None and said in found
+
+
+@every_case
+def test_walks_keep_what_they_do_not_change(case: Case) -> None:
+    body = parse_kernel(case.text).body
+    assert rewrite_exprs(body, lambda expr: expr) is body
+    assert substitute_stmt(body, {var("nobody"): const(0)}) is body
+
+
+def test_buffers_are_replaced_in_all_results() -> None:
+    kernel = parse_kernel(CASES["argmax"].text)
+    old = kernel.params[2].buffer
+    new = Buffer("where", old.dtype, old.shape, old.layout)
+    text = to_text(replace_buffer(kernel.body, old, new))
+    assert "best[m], where[m] first= x, k" in text and "where[i] = 1000" in text
+    assert "place" not in text
+
+
+def test_dims_are_replaced_in_all_that_a_compute_has() -> None:
+    (scatter,) = (
+        s for s in walk_stmts(parse_kernel(CASES["sums"].text).body) if isinstance(s, Compute)
+    )
+    free = replace(scatter, dims=scatter.dims[1:])
+    text = to_text(substitute_stmt(free, {scatter.dims[0].var: const(3)}))
+    assert text.splitlines()[1:] == [
+        "  x = src[3, k]",
+        "  rows[3] add= x",
+        "  columns[k] add= x * x",
+        "  most[3] max= x",
+    ]

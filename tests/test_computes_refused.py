@@ -45,6 +45,8 @@ GOOD = {
     "masked": "compute f(m in 4):\n  x = a[m]\n  b[m | x > 0.0] = x\n",
     "a name of the kernel's": "for v in 2:\n  compute f(m in 4, k in 8):\n    x = src[m, k]\n"
     f"    {LATER}    a[m], p[m] later= x, k\n",
+    "words as names": "compute f(ordered in 4, ordered m in 4):\n  unique = src[ordered, m]\n"
+    "  combiner = dst[ordered, m - 1 | m > 0]\n  dst[ordered, m] = unique + combiner\n",
     "other half": "for t in 3:\n  compute f(m in 4):\n    x = c[m, t % 2]\n"
     "    c[m, (t + 1) % 2] = x\n",
 }

@@ -308,6 +308,17 @@ def test_reductions_by_a_combiner_may_change_places() -> None:
     check(reorder(kernel, ["m_o", "k_o"]), CASES["argmax"])
 
 
+def test_atomic_updates_may_meet_at_loaded_places() -> None:
+    text = CASES["histogram"].text.replace("compute count(", "compute count<atomic_add>(")
+    kernel = parse_kernel(text)
+    verify(kernel)
+    parallel = parallelize(tile(kernel, "count", {"k": 100}), ["k_o"], LoopKind.GRID)
+    lowered = lower_computes(parallel)
+    assert "atomic_add(&counts[s64(src[k + k_o * 100])], s32(1))" in to_text(lowered)
+    for each in (kernel, parallel, lowered):
+        check(each, CASES["histogram"])
+
+
 def test_scans_may_not() -> None:
     kernel = tile(parse_kernel(TWO_ORDERED), "walk", {"a": 1, "b": 1}, ["a", "b"])
     with pytest.raises(ScheduleError, match="reorder: the iterations of 'a' and 'b' depend"):
