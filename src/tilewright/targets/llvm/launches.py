@@ -276,7 +276,7 @@ def _is_launch(node: Stmt) -> bool:
 
 
 def _ends_with(part: Stmt, kinds: Container[LoopKind]) -> bool:
-    last = part.body[-1] if isinstance(part, Block) else part
+    last = part.body[-1] if isinstance(part, Block) and part.body else part
     return isinstance(last, For) and last.kind in kinds
 
 
