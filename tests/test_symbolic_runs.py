@@ -1,0 +1,152 @@
+"""Kernels of symbolic sizes, compiled once and run at many: by text, and random ones."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tilewright.ir import parse_kernel, to_text, verify
+from tilewright.passes import run as run_passes
+from tilewright.schedule import lower_computes, tile
+from tilewright.targets.program import abi_of
+from tilewright.targets.registry import find_target
+from tilewright.testing.symbolic_runs import compiled, difference_at, fault_of
+
+ELEMENTWISE = """kernel scale(
+    m: s64 in 0..300,
+    n: s64 in 0..300,
+    alpha: f32,
+    in a: f32[m, n],
+    out c: f32[m, n],
+):
+  compute scale(i in m, j in n):
+    x = a[i, j]
+    c[i, j] = x * alpha + 1.0"""
+
+MATMUL = """kernel matmul(
+    m: s64 in 1..4096,
+    n: s64 in 1..4096,
+    k: s64 in 0..4096,
+    in a: f32[m, k],
+    in b: f32[k, n],
+    inout c: f32[m, n],
+):
+  compute zero(i in m, j in n):
+    c[i, j] = 0.0
+  compute main(i in m, j in n, p in k):
+    x = a[i, p]
+    y = b[p, j]
+    c[i, j] add= x * y"""
+
+BLOCKED = """kernel blocked(
+    m: s64 in 1..40,
+    n: s64 in 1..100,
+    pad: s64 in 0..3,
+    in a: s32[m, n] {0:m:(n + pad) 1:n:1 +pad},
+    inout c: s32[m, n] {1:((n + 15) // 16):(m * 16) 0:m:16 1:16:1},
+):
+  compute copy(i in m, j in n):
+    x = a[i, j]
+    c[i, j] = x * s32(3)"""
+
+WORKSPACE = """kernel turned(
+    m: s64 in 1..40,
+    n: s64 in 1..40,
+    in a: s32[m, n],
+    inout c: s32[m, n],
+):
+  alloc w: s32[n + 1, m]
+  compute turn(i in m, j in n):
+    x = a[i, j]
+    w[j, i] = x + s32(1)
+  compute back(i in m, j in n):
+    x = w[j, i]
+    c[i, j] = x * s32(2)"""
+
+CALLS = {
+    ELEMENTWISE: [{"m": m, "n": n, "alpha": 0.5} for m, n in ((1, 1), (7, 33), (300, 2), (0, 5))],
+    MATMUL: [{"m": m, "n": n, "k": k} for m, n, k in ((1, 1, 1), (17, 33, 9), (4, 64, 0))],
+    BLOCKED: [{"m": m, "n": n, "pad": p} for m, n, p in ((1, 1, 0), (3, 17, 2), (40, 100, 3))],
+    WORKSPACE: [{"m": m, "n": n} for m, n in ((1, 1), (3, 17), (40, 40))],
+}
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv", "nvidia:sm_80"])
+@pytest.mark.parametrize("text", CALLS, ids=lambda text: text.split("(")[0].split()[1])
+def test_kernels_of_any_size(text: str, target: str, request: pytest.FixtureRequest) -> None:
+    kernel = parse_kernel(text)
+    verify(kernel)
+    _, binary, program = compiled(kernel, find_target(target))
+    assert binary
+    for seed, numbers in enumerate(CALLS[text] if program is not None else []):
+        assert program is not None
+        assert difference_at(kernel, program, numbers, seed) is None
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv", "nvidia:sm_80"])
+def test_random_kernels_with_symbols(target: str) -> None:
+    for seed in range(16):
+        assert fault_of(seed, find_target(target)) is None, f"seed {seed}"
+
+
+def test_a_tiled_matmul_of_any_size() -> None:
+    kernel = tile(parse_kernel(MATMUL), "main", {"i": 4, "j": 32}, ["i", "j"])
+    kernel = lower_computes(kernel, vector="j", lanes=16)
+    verify(kernel)
+    # Constants inside, the tail by masks: vectors have a length that is a number.
+    assert "vector for j in 16:" in to_text(kernel)
+    target = find_target("x86")
+    kernel = run_passes(kernel)
+    module = target.lower(kernel)
+    if not target.runs_here:
+        pytest.skip("no such processor")
+    program = target.load(target.assemble(module), abi_of(kernel, module))
+    for seed, (m, n, k) in enumerate(((1, 1, 1), (5, 31, 3), (4, 32, 8), (33, 65, 7))):
+        numbers = {"m": m, "n": n, "k": k}
+        assert difference_at(parse_kernel(MATMUL), program, numbers, seed) is None
+
+
+def test_pointers_are_moved_by_strides_that_are_values() -> None:
+    text = """kernel turn(m: s64 in 1.., n: s64 in 1.., in a: f32[n, m], out c: f32[m, n]):
+  for i in m:
+    for j in n:
+      c[i, j] = a[j, i]"""
+    module = find_target("x86").lower(parse_kernel(text)).text
+    inner = module[module.rindex("phi ptr") :]
+    # In the innermost loop pointers move; the strides were multiplied out before it.
+    assert "mul" not in inner[: inner.index("br i1")]
+    assert re.search(r"getelementptr i8, ptr %p\d+, i64 %v\d+", inner)
+
+
+def test_indices_are_as_wide_as_the_bounds_of_symbols_ask() -> None:
+    bounded = """kernel k(n: s64 in 1..1000, in a: f32[n, n], out c: f32[n, n]):
+  grid for g in 8:
+    workgroup for t in 32:
+      for i in n:
+        if t < n:
+          c[i, t] = a[(i + g) % n, t]"""
+    target = find_target("nvidia:sm_80")
+
+    def width(text: str) -> set[str]:
+        module = target.lower(parse_kernel(text))
+        return set(re.findall(r"[su]rem (i\d+)", module.text))
+
+    assert width(bounded) == {"i32"}
+    assert width(bounded.replace("1..1000", "1..")) == {"i64"}
+
+
+def test_rows_of_a_promised_multiple_are_aligned() -> None:
+    text = """kernel k(n: s64 in 16.. by 16, in a: f32[64, n], out c: f32[64, n]):
+  grid for g in 1:
+    workgroup for t in 32:
+      for i in 64:
+        vector for j in 4:
+          c[i, j] = a[i, j]"""
+
+    def alignment(text: str) -> set[str]:
+        module = find_target("nvidia:sm_80").lower(parse_kernel(text))
+        return set(re.findall(r"load <4 x float>, ptr \S+ \S+ align (\d+)", module.text))
+
+    assert alignment(text) == {"16"}
+    assert alignment(text.replace("16.. by 16", "16..")) == {"4"}
