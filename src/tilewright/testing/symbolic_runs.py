@@ -61,8 +61,9 @@ def difference_at(
     memory = memory_of(kernel, numbers, seed)
     wanted = {name: array.copy() for name, array in memory.items()}
     run(kernel, {**numbers, **wanted})
-    addresses = {name: array.ctypes.data for name, array in memory.items()}
-    program.run([(numbers | addresses)[p.name] for p in kernel.params], _THREADS)
+    passed = dict(numbers)
+    passed.update((name, array.ctypes.data) for name, array in memory.items())
+    program.run([passed[p.name] for p in kernel.params], _THREADS)
     for name, array in memory.items():
         if not np.array_equal(array, wanted[name]):
             where = int(np.flatnonzero(array != wanted[name])[0])
