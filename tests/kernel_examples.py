@@ -179,6 +179,34 @@ def _mixed(key: Any) -> Any:
     return b ^ (b >> 16)
 
 
+SCALE = Example(
+    """
+    # Sizes and the factor are known when it is called; sizes by the shapes of the arrays.
+    kernel scale(
+        m: s64 in 1..4096, n: s64 in 1..4096, alpha: f32, in a: f32[m, n], out c: f32[m, n]
+    ):
+      compute scale(i in m, j in n):
+        c[i, j] = alpha * a[i, j]
+    """,
+    lambda g: {"alpha": 3.0, "a": small(g, *g.integers(1, 60, 2))},
+    lambda alpha, a: {"c": np.float32(alpha) * a},
+)
+
+PRODUCT = Example(
+    """
+    kernel product(
+        m: s64 in 1..512, n: s64 in 4..512 by 4, k: s64 in 1..512,
+        in a: f32[m, k], in b: f32[k, n], out c: f32[m, n],
+    ):
+      compute clear(i in m, j in n):
+        c[i, j] = 0.0
+      compute product(i in m, j in n, p in k):
+        c[i, j] add= a[i, p] * b[p, j]
+    """,
+    lambda g: {"a": small(g, m := int(g.integers(1, 60)), k := m + 7), "b": small(g, k, 24)},
+    lambda a, b: {"c": a @ b},
+)
+
 EXAMPLES = {
     "perceptron": PERCEPTRON,
     "argmax": ARGMAX,
@@ -188,4 +216,6 @@ EXAMPLES = {
     "scatter-add": SCATTER_ADD,
     "Newton": NEWTON,
     "hash": HASH,
+    "symbolic scale": SCALE,
+    "symbolic product": PRODUCT,
 }

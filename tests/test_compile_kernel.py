@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from kernel_examples import EXAMPLES, Example
+from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.errors import (
@@ -20,7 +20,9 @@ from tilewright.errors import (
     VerificationError,
 )
 from tilewright.interpret import run as interpret
+from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel
+from tilewright.ir.symbols import bind_scalars
 from tilewright.passes import run as run_passes
 from tilewright.targets.spirv.device import devices
 
@@ -73,14 +75,22 @@ def test_examples_for_nvidia(name: str) -> None:
 
 def interpreted(kernel: Kernel, arguments: dict[str, Any]) -> dict[str, Any]:
     """The results of a stage of a kernel in the interpreter, in row-major arrays."""
-    memory = {}
-    for param in kernel.params:
+    numbers = {
+        size.name: arguments[array.name].shape[dim]
+        for array in kernel.arrays
+        if array.name in arguments
+        for dim, size in enumerate(array.buffer.sizes)
+        if isinstance(size, Var)
+    }
+    kernel = bind_scalars(kernel, numbers)
+    memory = {each.name: arguments[each.name] for each in kernel.scalars}
+    for param in kernel.arrays:
         given = arguments.get(param.name, np.zeros(param.buffer.shape, param.dtype.numpy))
         memory[param.name] = given.copy().reshape(-1)
     interpret(kernel, memory)
     return {
         each.name: memory[each.name].reshape(each.buffer.shape)
-        for each in kernel.params
+        for each in kernel.arrays
         if each.access != "in"
     }
 
@@ -161,6 +171,54 @@ def test_bad_calls_are_refused(target: str) -> None:
         run(A, B.astype(np.float64))
     with pytest.raises(ArgumentError, match="c shares memory with a"):
         run(A, B, out=A)
+
+
+@pytest.mark.parametrize("target", ["x86", "interpreter"])
+def test_sizes_and_numbers_of_a_call(target: str) -> None:
+    run = tw.compile(tw.parse_kernel(SCALE.text), target, threads=1)
+    assert run.signature.names == ("alpha", "a", "c")
+    for shape in ((1, 1), (3, 70), (80, 5)):
+        a = np.ones(shape, np.float32)
+        np.testing.assert_array_equal(run(2.0, a), 2 * a)
+        np.testing.assert_array_equal(run(a=a, alpha=2, m=shape[0], n=shape[1]), 2 * a)
+        out = np.zeros(shape, np.float32)
+        bound = run.bind(4.0, a, out=out)
+        bound()
+        np.testing.assert_array_equal(out, 4 * a)
+
+
+def test_one_code_for_all_sizes() -> None:
+    run = tw.compile(tw.parse_kernel(SCALE.text.replace("scale(", "scale1(")), threads=1)
+    again = tw.compile(tw.parse_kernel(SCALE.text.replace("scale(", "scale1(")), threads=1)
+    assert again.from_cache and again.code is run.code
+    forget()
+    assert tw.compile(tw.parse_kernel(SCALE.text.replace("scale(", "scale1("))).from_cache
+
+
+@pytest.mark.parametrize("target", ["x86", "interpreter"])
+def test_promises_are_kept_at_the_call(target: str) -> None:
+    run = tw.compile(tw.parse_kernel(PRODUCT.text), target)
+    a, b = np.ones((3, 8), np.float32), np.ones((8, 12), np.float32)
+    np.testing.assert_array_equal(run(a, b), a @ b)
+    with pytest.raises(ArgumentError, match=r"n is 10, but it must be a multiple of 4[^$]*cure"):
+        run(a, b[:, :10].copy())
+    with pytest.raises(ArgumentError, match=r"m is 513, but it must be at most 512[^$]*dim 0 of a"):
+        run.bind(np.ones((513, 8), np.float32), b)
+    with pytest.raises(ArgumentError, match=r"k is 8 and 7[^$]*dim 1 of a, and dim 0 of b"):
+        run(a, b[:7])
+    with pytest.raises(ArgumentError, match=r"n is 12 and 8[^$]*dim 1 of b, and dim 1 of c"):
+        run(a, b, out=np.ones((3, 8), np.float32))
+    with pytest.raises(ArgumentError, match=r"a has shape \(3, 8\), expected \(4, 8\)"):
+        run(a, b, m=4)
+    with pytest.raises(ArgumentError, match=r"m is 3.5, but it must be an integer"):
+        run(a, b, m=3.5)
+    scale = tw.compile(tw.parse_kernel(SCALE.text), target)
+    with pytest.raises(ArgumentError, match=r"'alpha' is missing[^$]*pass alpha="):
+        scale(a=a)
+    with pytest.raises(ArgumentError, match=r"'m' is missing[^$]*none of the arrays that tell it"):
+        scale(1.0)
+    with pytest.raises(ArgumentError, match=r"alpha is 'x', but it must be a number"):
+        scale("x", a)
 
 
 def test_what_cannot_be_compiled() -> None:

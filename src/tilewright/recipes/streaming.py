@@ -195,16 +195,20 @@ def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
         assert machine.hierarchy is not None
         most = machine.cores * machine.hierarchy.workgroup * 64
         change = _on_items(min(_ITEMS, machine.hierarchy.workgroup))
+    scalars = frozenset(each.var for each in kernel.scalars)
     parts: list[Stmt] = []
     for part in top:
         names: list[str] = []
         pieces = 1
         stmt = part
-        while isinstance(stmt, For) and isinstance(stmt.extent, Const) and pieces < most:
-            if stmt.kind is not LoopKind.SERIAL:
+        while isinstance(stmt, For) and pieces < most and stmt.kind is LoopKind.SERIAL:
+            if isinstance(stmt.extent, Const):
+                pieces *= int(stmt.extent.value)
+            elif not variables(stmt.extent) <= scalars:
                 break
             names.append(stmt.var.name)
-            pieces *= int(stmt.extent.value)
+            if not isinstance(stmt.extent, Const) and not machine.banked:
+                break  # Threads are few: one loop of unknown length is enough for them.
             stmt = stmt.body
         # One at a time: loops of the parts beside it may have the same names.
         parts.append(_longest(replace(kernel, body=part), names, change).body)

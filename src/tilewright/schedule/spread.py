@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, Expr, const, var
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import substitute_stmt
 from tilewright.schedule.kinds import parallel_loops
@@ -44,18 +42,16 @@ def spread(kernel: Kernel, loops: Sequence[str], items: int) -> Kernel:
 
 
 def _on_items(loop: For, items: int, names: tuple[str, str]) -> Stmt:
-    if not isinstance(loop.extent, Const):
-        raise ScheduleError(
-            "spread: how many iterations there are is not constant",
-            where=headline(loop),
-            cure="spread loops of constant extent",
-        )
-    total = int(loop.extent.value)
-    items = min(items, max(1, total))
+    total = loop.extent
+    whole = False
+    if isinstance(total, Const):
+        count = int(total.value)
+        items = min(items, max(1, count))
+        whole = count % items == 0
     group, item = var(names[0]), var(names[1])
     number: Expr = group * items + item
     body = substitute_stmt(loop.body, {loop.var: number})
-    if total % items:
+    if not whole:
         body = If(number < total, body)
     inner = For(item, const(items), body, LoopKind.WORKGROUP)
-    return For(group, const(-(-total // items)), inner, LoopKind.GRID)
+    return For(group, (total + (items - 1)) // items, inner, LoopKind.GRID)
