@@ -32,6 +32,7 @@ from tilewright.ir.stmt import (
     For,
     If,
     Let,
+    Opaque,
     Stmt,
     Store,
     View,
@@ -173,6 +174,8 @@ class _Collector:
                 self.stmt(stmt.then, lets, around.guard(condition))
                 if stmt.orelse is not None:
                     self.stmt(stmt.orelse, lets, around.guard(unary("not", condition)))
+            case Opaque():
+                self.stmt(stmt.body, dict(lets), around)
             case Let():
                 lets[stmt.var] = self.expr(stmt.value, lets, around)
             case Store():

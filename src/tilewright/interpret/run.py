@@ -48,6 +48,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Stmt,
     Store,
     While,
@@ -114,6 +115,7 @@ class _Interpreter:
             Allocate: self._alone,
             For: self._for,
             While: self._while,
+            Opaque: self._opaque,
             If: self._if,
             Let: self._let,
             Store: self._store,
@@ -171,6 +173,9 @@ class _Interpreter:
         self._masked(stmt.then, frame.restrict(condition))
         if stmt.orelse is not None:
             self._masked(stmt.orelse, frame.restrict(np.logical_not(condition)))
+
+    def _opaque(self, stmt: Opaque, frame: Frame) -> None:
+        self.execute(stmt.body, frame.scope())
 
     def _while(self, stmt: While, frame: Frame) -> None:
         """Lanes leave at different times: those whose condition does not hold any more are masked

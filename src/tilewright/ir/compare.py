@@ -22,6 +22,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    Opaque,
     Param,
     Stmt,
     Store,
@@ -86,7 +87,7 @@ class _Comparison:
                 return here + _say(part, left, right)
         if isinstance(a, If) and isinstance(b, If):
             return self.stmts(a.then, b.then, here) or self.orelse(a.orelse, b.orelse, here)
-        if isinstance(a, For | While) and isinstance(b, For | While):
+        if isinstance(a, For | While | Opaque) and isinstance(b, For | While | Opaque):
             return self.stmts(a.body, b.body, here)
         return self.stmts(a, b, here) if isinstance(a, Block) else None
 
@@ -167,6 +168,8 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
             return [("var", stmt.var), ("extent", stmt.extent), ("kind", stmt.kind)]
         case If() | While():
             return [("condition", stmt.condition)]
+        case Opaque():
+            return [("name", stmt.name), ("reads", stmt.reads), ("writes", stmt.writes)]
         case Let():
             return [("var", stmt.var), ("value", stmt.value)]
         case Allocate():

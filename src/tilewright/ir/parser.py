@@ -28,6 +28,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Param,
     ScalarParam,
     Stmt,
@@ -190,6 +191,8 @@ class _StatementParser(ComputeParser):
                 return self._for()
             case "name", "name" if token.text == "alloc":
                 return self._alloc()
+            case "name", "name" if token.text == "opaque":
+                return self._opaque()
             case "name", "name" if token.text == "compute":
                 return self._compute()
             case "name", ":" if token.text == "block" and self.ahead(2).kind == "newline":
@@ -202,7 +205,7 @@ class _StatementParser(ComputeParser):
                 return self._let()
         raise self.unexpected(
             "a statement",
-            "write a loop, `if`, `while`, `alloc`, `compute`, `name = value`, "
+            "write a loop, `if`, `while`, `alloc`, `compute`, `opaque`, `name = value`, "
             "`buffer[...] = value`, a call or `pass`",
         )
 
@@ -245,6 +248,23 @@ class _StatementParser(ComputeParser):
         condition = self.typed_expression(boolean, "a condition", "compare it: `x != 0`")
         span = self.span(start)
         return While(condition, self._indented("body of the while"), span)
+
+    def _opaque(self) -> Opaque:
+        start = self.take().start
+        name = self.expect("name", "for the nest").text
+        reads, writes = self._declared_names("reads"), self._declared_names("writes")
+        span = self.span(start)
+        return Opaque(name, reads, writes, self._indented("body of the nest"), span)
+
+    def _declared_names(self, verb: str) -> tuple[str, ...]:
+        """``verb a, b``, or nothing."""
+        if self.token.text != verb:
+            return ()
+        self.take()
+        names = [self.expect("name", "of a buffer").text]
+        while self.accept(","):
+            names.append(self.expect("name", "of a buffer").text)
+        return tuple(names)
 
     def _let(self) -> Let:
         start = self.token.start

@@ -45,6 +45,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Param,
     Result,
     ScalarParam,
@@ -250,7 +251,7 @@ def _nested(stmt: Stmt, depth: int, lines: list[str]) -> None:
 def _statement(stmt: Stmt, depth: int, lines: list[str]) -> None:
     lines.append(_INDENT * depth + headline(stmt))
     match stmt:
-        case For() | While():
+        case For() | While() | Opaque():
             _nested(stmt.body, depth + 1, lines)
         case If():
             _nested(stmt.then, depth + 1, lines)
@@ -266,6 +267,14 @@ def _statement(stmt: Stmt, depth: int, lines: list[str]) -> None:
 def _for(stmt: For) -> str:
     kind = "" if stmt.kind is LoopKind.SERIAL else f"{stmt.kind.value} "
     return f"{kind}for {_typed(stmt.var)} in {_expression(stmt.extent)}:"
+
+
+def _opaque(stmt: Opaque) -> str:
+    text = f"opaque {quoted(stmt.name)}"
+    for verb, names in (("reads", stmt.reads), ("writes", stmt.writes)):
+        if names:
+            text += f" {verb} {', '.join(map(quoted, names))}"
+    return f"{text}:"
 
 
 def _store(stmt: Store) -> str:
@@ -330,6 +339,7 @@ _HEADLINES: dict[type[Stmt], Callable[[Any], str]] = {
     Block: lambda stmt: "block:" if stmt.body else "pass",
     For: _for,
     While: lambda stmt: f"while {_expression(stmt.condition)}:",
+    Opaque: _opaque,
     If: lambda stmt: f"if {_expression(stmt.condition)}:",
     Let: lambda stmt: f"{_typed(stmt.var)} = {_expression(stmt.value)}",
     Allocate: lambda stmt: f"alloc {_declaration(stmt.buffer)}",

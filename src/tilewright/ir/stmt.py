@@ -73,6 +73,19 @@ class While(Stmt):
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Opaque(Stmt):
+    """A nest with a name (a sort, a factorization, a user's kernel): of what is allocated around
+    it, ``body`` reads and writes the buffers of these names and no others. What is written may be
+    read, too. Who moves nests goes by that; who schedules opens it first (`ir.opaque`)."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    body: Stmt
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class If(Stmt):
     """``then`` where ``condition`` holds, otherwise ``orelse``. What it gives is what its branches
     write in buffers around it."""

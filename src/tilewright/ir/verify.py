@@ -16,6 +16,7 @@ from tilewright.ir.buffer import MAX_EXTENT, Buffer, Space
 from tilewright.ir.constants import constant_defect
 from tilewright.ir.expr import Const, Expr, Load, Var
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.opaque import declaration_defect
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope
 from tilewright.ir.sizes import Sizes
@@ -29,6 +30,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    Opaque,
     ScalarParam,
     Stmt,
     Store,
@@ -290,6 +292,13 @@ class _Verifier:
         with self.sources.inside(stmt):
             self.nested(stmt.body)
 
+    def opaque(self, stmt: Opaque) -> None:
+        self.name(stmt.name)
+        defect = declaration_defect(stmt, set(self.buffers.names()))
+        if defect is not None:
+            raise self.refuse(*defect)
+        self.nested(stmt.body)
+
     def condition(self, stmt: If) -> None:
         self.expr(stmt.condition, boolean, "a condition")
         with self.sources.inside(stmt):
@@ -380,6 +389,7 @@ _CHECKS: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     For: _Verifier.loop,
     While: _Verifier.repeat,
     If: _Verifier.condition,
+    Opaque: _Verifier.opaque,
     Let: _Verifier.let,
     Allocate: _Verifier.allocate,
     Store: _Verifier.store,

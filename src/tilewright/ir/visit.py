@@ -37,6 +37,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    Opaque,
     Operand,
     Result,
     Stmt,
@@ -311,7 +312,7 @@ def nested(stmt: Stmt) -> tuple[Stmt, ...]:
     match stmt:
         case Block():
             return stmt.body
-        case For() | While():
+        case For() | While() | Opaque():
             return (stmt.body,)
         case If():
             return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
@@ -326,7 +327,7 @@ def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
     match stmt:
         case Block():
             return block(*parts)
-        case For() | While():
+        case For() | While() | Opaque():
             return replace(stmt, body=parts[0])
         case If():
             return replace(stmt, then=parts[0], orelse=parts[1] if len(parts) > 1 else None)

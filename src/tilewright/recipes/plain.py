@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tilewright.ir.computes import complication, mentioned
 from tilewright.ir.expr import Const
+from tilewright.ir.opaque import opened
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -36,7 +37,8 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    result.stage("lowered", _lowered(kernel, config.vector))
+    result.stage("opened", opened(kernel))
+    result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
         result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result

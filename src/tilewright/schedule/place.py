@@ -24,6 +24,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    Opaque,
     Stmt,
     View,
     While,
@@ -111,6 +112,8 @@ class Place:
                 return tuple(place for place, _ in self.along(stmt))
             case For() | While():
                 return (self.inside(stmt),)
+            case Opaque():
+                return (self,)
             case If():
                 then = self.inside(stmt.condition)
                 if stmt.orelse is None:

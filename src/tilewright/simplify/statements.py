@@ -21,6 +21,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Operand,
     Stmt,
     Store,
@@ -69,6 +70,10 @@ class _Statements:
                 return self._while(stmt, facts)
             case If():
                 return self._if(stmt, facts)
+            case Opaque():
+                # It stays, even where nothing is left inside: others count on what it declares.
+                body = self.visit(stmt.body, facts)
+                return stmt if body is stmt.body else replace(stmt, body=body)
             case Let():
                 value = simplify(stmt.value, facts, self.trace)
                 return stmt if value is stmt.value else replace(stmt, value=value)
