@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tilewright.dtypes import s8, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.interpret import run
-from tilewright.ir import parse_kernel, to_text, verify
+from tilewright.ir import While, parse_kernel, to_text, verify, walk_stmts
 from tilewright.ir.stmt import Kernel, ScalarParam
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.schedule import lower_computes
 from tilewright.targets.llvm.steps import (
     ForStep,
     IfStep,
@@ -24,6 +29,8 @@ from tilewright.targets.llvm.steps import (
 )
 from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.registry import find_target
+from tilewright.targets.spirv.driver import KernelProgram
+from tilewright.testing.random_ir import random_kernel
 
 # How each target calls the loops that it launches.
 KINDS = {"x86": "parallel", "spirv": "grid", "nvidia:sm_80": "grid"}
@@ -312,3 +319,71 @@ def test_text_is_read_back() -> None:
     for text in (NEWTON_AROUND, STENCIL, CHOICE, SCALARS, SYMBOLS):
         kernel = kernel_for(text, "x86")
         assert to_text(parse_kernel(to_text(kernel))) == to_text(kernel)
+
+
+def test_devices_with_memory_of_their_own() -> None:
+    target = find_target("spirv")
+    if not target.runs_here:
+        pytest.skip("there is no OpenCL device")
+    for text, given in (
+        (NEWTON_AROUND, {"a": np.linspace(1, 9, 64).astype(np.float32)}),
+        (SYMBOLS, {"m": 3, "n": 5, "a": numbers(15)}),
+        (SYMBOLS, {"m": 20, "n": 30, "a": numbers(600)}),
+    ):
+        kernel = kernel_for(text, "spirv")
+        _, abi, binary = compiled(kernel, "spirv")
+        arrays = dict(given)
+        for param in kernel.arrays:
+            size = 600 if text is SYMBOLS else 64
+            arrays.setdefault(param.name, np.zeros(size, param.dtype.numpy))
+        expected = {n: np.copy(v) if isinstance(v, np.ndarray) else v for n, v in arrays.items()}
+        elsewhere = KernelProgram(replace(target.device, shares_memory=False), binary, abi)
+        elsewhere.run(passed(kernel, arrays), 1)
+        target.load(binary, abi).run(passed(kernel, expected), 1)
+        for param in kernel.arrays:
+            np.testing.assert_array_equal(arrays[param.name], expected[param.name])
+
+
+def test_the_header_says_where_scalars_are() -> None:
+    target, abi, binary = compiled(kernel_for(SYMBOLS, "x86"), "x86")
+    text = target.files(binary, abi, "transposed")["transposed.h"].decode()
+    assert (
+        "/* args: slots of 8 bytes: the bits of m (s64; the slot's first 8), the bits of n (s64; "
+        "the slot's first 8), a pointer to a: f32[m, n], a pointer to c: f32[n, m], then "
+        "workspaces of "
+    ) in text
+    assert "an array of slots of 8 bytes: the bits of m" in target.calling(abi)
+
+
+def test_random_loops_that_end_are_compiled() -> None:
+    """Random kernels with `While`, without what rounds differently."""
+    target, seen = find_target("x86"), 0
+    for seed in range(40):
+        naive = random_kernel(random.Random(seed), 16, types=(s64, s32, s8))
+        if not any(isinstance(stmt, While) for stmt in walk_stmts(naive.body)):
+            continue
+        seen += 1
+        kernel = run_passes(lower_computes(naive))
+        expected = {p.name: np.full(p.buffer.layout.extent, 3, p.dtype.numpy) for p in naive.arrays}
+        given = {name: array.copy() for name, array in expected.items()}
+        run(naive, expected)
+        module = target.lower(kernel)
+        abi = abi_of(kernel, module)
+        target.load(target.assemble(module), abi).run(passed(kernel, given), 1)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(given[name], array, err_msg=f"{seed} {name}")
+    assert seen > 5
+
+
+def test_memory_inside_of_a_loop_is_found_by_its_variable() -> None:
+    """It is allocated where the loop's variable has moved all other pointers already."""
+    text = (
+        "kernel k(in a: s64[4], out b: s64[4]):\n"
+        "  for i in 4:\n"
+        "    alloc x: s64[8] private\n"
+        "    for j in 8:\n"
+        "      x[j] = a[j % 4]\n"
+        "    b[i] = x[i * 2 + a[0] % 2]\n"
+    )
+    for target in RUNNING:
+        same(text, target, {"a": np.array([5, 6, 7, 8]), "b": np.zeros(4, np.int64)})

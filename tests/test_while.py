@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -231,3 +233,44 @@ def test_transforms_leave_no_extents_that_differ_by_lane() -> None:
     )
     with pytest.raises(ScheduleError, match=r"set_kind: the extent `i \+ 1` differs by lane"):
         set_kind(kernel, "i", LoopKind.VECTOR)
+
+
+ENDLESS = """\
+kernel k(inout a: s64[4]):
+  while a[0] == 0:
+    a[1] = a[1] + 1
+"""
+# Subgroups that run different code are threads of Python's.
+ENDLESS_SUBGROUP = """\
+kernel k(inout a: s64[4]):
+  grid for g in 1:
+    alloc full: s64[1] workgroup
+    subgroup for w in 2:
+      if w == 0:
+        mbarrier_init(&full[0], 1)
+      barrier()
+      if w == 0:
+        while a[0] == 0:
+          a[1] = a[1] + 1
+      else:
+        mbarrier_wait(&full[0], 0)
+"""
+
+
+@pytest.mark.parametrize("text", [ENDLESS, ENDLESS_SUBGROUP])
+def test_an_endless_loop_can_be_interrupted(text: str) -> None:
+    kernel = parse_kernel(text)
+    verify(kernel)
+    a = np.zeros(4, np.int64)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(kernel, {"a": a})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert a[1] > 0
+    running = a[1]
+    time.sleep(0.05)
+    assert a[1] == running  # nobody goes on

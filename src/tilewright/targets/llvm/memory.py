@@ -151,7 +151,7 @@ class Memory:
 
     def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """`pointer`, but in one's own part where ``address`` is in another workgroup's."""
-        base = self.pointers[id(address.buffer), address.scoped]
+        base = self._base(address.buffer, address.scoped)
         size = address.buffer.dtype.bytes
         offset = address.constant
         for variable, coefficient in address.unrolled:
@@ -176,6 +176,22 @@ class Memory:
             for value, step in steps:
                 base = self.moved(base, value, step)
         return self.advanced(base, str(offset * size), offset * size) if offset else base
+
+    def _base(self, buffer: Buffer, scoped: Terms) -> Pointer:
+        """The pointer that the variables of ``scoped`` have moved. Those of scopes around the
+        buffer's allocation have not: there was no pointer then."""
+        found = self.pointers.get((id(buffer), scoped))
+        if found is not None:
+            return found
+        if not scoped:
+            raise CompilationError(f"{buffer.name!r} is used outside of its allocation")
+        atom, coefficient = scoped[-1]
+        parent, step = self._base(buffer, scoped[:-1]), coefficient * buffer.dtype.bytes
+        value = self.exprs.evaluate(atom, {})
+        if isinstance(value, Value):
+            return self.moved(parent, value, step)
+        distance = int(value) * step
+        return self.advanced(parent, str(distance), distance) if distance else parent
 
     def moved(
         self, pointer: Pointer, index: Value, step: int, multiple: int | None = None
