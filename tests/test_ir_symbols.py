@@ -108,6 +108,8 @@ def _refused(text: str) -> str:
         ("n: s64 in 1.., in a: f32[n] {0:4:1}", "holds `4` along dim 0, which may be less"),
         ("n: s64 in 1.., out a: f32[4, 4] {0:4:n 1:4:1}", "may put several elements at one place"),
         ("n: s64 in 1.., in t: s64[4], in a: f32[t[0]]", "unknown buffer t"),
+        (f"n: s64 in 1.., in a: f32[n] {{0:n:{10**20}}}", "reaches over more than"),
+        (f"n: s64 in 1.., in a: f32[n] {{0:n:1 +{10**20}}}", "reaches over more than"),
         ("n: s64 in 1.., in a: f32[8, n] {0:8:8 1:n:1 ^1:1:1}", "has a swizzle, and depends"),
     ],
 )
@@ -158,6 +160,15 @@ def _size(text: str) -> Any:
 )
 def test_what_is_proved_of_sizes(params: str, a: str, b: str, known: bool) -> None:
     assert _known(params).at_least(_size(a), _size(b)) is known
+
+
+def test_sizes_of_thousands_of_terms_are_not_known() -> None:
+    known = _known("n: s64 in 1..")
+    long = var("n") * 2
+    for count in range(5000):
+        long = long + var("n") * (count % 7 + 1)
+    assert not known.at_least(long, 1) and not known.equal(long, var("n"))
+    assert known.bounds(long) == (None, None) and known.divisor(long) == 1
 
 
 def test_divisors_and_equality_of_sizes() -> None:

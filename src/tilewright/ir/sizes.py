@@ -64,7 +64,7 @@ class Sizes:
             return True
         try:
             return self._is_natural(_sum(polynomial(a), polynomial(b), -1))
-        except _TooLong:
+        except (_TooLong, RecursionError):
             return False
 
     def equal(self, a: Size, b: Size) -> bool:
@@ -76,7 +76,7 @@ class Sizes:
         try:
             terms = self._with_dividends(_sum(polynomial(a), polynomial(b), -1))
             return not terms or self._interval(terms) == (0, 0)
-        except _TooLong:
+        except (_TooLong, RecursionError):
             return False
 
     def divisor(self, size: Size) -> int:
@@ -85,7 +85,7 @@ class Sizes:
             return abs(size)
         try:
             terms = self._with_dividends(polynomial(size))
-        except _TooLong:
+        except (_TooLong, RecursionError):
             return 1
         result = 0
         for monomial, coefficient in terms.items():
@@ -98,7 +98,7 @@ class Sizes:
         """The least and the greatest that ``size`` can be, term by term; None where unknown."""
         try:
             return self._interval(polynomial(size))
-        except _TooLong:
+        except (_TooLong, RecursionError):
             return (None, None)
 
     # Proofs.

@@ -72,6 +72,8 @@ def symbolic_layout_defect(buffer: Buffer, written: bool, known: Sizes) -> tuple
     natural += [("a stride", each.stride) for each in layout.parts]
     natural.append(("the offset", layout.start))
     for what, size in natural:
+        if isinstance(size, int) and size > MAX_EXTENT:
+            return f"reaches over more than {MAX_EXTENT} elements (2^60)", "give smaller numbers"
         if not known.at_least(size, 0):
             names = ", ".join(sorted(each.name for each in symbols_of(size)))
             cure = f"give {names} bounds under which it is not, as in `n: s64 in 0..`"
