@@ -11,6 +11,7 @@ import pytest
 
 from scalar_runs import Arrays, assert_same, compiled, interpreted, samples
 from tilewright.dtypes import COMPUTED, DType, f32, f64, u8, u32
+from tilewright.errors import CompilationError
 from tilewright.ir import (
     Block,
     For,
@@ -389,3 +390,19 @@ kernel k(in x: f32[64, 8], inout y: f32[64]):
     signs = np.signbit(np.column_stack((x, y)))
     wanted = signs.any(axis=1) if combiner == "min" else signs.all(axis=1)
     np.testing.assert_array_equal(np.signbit(found), wanted)
+
+
+def test_an_index_by_a_name_that_differs_by_lane() -> None:
+    """It was the first lane's for all of them."""
+    kernel = kernel_of(
+        "vector",
+        "in src: s64[], out dst: s64[], out far: s64[]",
+        "i = o * 16 + l",
+        "j = i // 8",
+        "dst[i] = src[j]",
+        "far[n] = src[i * 3 % 256]",
+    )
+    check("vector", kernel, arrays_of(kernel))
+    loaded = kernel_of("vector", "in src: s64[], out dst: s64[]", "i = src[n]", "dst[n] = src[i]")
+    with pytest.raises(CompilationError, match="an index is 'i', which each lane has loaded"):
+        find_target("x86").lower(loaded)

@@ -36,6 +36,7 @@ from tilewright.ir.visit import loads_in, reads_memory, variables
 from tilewright.layout.fragments import registers
 from tilewright.simplify import simplify
 from tilewright.targets.llvm.strides import by_variable, moved_by, stride_of
+from tilewright.targets.llvm.varying import Varying
 
 Terms = tuple[tuple[Expr, int], ...]
 
@@ -166,6 +167,8 @@ class Planner:
         self._lane: Var | None = None  # the variable of the loop over lanes around
         self._rank: Var | None = None  # that of the loop over the workgroups of a cluster
         self._variables: dict[Expr, _Variable] = {}
+        self._varying = Varying()
+        self._vectors: frozenset[Var] = frozenset()  # the variables of the vector loops around
         self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
         # What is known, whatever conditions around say: a lane finds its own part by its number,
         # which a condition may have made zero.
@@ -176,7 +179,7 @@ class Planner:
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
         """The plan of ``stmt`` where ``facts`` hold."""
         plans: list[Plan] = []
-        outside = self._everywhere
+        outside, varying = self._everywhere, self._varying
         for node in stmt.body if isinstance(stmt, Block) else (stmt,):
             if isinstance(node, Block):
                 plans.extend(self.plan(node, facts))
@@ -185,7 +188,7 @@ class Planner:
             if isinstance(node, Let):
                 facts = facts.bind(node.var, node.value)
                 self._everywhere = self._everywhere.bind(node.var, node.value)
-        self._everywhere = outside
+        self._everywhere, self._varying = outside, varying
         return plans
 
     def _plan_one(self, node: Stmt, facts: Facts) -> Plan:
@@ -205,6 +208,7 @@ class Planner:
                 loads = self._loads((node.value,), facts)
                 scope = Scope()
                 self.define(node.var, "scoped", scope)
+                self._varying = self._varying.behind(node, self._vectors)
                 return LetPlan(node, scope, loads)
             case Allocate():
                 private = node.buffer.space is Space.PRIVATE
@@ -225,6 +229,8 @@ class Planner:
     def _plan_for(self, node: For, facts: Facts) -> ForPlan:
         loads = self._loads((node.extent,), facts)
         scope = Scope()
+        if node.kind is LoopKind.VECTOR:
+            self._vectors |= {node.var}
         part = {LoopKind.UNROLLED: "unrolled", LoopKind.VECTOR: "lane"}.get(node.kind, "scoped")
         self.define(node.var, part, scope)
         lanes = self._lanes and node.kind is LoopKind.LANE
@@ -238,6 +244,7 @@ class Planner:
         if lanes:
             self._lane = None
         del self._variables[node.var]
+        self._vectors -= {node.var}
         return ForPlan(node, body, scope, loads, _stored(body))
 
     def _plan_compute(self, node: Compute, facts: Facts) -> ComputePlan:
@@ -311,7 +318,7 @@ class Planner:
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
         """The address of an element, its terms sorted by the part their variable plays."""
-        peer = None
+        index, peer = self._varying.index(index), None
         if buffer.space is Space.CLUSTER:
             whose = simplify(index[0], facts)
             peer = None if self._is_own(whose, facts) else whose
