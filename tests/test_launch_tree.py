@@ -387,3 +387,10 @@ def test_memory_inside_of_a_loop_is_found_by_its_variable() -> None:
     )
     for target in RUNNING:
         same(text, target, {"a": np.array([5, 6, 7, 8]), "b": np.zeros(4, np.int64)})
+
+
+def test_control_around_nothing() -> None:
+    kernel = "kernel k(inout a: f32[4]):\n  for t in 3:\n    if a[t] < 1.0:\n      pass\n"
+    for target in KINDS:
+        found = find_target(target)
+        assert found.lower(parse_kernel(kernel)).steps == ()
