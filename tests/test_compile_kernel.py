@@ -215,7 +215,9 @@ def test_promises_are_kept_at_the_call(target: str) -> None:
     scale = tw.compile(tw.parse_kernel(SCALE.text), target)
     with pytest.raises(ArgumentError, match=r"'alpha' is missing[^$]*pass alpha="):
         scale(a=a)
-    with pytest.raises(ArgumentError, match=r"'m' is missing[^$]*none of the arrays that tell it"):
+    with pytest.raises(
+        ArgumentError, match=r"'m' is missing[^$]*no array is given whose shape tells it"
+    ):
         scale(1.0)
     with pytest.raises(ArgumentError, match=r"alpha is 'x', but it must be a number"):
         scale("x", a)
@@ -234,10 +236,22 @@ def test_what_cannot_be_compiled() -> None:
         tw.compile(kernel, constant=("c",))
     with pytest.raises(ArgumentError, match=r"'w' cannot be constant[^$]*choose some of a, b"):
         tw.compile(kernel, constant="w")
+    for name in ("out", "stream"):
+        with pytest.raises(ArgumentError, match=f"an argument cannot be called '{name}'"):
+            tw.compile(tw.parse_kernel(ADD.replace("a[", f"{name}[").replace("a:", f"{name}:")))
     with pytest.raises(ScheduleError, match=r"plain recipe only[^$]*use a PlainConfig"):
         tw.compile(kernel, config="StreamingConfig(vector=8)")
     with pytest.raises(UnsupportedError, match="no variant 'fast'"):
         tw.compile(kernel, "interpreter:fast")
+
+
+def test_results_may_be_called_out() -> None:
+    run = tw.compile(tw.parse_kernel(ADD.replace("c[", "out[").replace("c:", "out:")))
+    out = np.zeros_like(A)
+    assert run(A, B, out=out) is out and (out == A + 1).all()
+    empty = tw.compile(tw.parse_kernel("kernel none(in a: f32[4]):\n  pass\n"))
+    with pytest.raises(ArgumentError, match="the kernel has no results"):
+        empty(np.ones(4, np.float32), out=out)
 
 
 def test_a_config_says_how_wide_vectors_are() -> None:

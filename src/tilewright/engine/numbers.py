@@ -119,8 +119,8 @@ class Numbers:
         first: tuple[int, str] | None = None
         for array, dim in self._signature.sizes.get(name, ()):
             shape = getattr(given.get(array), "shape", None)
-            if shape is None or dim >= len(shape):
-                continue
+            if not isinstance(shape, tuple) or dim >= len(shape):
+                continue  # what is no such array is refused later
             size, place = int(shape[dim]), f"dim {dim} of {array}"
             if first is None:
                 first = size, f"{self._where}: {name} is {place}"
@@ -137,7 +137,8 @@ class Numbers:
         places = self._signature.sizes.get(name, ())
         if not places:
             return ", and no array has a dim that is just so long"
-        return ", and none of the arrays that tell it is given: " + ", ".join(a for a, _ in places)
+        names = ", ".join(array for array, _ in places)
+        return f", and no array is given whose shape tells it: {names}"
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:

@@ -29,7 +29,7 @@ _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     """Vectors of the machine's size for the widest type; on work-items that have no vectors of
     their own, neighbouring elements are neighbouring work-items."""
-    widest = max((each.dtype.bytes for each in kernel.params), default=4)
+    widest = max((each.dtype.bytes for each in kernel.arrays), default=4)
     return PlainConfig(vector=1 if machine.banked else max(1, machine.vector_bytes // widest))
 
 
