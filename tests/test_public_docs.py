@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import tilewright as tw
 from tilewright.cli.app import app
-from tilewright.ir import Kernel, parse_kernel, to_text
+from tilewright.ir import Kernel, difference, parse_kernel, to_text, verify
 from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
@@ -37,7 +37,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PLAIN = {
     "facts/intervals.py": "is_empty add negate subtract scale multiply minimum maximum absolute "
     "contains",
-    "targets/llvm/plan.py": "ForPlan IfPlan LetPlan AllocatePlan StorePlan CallPlan",
+    "targets/llvm/plan.py": "ForPlan WhilePlan IfPlan LetPlan AllocatePlan StorePlan CallPlan",
     "bench/peer_contraction.py": "convolution_peers matmul_peers",
     "bench/peer_streaming.py": "pooling_peers reduction_peers",
 }
@@ -126,6 +126,20 @@ def test_python_in_documents_runs(
     names: dict[str, object] = {"__name__": "document"}
     for line, block in blocks(_read(path), "python"):
         exec(compile("\n" * (line - 1) + block, str(path), "exec"), names)
+
+
+KERNELS = [
+    pytest.param(path, line, block, id=f"{path.name}-{line}")
+    for path in DOCUMENTS
+    for line, block in blocks(_read(path), "tilewright")
+]
+
+
+@pytest.mark.parametrize(("path", "line", "block"), KERNELS)
+def test_kernels_in_documents_are_well_formed(path: Path, line: int, block: str) -> None:
+    kernel = parse_kernel("\n" * (line - 1) + block, file=path.name)
+    verify(kernel)
+    assert difference(kernel, parse_kernel(to_text(kernel))) is None
 
 
 COMMANDS = sorted(
