@@ -81,6 +81,7 @@ from tilewright.targets.llvm.steps import (
     WhileStep,
     in_turn,
 )
+from tilewright.targets.llvm.subgroups import WorkgroupShape, waiting_lanes
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -95,10 +96,10 @@ class Form:
     ``calls`` are the functions with effects that it has. ``attributes`` gives those of a parameter
     by its access ("in", "out", "inout"). ``identity`` writes what gives the number, of type
     ``number``, of this workgroup ("group"), or of this work-item in it ("local"). ``header`` begins
-    the function for a machine, of a name, with these parameters, for so many work-items in a
-    workgroup, and workgroups in a cluster. ``units`` are what carries out ops beside single
-    work-items; ``uniform`` makes of a value which is the same in all lanes of a subgroup that it
-    surely is. ``clusters``: whether there are any, of workgroups that are neighbours by number.
+    the function for a machine, of a name, with these parameters, for workgroups of a shape.
+    ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a value which
+    is the same in all lanes of a subgroup that it surely is. ``clusters``: whether there are any,
+    of workgroups that are neighbours by number.
     """
 
     triple: str
@@ -107,7 +108,7 @@ class Form:
     attributes: Callable[[str], str]
     identity: Callable[[Writer, str], str]
     number: DType
-    header: Callable[[Machine, str, str, int, int], str]
+    header: Callable[[Machine, str, str, WorkgroupShape], str]
     units: Units | None = None
     uniform: Callable[[Writer, Value], Value] | None = None
     clusters: bool = False
@@ -235,7 +236,8 @@ class _Lowering:
                 memory_only.add(signal.buffer)
                 continue
             parameters = ", ".join(self._parameters(values, len(memory.maps)))
-            header = form.header(self.machine, entry, parameters, sizes.items, sizes.cluster)
+            shape = WorkgroupShape(sizes.items, sizes.cluster, waiting_lanes(part, self.machine))
+            header = form.header(self.machine, entry, parameters, shape)
             w = memory.w
             lines = [header, "entry:", *w.allocas, *w.lines, "  ret void", "}"]
             groups = amount(sizes.groups)

@@ -24,6 +24,7 @@ from tilewright.targets.llvm.launches import Form, write_launches
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.subgroups import WorkgroupShape
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.nvidia.copies import ALIGNMENT, COPIES
@@ -91,12 +92,12 @@ def _emit_cluster_barrier(memory: Memory, plan: CallPlan) -> None:
         memory.w.call_void(f"llvm.nvvm.barrier.cluster.{half}.aligned", "", "")
 
 
-def _header(machine: Machine, entry: str, parameters: str, items: int, cluster: int) -> str:
+def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape) -> str:
     del machine
     # Without the latter, ptxas spills rather than let fewer workgroups share a multiprocessor.
-    sizes = f'"nvvm.reqntid"="{items}" "nvvm.minctasm"="1"'
-    if cluster > 1:
-        sizes += f' "nvvm.cluster_dim"="{cluster}"'
+    sizes = f'"nvvm.reqntid"="{shape.items}" "nvvm.minctasm"="1"'
+    if shape.cluster > 1:
+        sizes += f' "nvvm.cluster_dim"="{shape.cluster}"'
     return f"define ptx_kernel void @{entry}({parameters}) nounwind {sizes} {{"
 
 

@@ -15,6 +15,7 @@ from tilewright.targets.llvm.launches import Form, write_launches
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.subgroups import WorkgroupShape
 from tilewright.targets.llvm.writer import Writer
 
 TRIPLE = "spirv64-unknown-unknown"
@@ -51,9 +52,10 @@ def _identity(w: Writer, kind: str) -> str:
     return w.call("i64", f"_Z12get_{kind}_idj", "i32 0", "i32")
 
 
-def _header(machine: Machine, entry: str, parameters: str, items: int, cluster: int) -> str:
-    del cluster
-    size = f"!reqd_work_group_size !{{i32 {items}, i32 1, i32 1}}"
+def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape) -> str:
+    size = f"!reqd_work_group_size !{{i32 {shape.items}, i32 1, i32 1}}"
+    if shape.subgroup:
+        size += f" !intel_reqd_sub_group_size !{{i32 {shape.subgroup}}}"
     # These are all the vectors there are: a device that makes lanes of work-items beside them
     # takes up to ten times as long to compile the kernel.
     hint = f"!vec_type_hint !{{<{machine.vector_bytes // 4} x float> undef, i32 0}}"
