@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, Kernel, Opaque, Stmt, Store, View
 from tilewright.ir.visit import (
     block,
@@ -19,26 +20,40 @@ from tilewright.ir.visit import (
 def touched(stmt: Stmt) -> tuple[frozenset[str], frozenset[str]]:
     """The names of the buffers that ``stmt`` reads, and of those that it writes (or may, as a
     function that gets a view of one), without those that it allocates itself."""
-    reads: set[str] = set()
-    writes: set[str] = set()
+    names: dict[bool, set[str]] = {False: set(), True: set()}
+    for buffer, writes in _touches(stmt):
+        names[writes].add(buffer.name)
+    return frozenset(names[False]), frozenset(names[True])
+
+
+def buffers_touched(nest: Opaque) -> tuple[Buffer, ...]:
+    """The buffers that ``nest`` touches of those around it, by their names. What it only declares
+    is not among them: no statement of it tells the buffer of that name."""
+    found = {buffer.name: buffer for buffer, _ in _touches(nest)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
+    """What `touched` names, with whether it is written, as often as statements say."""
+    found: list[tuple[Buffer, bool]] = []
     own: set[str] = set()
     for node in walk_stmts(stmt):
         match node:
             case Allocate():
                 own.add(node.buffer.name)
             case Store():
-                writes.add(node.buffer.name)
+                found.append((node.buffer, True))
             case Compute():
-                writes.update(view.buffer.name for view in node.outputs)
-                reads.update(operand.view.buffer.name for operand in node.operands)
+                found += [(view.buffer, True) for view in node.outputs]
+                found += [(operand.view.buffer, False) for operand in node.operands]
                 if isinstance(node.completion, View):
-                    writes.add(node.completion.buffer.name)
+                    found.append((node.completion.buffer, True))
             case Call():
-                writes.update(arg.buffer.name for arg in node.args if isinstance(arg, View))
+                found += [(arg.buffer, True) for arg in node.args if isinstance(arg, View)]
             case _:
                 pass
-        reads.update(load.buffer.name for expr in direct_exprs(node) for load in loads_in(expr))
-    return frozenset(reads - own), frozenset(writes - own)
+        found += [(load.buffer, False) for expr in direct_exprs(node) for load in loads_in(expr)]
+    return (each for each in found if each[0].name not in own)
 
 
 def declaration_defect(nest: Opaque, known: Set[str]) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Stmt,
     Store,
     View,
@@ -75,6 +76,7 @@ def hoist(kernel: Kernel) -> Kernel:
       of private memory must be such numbers: both stay.
     - Nothing is put between the loops that are launched together (``parallel for`` in ``parallel
       for``), nor outside of them, where nothing but memory reaches the threads.
+    - Nothing leaves an opaque nest.
     """
     return map_kernel(kernel, _Hoister(kernel).run)
 
@@ -138,6 +140,8 @@ class _Hoister:
                 return self._while(stmt)
             case If():
                 return [self._if(stmt)]
+            case Opaque():
+                return [self._opaque(stmt)]
             case Compute():
                 return [self._compute(stmt)]
             case Store():
@@ -218,6 +222,13 @@ class _Hoister:
         self.places.pop()
         self.loops.pop()
         return new, before, inside
+
+    def _opaque(self, stmt: Opaque) -> Stmt:
+        """Nothing leaves the nest: inside of it there are no loops but its own."""
+        loops, self.loops = self.loops, []
+        body = self._branch(stmt.body)
+        self.loops = loops
+        return stmt if body is stmt.body else replace(stmt, body=body)
 
     def _if(self, stmt: If) -> Stmt:
         # The condition as a whole is a fact for what stands inside: it keeps its form.

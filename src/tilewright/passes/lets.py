@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import s64
 from tilewright.facts import affine
 from tilewright.ir.expr import Const, Expr, Var
-from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, Stmt, While
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, Opaque, Stmt, While
 from tilewright.ir.visit import (
     block,
     direct_exprs,
@@ -37,7 +37,8 @@ def reduce_lets(kernel: Kernel) -> Kernel:
           dst[oh] = src[kh + low + oh * 2 - 1]
 
     A sum of multiples of variables is no work where it is an index, so its name goes. Other values
-    move to their only use if no loop lies in between; loads stay where they are.
+    move to their only use if no loop lies in between; loads stay where they are. Nothing moves into
+    an opaque nest.
     """
     return map_kernel(kernel, _reduced)
 
@@ -69,7 +70,8 @@ def _rest(let: Let, rest: list[Stmt]) -> list[Stmt] | None:
         use = use.plus(_use(stmt, let.var))
     if use.count == 0:
         return rest
-    if not _is_free(let.value) and (use.count > 1 or use.in_loop or reads_memory(let.value)):
+    stays = use.count > 1 or use.in_loop or reads_memory(let.value)
+    if use.in_nest or (stays and not _is_free(let.value)):
         return None
     # A name of the value that is bound again further in means something else there.
     if variables(let.value) & _bound(rest):
@@ -88,22 +90,30 @@ def _is_free(value: Expr) -> bool:
 class _Use:
     count: int
     in_loop: bool
+    in_nest: bool = False
 
     def plus(self, other: _Use) -> _Use:
-        return _Use(self.count + other.count, self.in_loop or other.in_loop)
+        return _Use(
+            self.count + other.count,
+            self.in_loop or other.in_loop,
+            self.in_nest or other.in_nest,
+        )
 
 
 def _use(stmt: Stmt, name: Var) -> _Use:
-    """How many statements use ``name``, and whether one of them is in a loop."""
+    """How many statements use ``name``, and whether one of them is in a loop or an opaque nest."""
     counts = Counter[bool]()
+    in_nest = False
     stack = [(stmt, False)]
     while stack:
         node, in_loop = stack.pop()
         if any(name in variables(expr) for expr in direct_exprs(node)):
             counts[in_loop or isinstance(node, Compute | While)] += 1
+        if isinstance(node, Opaque) and not in_nest:
+            in_nest = _use(node.body, name).count > 0
         # The extent is looked at once, a condition and the body as often as the loop runs.
         stack += [(part, in_loop or isinstance(node, For | While)) for part in nested(node)]
-    return _Use(counts.total(), counts[True] > 0)
+    return _Use(counts.total(), counts[True] > 0, in_nest)
 
 
 def _bound(stmts: list[Stmt]) -> set[Var]:

@@ -14,7 +14,7 @@ from tilewright.dtypes import s64
 from tilewright.facts import Facts
 from tilewright.facts.affine import Affine, difference, integer
 from tilewright.ir.expr import Binary, Expr
-from tilewright.ir.stmt import Block, Compute, For, If, Kernel, Let, Stmt, While
+from tilewright.ir.stmt import Block, Compute, For, If, Kernel, Let, Opaque, Stmt, While
 from tilewright.ir.visit import map_exprs, map_kernel, rewrite, with_nested
 
 
@@ -47,6 +47,8 @@ def _visit(stmt: Stmt, facts: Facts) -> Stmt:
             return with_nested(stmt, (_visit(stmt.body, facts.loop(stmt.var, stmt.extent)),))
         case While():
             return with_nested(stmt, (_visit(stmt.body, facts.assume(stmt.condition)),))
+        case Opaque():
+            return with_nested(stmt, (_visit(stmt.body, facts),))
         case If():
             parts = [_visit(stmt.then, facts.assume(stmt.condition))]
             if stmt.orelse is not None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load
+from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load, var
 from tilewright.ir.functions import atomic_operator
-from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Stmt, Store, View
+from tilewright.ir.opaque import buffers_touched
+from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Opaque, Stmt, Store, View
 from tilewright.ir.visit import (
     direct_exprs,
     loads_in,
@@ -20,6 +21,9 @@ from tilewright.ir.visit import (
     variables,
 )
 from tilewright.schedule.place import Place, walk_placed
+
+# An index of which nothing is known: no kernel has a variable of that name.
+_ANYWHERE = var("?")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Access:
 
 
 def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:
-    """Everything that ``stmt`` and the statements inside it read and write."""
+    """Everything that ``stmt`` and the statements inside it read and write. An opaque nest reaches
+    any element of what it declares, in any order."""
     for node, here in walk_placed(stmt, place):
         yield from _direct(node, here)
 
@@ -64,6 +69,10 @@ def _direct(node: Stmt, place: Place) -> Iterator[Access]:
             for arg in node.args:
                 if isinstance(arg, View):
                     yield Access(arg, node, place, True, operator, operator is not None)
+        case Opaque():
+            for buffer in buffers_touched(node):
+                view = View(buffer, (_ANYWHERE,) * buffer.rank)
+                yield Access(view, node, place, buffer.name in node.writes)
         case _:
             pass
     for expr in direct_exprs(node):
@@ -82,7 +91,7 @@ def buffers_in(stmt: Stmt) -> set[Buffer]:
 
 
 def buffers_allocated(stmt: Stmt) -> set[Buffer]:
-    """The buffers that live inside ``stmt``."""
+    """The buffers that live inside ``stmt``, also in its opaque nests."""
     found = {stmt.buffer} if isinstance(stmt, Allocate) else set()
     for part in nested(stmt):
         found |= buffers_allocated(part)

@@ -9,7 +9,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, conjuncts
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, For, Let
+from tilewright.ir.stmt import Compute, For, Let, Opaque
 from tilewright.ir.visit import loads_in, variables
 from tilewright.schedule.access import Access, accesses, buffers_allocated, buffers_written
 from tilewright.schedule.digits import numbers
@@ -85,6 +85,8 @@ def accumulates_only(loop: For, place: Place) -> bool:
 
 def conflict_text(access: Access, var: Var) -> str:
     """Why `conflict` gave that access."""
+    if isinstance(access.stmt, Opaque):
+        return f"`{headline(access.stmt)}` may write any element of {access.view.buffer.name}"
     return (
         f"{headline(access.stmt)} writes {to_text(access.view)}, which is not proven to be "
         f"another element for each {var.name}"

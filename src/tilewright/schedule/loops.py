@@ -11,8 +11,8 @@ from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import map_exprs, substitute
+from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Opaque, Stmt
+from tilewright.ir.visit import map_exprs, substitute, with_nested
 from tilewright.schedule.place import Place, fresh, rewrite_placed
 from tilewright.schedule.points import lower_point
 from tilewright.schedule.tile import tile_extents
@@ -47,11 +47,14 @@ def lower_computes(
     points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
     a masked load, a masked output an ``if``. Several results are all evaluated, and
     then stored. A compute that names a function which updates atomically becomes calls of that
-    function. What an instruction carries out, and what runs asynchronously, stays as it is.
+    function. What an instruction carries out, and what runs asynchronously, stays as it is. Where
+    all are lowered, so are those in opaque nests.
     """
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if isinstance(stmt, Opaque) and computes is None:
+            return with_nested(stmt, (rewrite_placed(stmt.body, place, change),))
         if not isinstance(stmt, Compute):
             return None
         if stmt.instruction is not None and atomic_operator(stmt.instruction) is None:

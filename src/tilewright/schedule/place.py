@@ -112,8 +112,6 @@ class Place:
                 return tuple(place for place, _ in self.along(stmt))
             case For() | While():
                 return (self.inside(stmt),)
-            case Opaque():
-                return (self,)
             case If():
                 then = self.inside(stmt.condition)
                 if stmt.orelse is None:
@@ -139,11 +137,14 @@ class Place:
 
 
 def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
-    """Every statement with its place, outer before inner, in program order."""
+    """Every statement with its place, outer before inner, in program order; an opaque nest is one
+    statement."""
     stack = [(stmt, place)]
     while stack:
         node, here = stack.pop()
         yield node, here
+        if isinstance(node, Opaque):
+            continue
         inside = tuple(zip(nested(node), here.within(node), strict=True))
         stack.extend(reversed(inside))
 
@@ -151,11 +152,13 @@ def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
 def rewrite_placed(stmt: Stmt, place: Place, change: Callable[[Stmt, Place], Stmt | None]) -> Stmt:
     """Top-down: what ``change`` returns takes the statement's place and is not entered.
 
-    Where it returns None, the statements inside are visited.
+    Where it returns None, the statements inside are visited; those of an opaque nest are not.
     """
     changed = change(stmt, place)
     if changed is not None:
         return changed
+    if isinstance(stmt, Opaque):
+        return stmt
     parts = nested(stmt)
     new = tuple(
         rewrite_placed(part, inner, change)
@@ -266,6 +269,7 @@ def computes_named(
             if stmt.name == name:
                 found.append((stmt if any_kind else plain(stmt, transform), place))
     if not found:
+        _check_opaque(kernel, lambda stmt: holds(stmt, name), f"{transform}: the compute '{name}'")
         raise ScheduleError(
             f"{transform}: there is no compute '{name}'",
             where=f"kernel {kernel.name}",
@@ -292,12 +296,27 @@ def loops_named(
                     if isinstance(inner, Compute):
                         plain(inner, transform)
     if not found:
+        _check_opaque(
+            kernel, lambda stmt: holds_loop(stmt, name), f"{transform}: the loop '{name}'"
+        )
         raise ScheduleError(
             f"{transform}: there is no loop '{name}'",
             where=f"kernel {kernel.name}",
             cure="choose one of " + ", ".join(others) if others else "tile a compute first",
         )
     return found
+
+
+def _check_opaque(kernel: Kernel, held: Callable[[Stmt], bool], what: str) -> None:
+    """Refuses what is not found because an opaque nest has it."""
+    for nest in walk_stmts(kernel.body):
+        if isinstance(nest, Opaque) and held(nest.body):
+            raise ScheduleError(
+                f"{what} is inside of the opaque nest '{nest.name}'",
+                where=headline(nest),
+                why="schedules leave what is in it as it is",
+                cure="open the nest first (`ir.opaque.opened`), or choose what is outside of it",
+            )
 
 
 def holds(stmt: Stmt, compute: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec
 from tilewright.errors import ScheduleError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import For, Kernel, LoopKind
+from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
 from tilewright.ir.verify_lanes import vector_defect
 from tilewright.ir.visit import walk_stmts
 from tilewright.simplify import simplify_kernel
@@ -20,6 +20,9 @@ Transform = Callable[Concatenate[Kernel, P], Kernel]
 
 # What was found out while a kernel was simplified: most of it stands after the next transform, too.
 _facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
+
+# These go into opaque nests: all that is left becomes loops.
+_ENTERING = frozenset({"lower_computes"})
 
 TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
 
@@ -40,6 +43,8 @@ def transform(function: Transform[P]) -> Transform[P]:
                 return kernel
             result = simplify_kernel(changed)
         _check_lanes(result, function.__name__)
+        if function.__name__ not in _ENTERING:
+            _check_nests(kernel, changed, function.__name__)
         if Facts.of(result).promised == facts.promised:
             _facts[result] = facts
         return result
@@ -61,3 +66,24 @@ def _check_lanes(kernel: Kernel, name: str) -> None:
                     why=defect.why,
                     cure="partition the loop that it depends on first, or make vectors of another",
                 )
+
+
+def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
+    """What is inside of opaque nests is as it was."""
+    nests = _nests(changed)
+    if not nests:
+        return
+    known = {nest.body for nest in _nests(kernel)}
+    for nest in nests:
+        if nest.body not in known:
+            raise ScheduleError(
+                f"{name}: it would change what is inside of the opaque nest '{nest.name}'",
+                where=headline(nest),
+                why="the nest uses a loop or a buffer that becomes another, and schedules leave "
+                "what is in it as it is",
+                cure="open the nest first (`ir.opaque.opened`)",
+            )
+
+
+def _nests(kernel: Kernel) -> list[Opaque]:
+    return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Opaque)]

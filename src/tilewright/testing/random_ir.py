@@ -41,6 +41,7 @@ from tilewright.ir.expr import (
     var,
 )
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.opaque import touched
 from tilewright.ir.operators import BINARY, BITWISE, COMPARISONS, KINDS, UNARY
 from tilewright.ir.stmt import (
     Allocate,
@@ -53,6 +54,7 @@ from tilewright.ir.stmt import (
     Kernel,
     Let,
     LoopKind,
+    Opaque,
     Operand,
     Param,
     Stmt,
@@ -274,7 +276,7 @@ class _KernelSource:
     def stmts(self, depth: int) -> list[Stmt]:
         makers = [self.store, self.store, self.let, self.compute, self.allocate, self.call]
         if depth < 3 and self.rng.random() < 0.5:
-            makes = (self.loop, self.loop, self.condition, self.block, self.repeat)
+            makes = (self.loop, self.loop, self.condition, self.block, self.repeat, self.opaque)
             return [self.rng.choice(makes)(depth + 1)]
         return self.rng.choice(makers)()
 
@@ -313,6 +315,16 @@ class _KernelSource:
         # Threads do not share the counter: what they run stands behind its step.
         body = While(condition, Block((step, self.block(depth))))
         return Block((Allocate(counter), Store(counter, first, const(0)), body))
+
+    def opaque(self, depth: int) -> Stmt:
+        """A nest that declares what it touches, and sometimes more."""
+        # Work-items stand in no nest: their loops are a perfect one, from outside to inside.
+        allowed, self.kinds = self.kinds, [k for k in self.kinds if k not in THREADS]
+        body = self.block(depth)
+        self.kinds = allowed
+        reads, writes = touched(body)
+        more = {self.rng.choice(self.readable).name} if self.rng.random() < 0.2 else set()
+        return Opaque(self.name("nest"), tuple(sorted(reads | more)), tuple(sorted(writes)), body)
 
     def let(self) -> list[Stmt]:
         value = self.source().expr(self.rng.choice((s64, s64, f32, boolean)), 3)

@@ -15,6 +15,7 @@ from tilewright.dtypes import s64
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, row_major
 from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.opaque import opened
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -87,8 +88,9 @@ def split_host(
     """The host's side of ``kernel``, and its workspaces.
 
     With ``reads``, the host cannot read memory itself: what its own expressions load becomes a
-    value that a launch computes.
+    value that a launch computes. Opaque nests are what stands in them: nothing moves any more.
     """
+    kernel = opened(kernel)
     splitter = _Splitter(kernel, is_launch, reads)
     return splitter.nodes(kernel.body), splitter.workspaces
 
