@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tilewright.dtypes import boolean
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, conjuncts
+from tilewright.targets.llvm.known_lanes import both_hold, none_holds
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import IfPlan, Loads, Plan
 from tilewright.targets.llvm.values import Value
@@ -67,10 +68,8 @@ class Branches:
         condition, flags = self._condition(parts, plan.loads)
         if flags is not None and isinstance(condition, Value):
             if self.w.dialect.masked_memory or plan.orelse:
-                both = self.w.assign(
-                    f"and {flags.typed}, {self.exprs.value(condition, boolean, flags.lanes).text}"
-                )
-                condition, flags = True, Value(both, boolean, flags.lanes)
+                wide = self.exprs.value(condition, boolean, flags.lanes)
+                condition, flags = True, self._both(flags, wide)
             else:
                 # Without masked instructions, each lane is a branch: fewer of them run behind one.
                 self._branch(plan, condition, flags)
@@ -104,22 +103,20 @@ class Branches:
 
     def _both(self, a: Value, b: Value) -> Value:
         text = self.w.assign(f"and {a.typed}, {b.text}")
-        return Value(text, boolean, a.lanes)
+        return Value(text, boolean, a.lanes, known=both_hold(a, b))
 
     def _predicated(self, plan: IfPlan, condition: Value) -> None:
         outer = self.memory.predicate
         if outer is not None:
-            both = self.w.assign(f"and {condition.typed}, {outer.text}")
-            condition = Value(both, boolean, condition.lanes)
+            condition = self._both(condition, outer)
         self.exprs.push()
         self.memory.predicate = condition
         self.emit(plan.then)
         if plan.orelse:
             ones = self.exprs.value(True, boolean, condition.lanes)
-            opposite = self.w.assign(f"xor {condition.typed}, {ones.text}")
-            if outer is not None:
-                opposite = self.w.assign(f"and {condition.type} {opposite}, {outer.text}")
-            self.memory.predicate = Value(opposite, boolean, condition.lanes)
+            text = self.w.assign(f"xor {condition.typed}, {ones.text}")
+            opposite = Value(text, boolean, condition.lanes, known=none_holds(condition))
+            self.memory.predicate = opposite if outer is None else self._both(opposite, outer)
             self.emit(plan.orelse)
         self.memory.predicate = outer
         self.exprs.pop()

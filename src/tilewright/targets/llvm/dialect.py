@@ -33,6 +33,7 @@ class Dialect:
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
     decides by itself how long registers hold one, and LLVM takes longer the more there is.
+    A register of vectors has ``vector_bytes`` (0: masked loads need not know).
     ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
     integers of 128 bits.
     """
@@ -53,6 +54,7 @@ class Dialect:
     once: bool = False
     words: bool = False
     double_words: bool = True
+    vector_bytes: int = 0
 
 
 PLAIN = Dialect()

@@ -61,6 +61,7 @@ from tilewright.targets.llvm.integers import (
     emit_multiply_high,
     emit_shift,
 )
+from tilewright.targets.llvm.known_lanes import known_lanes
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Known, Result, Value
@@ -227,6 +228,11 @@ class Expressions:
         if not isinstance(left, Value) and not isinstance(right, Value):
             number: Known = represented(BINARY[expr.op](left, right, dtype.bits), expr.type)
             return number
+        made = self._made(expr, left, right)
+        return made._replace(known=known_lanes(expr, (left, right), made.lanes))
+
+    def _made(self, expr: Binary, left: Result, right: Result) -> Value:
+        dtype = expr.a.type
         if dtype is s64:
             return self._index(expr, left, right)
         a, b = self._operands(dtype, left, right)
@@ -335,6 +341,8 @@ class Expressions:
             case "not":
                 ones = self.value(True if dtype is boolean else -1, dtype, inner.lanes)
                 text = w.assign(f"xor {inner.typed}, {ones.text}")
+                known = known_lanes(expr, (inner,), inner.lanes)
+                return Value(text, dtype, inner.lanes, range_, known)
             case "abs" if dtype.kind == "uint":
                 text = inner.text
             case "abs" if not dtype.is_float:

@@ -62,7 +62,7 @@ def lane_indices(w: Writer, lanes: int) -> Value:
     """The indices 0, 1, 2, ..., one for each lane."""
     range_ = (0, lanes - 1)
     dtype = index_type(w, range_)
-    return Value(lane_numbers(lanes, dtype), dtype, lanes, range_)
+    return Value(lane_numbers(lanes, dtype), dtype, lanes, range_, tuple(range(lanes)))
 
 
 def loop_range(extent: Result) -> Interval:

@@ -17,6 +17,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import as_expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.known_lanes import parts_on
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
@@ -80,6 +81,22 @@ def vector_of(w: Writer, elements: Sequence[Value]) -> Value:
     return Value(text, dtype, count)
 
 
+def placed(w: Writer, whole: Value | None, piece: Value, start: int, count: int) -> Value:
+    """``whole`` (of ``count`` lanes), with ``piece`` from the lane ``start`` on."""
+    type_ = llvm_type(piece.dtype, count)
+    before = "poison" if whole is None else whole.text
+    if piece.lanes == 1:
+        text = w.assign(f"insertelement {type_} {before}, {piece.typed}, i64 {start}")
+        return Value(text, piece.dtype, count)
+    lanes = [lane if lane < piece.lanes else None for lane in range(count)]
+    wide = w.assign(f"shufflevector {piece.typed}, {piece.type} poison, {_indices(lanes)}")
+    if whole is not None:
+        inside = range(start, start + piece.lanes)
+        lanes = [count + lane - start if lane in inside else lane for lane in range(count)]
+        wide = w.assign(f"shufflevector {whole.typed}, {type_} {wide}, {_indices(lanes)}")
+    return Value(wide, piece.dtype, count)
+
+
 def as_integers(w: Writer, value: Value) -> Value:
     """f16 as the integers that they are in memory: older processors have only those, and would
     call a function that converts them."""
@@ -122,14 +139,45 @@ class MaskedInstructions:
             return plain_load(w, pointer, dtype, count)
         # 16-bit floats go through integers: their masked loads are not instructions.
         kept = {f16: s16, boolean: u8}.get(dtype, dtype)
-        flags, type_ = self._flags(mask, active, count), llvm_type(kept, count)
-        text = w.call(
+        flags, size = self._flags(mask, active, count), w.dialect.vector_bytes // kept.bytes
+        # LLVM 22 loads a register all of whose lanes it finds to be off by a mask that is not
+        # constant as if they were on, if it has masked loads for parts of registers of this type.
+        if mask is not None and kept.bytes >= _WORD and 0 < size < count:
+            on = list(parts_on(mask, active, count, size))
+            if not all(on):
+                return from_memory(w, self._parts(pointer, kept, flags, size, on), dtype)
+        return from_memory(w, self._masked(pointer, kept, flags), dtype)
+
+    def _masked(self, pointer: Pointer, dtype: DType, flags: Value) -> Value:
+        """Consecutive elements, zeros where ``flags`` do not hold."""
+        type_ = llvm_type(dtype, flags.lanes)
+        text = self._w.call(
             type_,
-            f"llvm.masked.load.{suffix(kept, count)}.p0",
+            f"llvm.masked.load.{suffix(dtype, flags.lanes)}.p0",
             f"ptr align {dtype.bytes} {pointer.text}, {flags.typed}, {type_} zeroinitializer",
             f"ptr, {flags.type}, {type_}",
         )
-        return from_memory(w, Value(text, kept, count), dtype)
+        return Value(text, dtype, flags.lanes)
+
+    def _parts(
+        self, pointer: Pointer, dtype: DType, flags: Value, size: int, on: list[bool]
+    ) -> Value:
+        """The same by parts of ``size`` lanes, of which those that are not ``on`` are zeros."""
+        w, count = self._w, flags.lanes
+        whole = self._exprs.value(0, dtype, count)
+        for number, start in enumerate(range(0, count, size)):
+            if not on[number]:
+                continue
+            indices = _indices(list(range(start, start + size)))
+            operands = f"{flags.typed}, {flags.type} poison"
+            some = Value(w.assign(f"shufflevector {operands}, {indices}"), boolean, size)
+            place = pointer
+            if start:
+                offset = start * dtype.bytes
+                text = w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
+                place = pointer.moved(text, offset)
+            whole = placed(w, whole, self._masked(place, dtype, some), start, count)
+        return whole
 
     def _flags(self, mask: Value | None, active: int, count: int) -> Value:
         """``mask`` over all lanes, those behind the active ones off."""
@@ -222,25 +270,10 @@ class SingleLanes:
         whole: Value | None = None
         for start, lanes in _pieces(active):
             piece = plain_load(w, self._at(pointer, dtype, start), dtype, lanes)
-            whole = self._placed(whole, piece, start, count)
+            whole = placed(w, whole, piece, start, count)
         if whole is None:
             return self._exprs.value(0, dtype, count)
         return whole
-
-    def _placed(self, whole: Value | None, piece: Value, start: int, count: int) -> Value:
-        """``whole`` (of ``count`` lanes), with ``piece`` from the lane ``start`` on."""
-        w, type_ = self._w, llvm_type(piece.dtype, count)
-        before = "poison" if whole is None else whole.text
-        if piece.lanes == 1:
-            text = w.assign(f"insertelement {type_} {before}, {piece.typed}, i64 {start}")
-            return Value(text, piece.dtype, count)
-        lanes = [lane if lane < piece.lanes else None for lane in range(count)]
-        wide = w.assign(f"shufflevector {piece.typed}, {piece.type} poison, {_indices(lanes)}")
-        if whole is not None:
-            inside = range(start, start + piece.lanes)
-            lanes = [count + lane - start if lane in inside else lane for lane in range(count)]
-            wide = w.assign(f"shufflevector {whole.typed}, {type_} {wide}, {_indices(lanes)}")
-        return Value(wide, piece.dtype, count)
 
     def _each_lane(
         self, pointer: Pointer, dtype: DType, active: int, count: int, mask: Value

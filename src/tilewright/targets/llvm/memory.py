@@ -18,6 +18,7 @@ from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
 from tilewright.machines.tensor_map import TensorMap
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.known_lanes import both_hold
 from tilewright.targets.llvm.masked import (
     Masked,
     MaskedInstructions,
@@ -279,7 +280,8 @@ class Memory:
             return result
         both = self.exprs.value(result, result.dtype, self.predicate.lanes)
         text = self.w.assign(f"and {both.typed}, {self.predicate.text}")
-        return Value(text, both.dtype, both.lanes)
+        known = both_hold(result, self.predicate)
+        return Value(text, both.dtype, both.lanes, known=known)
 
     def _load_scalar(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         pointer = self.pointer(address, loads)

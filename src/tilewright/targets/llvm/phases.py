@@ -17,6 +17,7 @@ from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import emit_prefetch
+from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
 from tilewright.targets.llvm.host import (
     Chosen,
@@ -49,10 +50,13 @@ from tilewright.targets.llvm.writer import Writer
 _CALLS = {"prefetch": emit_prefetch}
 
 
-def lower_module(kernel: Kernel, instructions: Mapping[str, Instruction]) -> Module:
+def lower_module(
+    kernel: Kernel, instructions: Mapping[str, Instruction], dialect: Dialect = PLAIN
+) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and ``instructions``."""
     nodes, workspaces = split_host(kernel, _is_parallel, reads=False)
-    lowering = _Lowering(kernel, workspaces, instructions, framed=not all(map(_is_plain, nodes)))
+    framed = not all(map(_is_plain, nodes))
+    lowering = _Lowering(kernel, workspaces, instructions, framed, dialect)
     lowering.nodes(nodes, HostScope(Facts.of(kernel)))
     functions = (*lowering.functions, lowering.entry.text())
     text = "\n".join([ZEROS, *functions, *lowering.declarations.values(), ""])
@@ -100,9 +104,10 @@ class _Lowering:
         workspaces: Sequence[Buffer],
         instructions: Mapping[str, Instruction],
         framed: bool,
+        dialect: Dialect,
     ) -> None:
         self.arguments: list[Argument] = [*arguments_of(kernel), *workspaces]
-        self.instructions = instructions
+        self.instructions, self.dialect = instructions, dialect
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.entry = Entry(kernel.name, len(self.arguments), framed)
@@ -210,7 +215,7 @@ class _Lowering:
             return "\n".join([header, "entry:", *w.allocas, *w.lines, "  ret void", "}"])
 
     def _memory(self, memory_only: set[Buffer]) -> Memory:
-        memory = Memory(Writer(self.declarations), memory_only)
+        memory = Memory(Writer(self.declarations, self.dialect), memory_only)
         for position, argument in enumerate(self.arguments):
             if isinstance(argument, Buffer):
                 memory.root(argument, f"%a{position}", 0)

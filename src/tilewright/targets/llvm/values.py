@@ -9,18 +9,23 @@ from tilewright.dtypes import DType
 from tilewright.facts.intervals import EVERYTHING, Interval
 from tilewright.targets.llvm.types import llvm_type
 
+Known = bool | int | float
+KnownLanes = tuple[Known | None, ...]
+
 
 class Value(NamedTuple):
     """An LLVM value: its text (a name or a constant), element type and number of lanes.
 
     ``range`` is the least and the greatest that an index can be. One that is known to fit may have
-    the type s32, whatever its expression says (see `indices`).
+    the type s32, whatever its expression says (see `indices`). ``known`` is what is known of each
+    lane (see `known_lanes`).
     """
 
     text: str
     dtype: DType
     lanes: int = 1
     range: Interval = EVERYTHING
+    known: KnownLanes | None = None
 
     @property
     def type(self) -> str:
@@ -56,5 +61,4 @@ class Pointer(NamedTuple):
         return self._replace(text=text, align=gcd(self.align, step))
 
 
-Known = bool | int | float
 Result = Known | Value

@@ -10,6 +10,7 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
+from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.phases import lower_module
 from tilewright.targets.program import Abi
@@ -57,7 +58,8 @@ class X86Target:
 
     def lower(self, kernel: Kernel) -> Module:
         with starting_from(Facts.of(kernel)):
-            return lower_module(kernel, {i.name: i for i in self.machine.instructions})
+            dialect = Dialect(vector_bytes=self.machine.vector_bytes)
+            return lower_module(kernel, {i.name: i for i in self.machine.instructions}, dialect)
 
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text, self.cpu, self.features)
