@@ -26,7 +26,8 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import lower_rest, parallelize_outermost
+from tilewright.recipes.streaming import lower_rest
+from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack

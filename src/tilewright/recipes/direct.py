@@ -20,7 +20,8 @@ from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.residues import by_residue
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import contiguous_dim, lower_rest, parallelize_outermost
+from tilewright.recipes.streaming import contiguous_dim, lower_rest
+from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.unit import drop_unit_dims

@@ -3,8 +3,9 @@
 Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
 those that it reduces or runs in order. The outermost loops of each part of the kernel run on
 threads (on a device: on workgroups or work-items) where `schedule.dependence` proves that no two
-iterations touch one element that one of them writes; everything else runs in order. A kernel that
-says itself what runs in parallel keeps its loops as they are.
+iterations touch one element that one of them writes; so do loops inside of loops and conditions,
+which the host then runs, where they are worth a launch each time. Everything else runs in order. A
+kernel that says itself what runs in parallel keeps its loops as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import contiguous_dim, parallelize_outermost
+from tilewright.recipes.streaming import contiguous_dim
+from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops import lower_computes
 
 # Loops that run in order, or are only a way to write code out.
@@ -40,7 +42,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result.stage("opened", opened(kernel))
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
-        result.stage("parallel", parallelize_outermost(result.kernel, machine))
+        result.stage("parallel", parallelize_inside(result.kernel, machine))
     return result
 
 

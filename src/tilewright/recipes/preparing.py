@@ -23,7 +23,8 @@ from tilewright.recipes.roles import (
     strides,
 )
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import lower_rest, parallelize_outermost
+from tilewright.recipes.streaming import lower_rest
+from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.extend import extend
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.linearize import linearize

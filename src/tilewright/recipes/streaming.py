@@ -7,15 +7,14 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Block, Compute, For, Kernel, LoopKind, Stmt, View
-from tilewright.ir.visit import block, variables, walk_stmts
+from tilewright.ir.stmt import Block, Compute, Kernel, View
+from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StreamingConfig
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
@@ -28,13 +27,12 @@ from tilewright.recipes.reordering import (
 )
 from tilewright.recipes.roles import find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop, views_of
-from tilewright.schedule.spread import spread
 from tilewright.schedule.unit import drop_unit_dims
 
 
@@ -143,8 +141,6 @@ def tiled_root(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
     return kernel
 
 
-# Work-items of a workgroup that share nothing: a few subgroups.
-_ITEMS = 128
 # Statements that unrolling may make of one.
 _COPIES = 128
 
@@ -183,56 +179,3 @@ def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
             copies *= -(-extent // vector) if dim.var.name == lanes else extent
             names.append(dim.var.name)
     return names if copies <= _COPIES else []
-
-
-def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
-    """The outermost loops of each part run on threads or workgroups, as many as give enough work;
-    on work-items, one iteration each, where these are many."""
-    top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
-    most = 8 * machine.cores
-    change = _on_workers(LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID)
-    if machine.banked:
-        assert machine.hierarchy is not None
-        most = machine.cores * machine.hierarchy.workgroup * 64
-        change = _on_items(min(_ITEMS, machine.hierarchy.workgroup))
-    scalars = frozenset(each.var for each in kernel.scalars)
-    parts: list[Stmt] = []
-    for part in top:
-        names: list[str] = []
-        pieces = 1
-        stmt = part
-        while isinstance(stmt, For) and pieces < most and stmt.kind is LoopKind.SERIAL:
-            if isinstance(stmt.extent, Const):
-                pieces *= int(stmt.extent.value)
-            elif not variables(stmt.extent) <= scalars:
-                break
-            names.append(stmt.var.name)
-            if not isinstance(stmt.extent, Const) and not machine.banked:
-                break  # Threads are few: one loop of unknown length is enough for them.
-            stmt = stmt.body
-        # One at a time: loops of the parts beside it may have the same names.
-        parts.append(_longest(replace(kernel, body=part), names, change).body)
-    if all(a is b for a, b in zip(parts, top, strict=True)):
-        return kernel
-    return replace(kernel, body=block(*parts))
-
-
-_Change = Callable[[Kernel, Sequence[str]], Kernel]
-
-
-def _on_workers(kind: LoopKind) -> _Change:
-    return lambda kernel, names: parallelize(kernel, names, kind)
-
-
-def _on_items(items: int) -> _Change:
-    return lambda kernel, names: spread(kernel, names, items)
-
-
-def _longest(kernel: Kernel, names: list[str], change: _Change) -> Kernel:
-    """``change`` on as many of the loops as it takes, the outermost first."""
-    while names:
-        try:
-            return change(kernel, names)
-        except ScheduleError:
-            names = names[:-1]
-    return kernel

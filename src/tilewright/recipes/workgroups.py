@@ -72,8 +72,9 @@ from tilewright.recipes.roles import (
 )
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import handed_on, through_shared
-from tilewright.recipes.streaming import lower_rest, parallelize_outermost, tiled_root
+from tilewright.recipes.streaming import lower_rest, tiled_root
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, specialized
+from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import (
     check,
     check_joined,
