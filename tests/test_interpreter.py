@@ -24,6 +24,7 @@ from tilewright.ir import operators
 from tilewright.ir.buffer import Block as LayoutBlock
 from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
+from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -866,3 +867,15 @@ def test_nested_parallel_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_point_limit_bounds_lanes() -> None:
     assert lanes.POINT_LIMIT == 2**22
     assert row_major((2, 3)).extent == 6
+
+
+def test_places_far_outside_are_faults() -> None:
+    kernel = parse_kernel("""
+kernel far(in a: f32[4, 4], out c: f32[4, 4]):
+  for i in 4:
+    for j in 4:
+      c[4611686018427387904, j] = a[i, j]
+""")
+    arrays = {"a": np.zeros(16, np.float32), "c": np.zeros(16, np.float32)}
+    with pytest.raises(InterpreterFault, match="out of bounds"):
+        interpret.run(kernel, arrays)

@@ -64,10 +64,22 @@ WORKSPACE = """kernel turned(
     x = w[j, i]
     c[i, j] = x * s32(2)"""
 
+# Multiplied out, the distance to the last of `planes` has a constant that its factors have not.
+PLANES = """kernel planes(
+    m: s64 in 1..40,
+    n: s64 in 1..40,
+    in a: s32[3, m + 1, n + 1],
+    inout c: s32[n],
+):
+  compute last(j in n):
+    x = a[2, 1, j]
+    c[j] = x"""
+
 CALLS = {
     ELEMENTWISE: [{"m": m, "n": n, "alpha": 0.5} for m, n in ((1, 1), (7, 33), (300, 2), (0, 5))],
     MATMUL: [{"m": m, "n": n, "k": k} for m, n, k in ((1, 1, 1), (17, 33, 9), (4, 64, 0))],
     BLOCKED: [{"m": m, "n": n, "pad": p} for m, n, p in ((1, 1, 0), (3, 17, 2), (40, 100, 3))],
+    PLANES: [{"m": m, "n": n} for m, n in ((1, 1), (2, 5), (40, 40))],
     WORKSPACE: [{"m": m, "n": n} for m, n in ((1, 1), (3, 17), (40, 40))],
 }
 

@@ -347,6 +347,8 @@ class Lockstep:
         inside: Any = True if mask is None else mask
         for value, size in zip(values, storage.shape, strict=True):
             inside = inside & (value >= 0) & (value < size)
+        if not np.all(inside):  # numbers outside may be too large for an offset
+            values = [np.where(inside, value, 0) for value in values]
         offsets = storage.concrete.layout.place(values) + grid.values.get(buffer, 0)
         offsets, owners, inside = np.broadcast_arrays(offsets, owners, inside)
         return offsets[inside], owners[inside]
