@@ -288,6 +288,20 @@ def test_results_of_tf32_are_rounded_to_it() -> None:
     assert _accepted(Approximate.exact(8235.0, f32), tf32) == (8232.0, 8232.0, 8232.0)
 
 
+@pytest.mark.parametrize("types", [(f32, tf32), (f64, tf32), (tf32, f32), (tf32, bf16)], ids=str)
+def test_a_reorder_from_or_to_tf32_is_rounded_once(types: tuple[DType, ...]) -> None:
+    op = Case(parse("reorder", "17x40"), types).op()
+    assert verify(op, Interpreted).status is Status.PASSED
+
+
+def test_tf32_is_rounded_to_its_least_number() -> None:
+    step = 2.0**-136  # of the numbers that are smaller than normal
+    tie = Approximate(np.float64(2.5 * step), np.float64(2.0**-149), f32)
+    want, low, high = _accepted(tie, tf32)
+    assert want == 2 * step
+    assert low <= 2 * step < 3 * step <= high < 3.01 * step
+
+
 def test_inexact_arithmetic_has_a_small_tolerance() -> None:
     third = Approximate.exact(1.0, f32).divide(Approximate.exact(3.0, f32))
     want, low, high = _accepted(third, f32)

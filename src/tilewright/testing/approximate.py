@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.conversions import convert
-from tilewright.dtypes import DType, f64
+from tilewright.dtypes import DType, f32, f64, tf32
 from tilewright.problems import Unary
 from tilewright.testing.bounds import roundoff
 from tilewright.testing.functions import binary, eltwise
@@ -188,7 +188,9 @@ def _times(error: Any, factor: Any) -> Any:
 
 def _half_step(dtype: DType) -> float:
     """Half of the least positive number: the rounding error of what is smaller than normal."""
-    return float(_finfo(dtype).smallest_subnormal) / 2
+    least = float(_finfo(dtype).smallest_subnormal)
+    # numpy knows tf32 as f32, which has bits that are smaller.
+    return least * (roundoff(dtype) / roundoff(f32) if dtype is tf32 else 1) / 2
 
 
 def _finfo(dtype: DType) -> Any:
