@@ -1,7 +1,8 @@
 """Kernels that no other recipe knows: computes as loops, what is independent on all workers.
 
 Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
-those that it reduces or runs in order. The outermost loops of each part of the kernel run on
+those that it reduces or runs in order; neighbouring results of simple ones are vectors, with one of
+masked lanes for the rest where the size is a parameter. The outermost loops of each part of the kernel run on
 threads (on a device: on workgroups or work-items) where `schedule.dependence` proves that no two
 iterations touch one element that one of them writes; so do loops inside of loops and conditions,
 which the host then runs, where they are worth a launch each time. Everything else runs in order. A
@@ -13,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.computes import complication, mentioned
-from tilewright.ir.expr import Const
 from tilewright.ir.opaque import opened
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
@@ -61,7 +61,12 @@ def _lowered(kernel: Kernel, vector: int) -> Kernel:
             continue  # What suits one of them may not suit the others.
         lanes = _lanes(compute) if vector > 1 else None
         kernel = lower_computes(
-            kernel, [compute.name], vector=lanes, lanes=vector, order=_inside(compute)
+            kernel,
+            [compute.name],
+            vector=lanes,
+            lanes=vector,
+            order=_inside(compute),
+            tails=True,
         )
     return lower_computes(kernel)
 
@@ -72,8 +77,7 @@ def _computes(kernel: Kernel) -> Iterator[Compute]:
 
 def _lanes(compute: Compute) -> str | None:
     """The dim along which neighbouring results of a simple compute lie together in memory."""
-    constant = all(isinstance(dim.extent, Const) for dim in compute.dims)
-    return contiguous_dim(compute) if constant and complication(compute) is None else None
+    return contiguous_dim(compute) if complication(compute) is None else None
 
 
 def _inside(compute: Compute) -> list[str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.computes import loading, mentioned
-from tilewright.ir.expr import Const, const, var
+from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, For, Kernel, LoopKind, Opaque, Stmt
-from tilewright.ir.visit import map_exprs, substitute, with_nested
+from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt
+from tilewright.ir.visit import block, map_exprs, substitute, with_nested
 from tilewright.schedule.place import Place, fresh, rewrite_placed
 from tilewright.schedule.points import lower_point
 from tilewright.schedule.tile import tile_extents
@@ -28,6 +28,7 @@ def lower_computes(
     lanes: int = 1,
     order: Sequence[str] = (),
     unroll: Sequence[str] = (),
+    tails: bool = False,
 ) -> Kernel:
     """Lowers computes without an instruction to loops around a store.
 
@@ -41,7 +42,9 @@ def lower_computes(
 
     ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
-    must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes. Loops
+    must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes; with
+    ``tails``, one of a dim whose extent is not constant stands behind the others, which then have
+    no masks. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
     innermost. Ordered dims come behind all others but the vector, in their own order: that of the
     points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
@@ -50,7 +53,7 @@ def lower_computes(
     function. What an instruction carries out, and what runs asynchronously, stays as it is. Where
     all are lowered, so are those in opaque nests.
     """
-    lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll))
+    lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll), tails)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Opaque) and computes is None:
@@ -75,6 +78,7 @@ class _Lowering:
     lanes: int
     order: tuple[str, ...]
     unroll: frozenset[str]
+    tails: bool
 
     def lower(self, compute: Compute, place: Place) -> Stmt:
         lane_dim = self._lane_dim(compute)
@@ -128,18 +132,39 @@ class _Lowering:
             body = lower_point(compute, dim.var < dim.extent, facts, names)
             return For(dim.var, lanes, body, LoopKind.VECTOR)
         outer = var(fresh(f"{dim.var.name}_o", place.names | {dim.var.name}))
+        if self.tails and not isinstance(dim.extent, Const):
+            return self._with_tail(compute, dim, outer, place)
         pieces, extent = tile_extents(dim.extent, self.lanes, outer, place.facts)
         position = outer * self.lanes + dim.var
-        inside = map_exprs(
-            replace(compute, dims=()), lambda expr: substitute(expr, {dim.var: position})
-        )
-        assert isinstance(inside, Compute)
+        inside = _moved(compute, dim, position)
         facts = place.facts.loop(outer, pieces).loop(dim.var, lanes)
         lane = None if extent is lanes else position < dim.extent
         body = lower_point(inside, lane, facts, place.names | {outer.name, dim.var.name})
         vector = For(dim.var, lanes, body, LoopKind.VECTOR)
         unrolled = dim.var.name in self.unroll and isinstance(pieces, Const)
         return For(outer, pieces, vector, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL)
+
+    def _with_tail(self, compute: Compute, dim: Dim, outer: Var, place: Place) -> Stmt:
+        """Vectors of all lanes, and one of the rest, if there is any."""
+        lanes, names = const(self.lanes), place.names | {outer.name, dim.var.name}
+        whole = dim.extent // lanes
+        facts = place.facts.loop(outer, whole).loop(dim.var, lanes)
+        body = lower_point(_moved(compute, dim, outer * lanes + dim.var), None, facts, names)
+        vectors = For(outer, whole, For(dim.var, lanes, body, LoopKind.VECTOR))
+        rest = dim.extent % lanes
+        facts = place.facts.assume(const(0) < rest).loop(dim.var, lanes)
+        behind = _moved(compute, dim, whole * lanes + dim.var)
+        body = lower_point(behind, dim.var < rest, facts, names)
+        return block(vectors, If(const(0) < rest, For(dim.var, lanes, body, LoopKind.VECTOR)))
+
+
+def _moved(compute: Compute, dim: Dim, position: Expr) -> Compute:
+    """``compute`` at one point, ``position`` of ``dim``."""
+    inside = map_exprs(
+        replace(compute, dims=()), lambda expr: substitute(expr, {dim.var: position})
+    )
+    assert isinstance(inside, Compute)
+    return inside
 
 
 def _check_lanes(compute: Compute, dim: Dim) -> None:

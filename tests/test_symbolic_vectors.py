@@ -1,0 +1,83 @@
+"""Vectors along dims whose size calls say: whole ones without masks, and one of the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.interpret import run as interpret
+from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import For, If, LoopKind
+from tilewright.ir.symbols import bind_scalars
+from tilewright.ir.verify import verify
+from tilewright.ir.visit import walk_stmts
+from tilewright.schedule import lower_computes
+from tilewright.targets.spirv.device import devices
+
+SUM = """
+kernel total(m: s64 in 1..99, n: s64 in 1..999, in a: f32[m, n], in b: f32[n], inout c: f32[m, n]):
+  compute total(i in m, j in n):
+    c[i, j] add= a[i, j] * b[n - 1 - j]
+"""
+LINE = """
+kernel line(n: s64 in 1..999, alpha: f32, in a: f32[n], out c: f32[n]):
+  compute line(j in n):
+    c[j] = a[j] * alpha
+"""
+
+
+def test_the_rest_stands_behind() -> None:
+    kernel = lower_computes(parse_kernel(LINE), vector="j", lanes=8, tails=True)
+    verify(kernel)
+    assert (
+        "  for j_o in n // 8:\n"
+        "    vector for j in 8:\n"
+        "      c[j + j_o * 8] = a[j + j_o * 8] * alpha\n"
+        "  if 1 <= n % 8:\n"
+        "    vector for j in 8:\n"
+    ) in to_text(kernel)
+
+
+def test_no_rest_where_the_size_is_promised() -> None:
+    text = LINE.replace("1..999", "16..992 by 16")
+    kernel = lower_computes(parse_kernel(text), vector="j", lanes=8, tails=True)
+    assert not any(isinstance(stmt, If) for stmt in walk_stmts(kernel.body))
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 23])
+def test_interpreted(n: int) -> None:
+    source = parse_kernel(SUM)
+    kernel = lower_computes(source, vector="j", lanes=8, tails=True)
+    generator = np.random.default_rng(n)
+    memory = {
+        "a": generator.integers(0, 9, 3 * n).astype(np.float32),
+        "b": generator.integers(0, 9, n).astype(np.float32),
+        "c": generator.integers(0, 9, 3 * n).astype(np.float32),
+    }
+    wanted = memory["c"] + (memory["a"].reshape(3, n) * memory["b"][::-1]).ravel()
+    interpret(bind_scalars(kernel, {"m": 3, "n": n}), memory)
+    np.testing.assert_array_equal(memory["c"], wanted)
+
+
+@pytest.mark.parametrize("target", ["x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia:sm_80"])
+def test_compiled(target: str) -> None:
+    if target.startswith("spirv") and not devices():
+        pytest.skip("no OpenCL device")
+    run = tw.compile(parse_kernel(SUM), target, threads=2)
+    line = tw.compile(parse_kernel(LINE), target, threads=2)
+    if not run.target.runs_here:
+        assert run.source("asm")
+        assert line.source("asm")
+        return
+    kinds = {s.kind for s in walk_stmts(run.schedule.kernel.body) if isinstance(s, For)}
+    assert (LoopKind.VECTOR in kinds) == (not run.target.machine.banked)
+    generator = np.random.default_rng(0)
+    for m, n in [(1, 1), (3, 7), (2, 8), (5, 16), (4, 33), (9, 250), (99, 999)]:
+        a = generator.integers(0, 9, (m, n)).astype(np.float32)
+        b = generator.integers(0, 9, n).astype(np.float32)
+        c = generator.integers(0, 9, (m, n)).astype(np.float32)
+        wanted = c + a * b[::-1]
+        np.testing.assert_array_equal(run(a=a, b=b, c=c), wanted)
+        np.testing.assert_array_equal(line(a=b, alpha=3.0), b * 3)
