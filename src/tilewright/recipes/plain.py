@@ -2,11 +2,11 @@
 
 Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
 those that it reduces or runs in order; neighbouring results of simple ones are vectors, with one of
-masked lanes for the rest where the size is a parameter. The outermost loops of each part of the kernel run on
-threads (on a device: on workgroups or work-items) where `schedule.dependence` proves that no two
-iterations touch one element that one of them writes; so do loops inside of loops and conditions,
-which the host then runs, where they are worth a launch each time. Everything else runs in order. A
-kernel that says itself what runs in parallel keeps its loops as they are.
+masked lanes for the rest where the size is a parameter. The outermost loops of each part of the
+kernel run on threads (on a device: on workgroups or work-items) where `schedule.dependence` proves
+that no two iterations touch one element that one of them writes; so do loops inside of loops and
+conditions, which the host then runs, where they are worth a launch each time. Everything else runs
+in order. A kernel that says itself what runs in parallel keeps its loops as they are.
 """
 
 from __future__ import annotations
