@@ -361,15 +361,13 @@ class Planner:
         return address
 
     def _by_variable(self, offset: Affine) -> tuple[dict[Expr, int], dict[Expr, int]]:
-        """The terms of an offset, a sum of products, in which strides may be values (see
-        `strides`)."""
+        """The terms of an offset, a sum of products: strides may be values (see `strides`)."""
         levels = {
             variable: known.level
             for variable, known in self._variables.items()
             if known.part == "scoped"
         }
-        others = frozenset(self._variables.keys() - levels.keys())
-        return by_variable(offset, levels, others)
+        return by_variable(offset, levels, frozenset(self._variables.keys() - levels.keys()))
 
     def _own_part(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
         """Takes the lane out of an offset: what a lane accesses has to be its own."""
