@@ -332,10 +332,7 @@ class Planner:
             if _loose(flat) < _loose(offset):
                 offset = flat
         parts: dict[str, list[tuple[Expr, int]]] = {
-            "unrolled": [],
-            "lane": [],
-            "scoped": [],
-            "loose": [],
+            part: [] for part in ("unrolled", "lane", "scoped", "loose")
         }
         terms = dict(offset.terms)
         if self._symbolic:
