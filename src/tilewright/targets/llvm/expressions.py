@@ -229,6 +229,8 @@ class Expressions:
             number: Known = represented(BINARY[expr.op](left, right, dtype.bits), expr.type)
             return number
         made = self._made(expr, left, right)
+        if made.lanes == 1:
+            return made
         return made._replace(known=known_lanes(expr, (left, right), made.lanes))
 
     def _made(self, expr: Binary, left: Result, right: Result) -> Value:
