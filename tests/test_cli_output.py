@@ -208,9 +208,12 @@ def test_a_bench_that_is_done_is_complete(
     assert len(found["rows"]) == 3 and found["complete"]
 
 
-_LOADING = """
+# Whoever runs the tests in the background has its children ignore interrupts.
+_INTERRUPTED = """
 import os, signal, sys
-
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+_LOADING = f"""{_INTERRUPTED}
 wanted = sys.argv[1]
 
 class Watch:
@@ -232,8 +235,7 @@ def test_an_interrupt_while_loading(module: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
-_RUNNING = """
-import os, signal, sys
+_RUNNING = f"""{_INTERRUPTED}
 from tilewright.cli import main
 import tilewright.cli.information as information
 import tilewright.cli.app as app

@@ -146,7 +146,7 @@ def _described(buffer: Buffer) -> tuple[Any, ...]:
 
 def _params(kernel: Kernel) -> tuple[Any, ...]:
     return tuple(
-        (p.access, p.buffer, p.digest)
+        (p.access, p.buffer, *([] if p.digest is None else [p.digest]))
         if isinstance(p, Param)
         else (p.var, p.low, p.high, p.divisor)
         for p in kernel.params

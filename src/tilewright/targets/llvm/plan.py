@@ -336,7 +336,7 @@ class Planner:
         }
         terms = dict(offset.terms)
         if self._symbolic:
-            offset = products(offset)  # multiplied out, it may have another constant
+            offset = products(offset)
             moving, terms = self._by_variable(offset)
             parts["scoped"] += moving.items()
         if buffer in self.spread:
