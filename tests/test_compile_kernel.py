@@ -270,3 +270,18 @@ def test_faults_in_the_interpreter_are_errors() -> None:
     arguments["index"][7] = 200
     with pytest.raises(tw.TilewrightError, match="out of bounds"):
         tw.compile(kernel, "interpreter")(**arguments)
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv", "spirv:gpu"])
+def test_kernels_of_narrow_types(target: str) -> None:
+    """Vectors have as many lanes as a target can have, also where all elements are bytes."""
+    if target.startswith("spirv") and not devices():
+        pytest.skip("no OpenCL device")
+    kernel = tw.parse_kernel("""
+kernel invert(n: s64 in 1..4096, in a: u8[n], out c: u8[n]):
+  compute invert(i in n):
+    x = a[i]
+    c[i] = not x
+""")
+    a = np.arange(200, dtype=np.uint8)
+    np.testing.assert_array_equal(tw.compile(kernel, target)(a=a), ~a)

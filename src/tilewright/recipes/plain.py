@@ -29,9 +29,10 @@ _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
 
 
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
-    """Vectors of the machine's size for the widest type; on work-items that have no vectors of
-    their own, neighbouring elements are neighbouring work-items."""
-    widest = max((each.dtype.bytes for each in kernel.arrays), default=4)
+    """Vectors of the machine's size for the widest type, for those of 4 bytes if all are narrower:
+    a device has no longer ones. On work-items that have no vectors of their own, neighbouring
+    elements are neighbouring work-items."""
+    widest = max((4, *(each.dtype.bytes for each in kernel.arrays)))
     return PlainConfig(vector=1 if machine.banked else max(1, machine.vector_bytes // widest))
 
 
