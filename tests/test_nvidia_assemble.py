@@ -12,6 +12,7 @@ from skips import lacking
 from test_nvidia_lower import AHEAD, TURN, lowered
 from tilewright.engine.compile import compile_kernel
 from tilewright.engine.cost import cost_of
+from tilewright.engine.request import request_of
 from tilewright.engine.trace import Trace
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.machines import nvidia
@@ -188,14 +189,14 @@ def test_files(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
 
 @needs_ptxas
 def test_what_code_costs() -> None:
-    op = Case(parse("matmul", "256x256:256x256")).op()
+    request = request_of(Case(parse("matmul", "256x256:256x256")).op())
     text = assembly(lowered(AHEAD).text, "sm_80")
-    cost = cost_of(op, text)
+    cost = cost_of(request, request.signature(), text)
     assert 8 <= cost.vector_registers <= 64
     assert cost.spills == 0
     assert cost.mix["cp.async.cg.shared.global"] == 2
     spilled = text.replace(" 0 bytes spilled", " 24 bytes spilled")
-    assert cost_of(op, spilled).spills == 6
+    assert cost_of(request, request.signature(), spilled).spills == 6
 
 
 # Devices, of which none need be here.

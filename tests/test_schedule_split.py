@@ -332,7 +332,7 @@ def _compiled(kernel: Kernel) -> Callable[..., None]:
     return lambda arrays, threads=1: code.run([a.ctypes.data for a in arrays], threads)
 
 
-def _scheduled(naive: Kernel, sw: int, taps_unrolled: bool) -> Kernel:
+def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Kernel:
     """As a recipe does it: tiles of 2 positions of one residue by all channels."""
     here = x86_target("").machine
     vector = 16 if "avx512f" in here.features else 8 if "fma" in here.features else 4
@@ -340,7 +340,7 @@ def _scheduled(naive: Kernel, sw: int, taps_unrolled: bool) -> Kernel:
     kernel = tile_and_fuse(
         kernel,
         "epilogue",
-        {"mb": 1, "ih": 1, "rw": 1, "iw": 2, "ic": 2 * vector},
+        {"mb": 1, "ih": 1, "rw": 1, "iw": 2, "ic": -(-channels // vector) * vector},
         ["mb", "ih", "rw", "ic", "iw"],
         producers=["init", "main"],
         storage=("iw", "ic"),
@@ -374,7 +374,7 @@ def test_compiled_backward_data(sizes: dict[str, int], taps_unrolled: bool) -> N
     layouts = {"weights": "cdab", "src": "acdb"}
     op = convolution_op(problem, Direction.BWD_D, layouts=layouts)
     naive = op.kernel()
-    kernel = _scheduled(naive, sizes["sw"], taps_unrolled)
+    kernel = _scheduled(naive, sizes["sw"], sizes["ic"], taps_unrolled)
     expected = memory(naive)
     actual = {name: array.copy() for name, array in expected.items()}
     run(naive, expected)

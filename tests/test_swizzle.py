@@ -149,7 +149,7 @@ def test_an_op_takes_no_such_tensor() -> None:
     with pytest.raises(LayoutError, match="the layout is swizzled"):
         op(replace(plain, swizzle=Swizzle(1, 1, 1)))
     with pytest.raises(LayoutError, match="the layout has an offset"):
-        op(replace(plain, offset=4))
+        op(replace(plain, start=4))
 
 
 # Text.
@@ -223,7 +223,7 @@ def test_exclusive_or(type_: DType) -> None:
     rng = np.random.default_rng(0)
     low, high = int(type_.lowest), int(type_.highest)
     arrays = {
-        name: rng.integers(low, high, 64, dtype=np.int64, endpoint=True).astype(type_.numpy)
+        name: rng.integers(low, high, 64, dtype=type_.numpy, endpoint=True)
         for name in ("a", "b", "c")
     }
     wanted = arrays["a"] ^ arrays["b"]
