@@ -12,7 +12,7 @@ from tilewright.interpret import run
 from tilewright.ir import Binary, Unary, binary, const, parse_kernel, unary, var, verify
 from tilewright.problems import parse
 from tilewright.targets.llvm.known_lanes import both_hold, known_lanes, none_holds, parts_on
-from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.values import KnownLanes, Value
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import X86Target, x86_target
 from tilewright.testing.case import Case
@@ -117,8 +117,15 @@ def test_a_convolution_that_packs_padded_rows() -> None:
     assert verdict.status is Status.PASSED, verdict
 
 
-def value(known: tuple[object, ...] | None, lanes: int = 3) -> Value:
-    return Value("%v", boolean, lanes, known=known)  # type: ignore[arg-type]
+Lanes = tuple[bool | None, ...]
+
+
+def value(known: Lanes | None, lanes: int = 3) -> Value:
+    return Value("%v", boolean, lanes, known=None if known is None else KnownLanes(lambda: known))
+
+
+def lanes_of(known: KnownLanes | None) -> object:
+    return None if known is None else known.lanes
 
 
 def test_one_known_operand_decides() -> None:
@@ -126,22 +133,22 @@ def test_one_known_operand_decides() -> None:
     some, open_ = value((True, False, None)), value(None)
     either, both = binary("or", x, y), binary("and", x, y)
     assert isinstance(either, Binary) and isinstance(both, Binary)
-    assert known_lanes(both, (some, open_), 3) == (None, False, None)
-    assert known_lanes(either, (open_, some), 3) == (True, None, None)
+    assert lanes_of(known_lanes(both, (some, open_), 3)) == (None, False, None)
+    assert lanes_of(known_lanes(either, (open_, some), 3)) == (True, None, None)
     assert known_lanes(both, (open_, value(None, 1)), 3) is None
-    assert both_hold(some, value((True, True, False))) == (True, False, False)
+    assert lanes_of(both_hold(some, value((True, True, False)))) == (True, False, False)
     assert both_hold(open_, open_) is None
-    assert none_holds(some) == (False, True, None)
+    assert lanes_of(none_holds(some)) == (False, True, None)
     inverse = unary("not", x)
     assert isinstance(inverse, Unary)
-    assert known_lanes(inverse, (some,), 3) == (False, True, None)
+    assert lanes_of(known_lanes(inverse, (some,), 3)) == (False, True, None)
 
 
 def test_numbers_are_known_where_both_are() -> None:
-    lane = Value("%l", s64, 3, known=(0, 1, 2))
+    lane = Value("%l", s64, 3, known=KnownLanes(lambda: (0, 1, 2)))
     less = var("x") < const(2)
     assert isinstance(less, Binary)
-    assert known_lanes(less, (lane, 2), 3) == (True, True, False)
+    assert lanes_of(known_lanes(less, (lane, 2), 3)) == (True, True, False)
     assert known_lanes(less, (lane, Value("%o", s64)), 3) is None
 
 

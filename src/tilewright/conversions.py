@@ -56,6 +56,8 @@ def represented(value: Any, type: DType) -> Any:
     if type.kind == "bool":
         return bool(value)
     if type.is_integer:
+        if value.__class__ is int and type.lowest <= value <= type.highest:
+            return value
         if isinstance(value, float | np.floating):
             if math.isnan(value):
                 return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from operator import is_
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, Kernel, Opaque, Stmt, Store, View
@@ -80,7 +81,7 @@ def opened(kernel: Kernel) -> Kernel:
             return change(stmt.body)
         if isinstance(stmt, Block):
             parts = tuple(change(part) for part in stmt.body)
-            same = all(a is b for a, b in zip(parts, stmt.body, strict=True))
+            same = all(map(is_, parts, stmt.body))
             return stmt if same else block(*parts)
         return with_nested(stmt, tuple(change(part) for part in nested(stmt)))
 

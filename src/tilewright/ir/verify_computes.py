@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import is_
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
@@ -181,7 +182,7 @@ def _own_result_defect(stmt: Compute) -> Defect | None:
                     continue
                 place = to_text(View(buffer, index))
                 cure = "make the dims in whose order it is done `ordered`, or use another buffer"
-                same = all(a is b for a, b in zip(out.index, index, strict=True))
+                same = all(map(is_, out.index, index))
                 if not same and not stmt.is_ordered:
                     what = f"{place} is read, and {to_text(out)} written in any order"
                     return Defect(what, cure, "another point may have written it, or not yet")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
@@ -170,7 +171,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
             stack.extend((part, False) for part in parts)
             continue
         new_parts = tuple(done[id(part)] for part in parts)
-        same = all(a is b for a, b in zip(new_parts, parts, strict=True))
+        same = all(map(is_, new_parts, parts))
         done[id(node)] = change(node if same else rebuild(node, new_parts))
     return done[id(expr)]
 
@@ -208,9 +209,9 @@ ExprChange = Callable[[Expr], Expr]
 
 def map_view(view: View, change: ExprChange) -> View:
     """``view`` with ``change`` applied to its index and mask. A mask that became true goes."""
-    index = tuple(change(i) for i in view.index)
+    index = tuple(map(change, view.index))
     mask = change(view.mask) if view.mask is not None else None
-    if mask is view.mask and all(a is b for a, b in zip(index, view.index, strict=True)):
+    if mask is view.mask and all(map(is_, index, view.index)):
         return view
     if isinstance(mask, Const) and mask.value:
         mask = None
@@ -230,16 +231,16 @@ def map_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
             value = change(stmt.value)
             return stmt if value is stmt.value else replace(stmt, value=value)
         case Store():
-            index = tuple(change(i) for i in stmt.index)
+            index = tuple(map(change, stmt.index))
             value = change(stmt.value)
-            if value is stmt.value and all(a is b for a, b in zip(index, stmt.index, strict=True)):
+            if value is stmt.value and all(map(is_, index, stmt.index)):
                 return stmt
             return replace(stmt, index=index, value=value)
         case Call():
             args = tuple(
                 map_view(a, change) if isinstance(a, View) else change(a) for a in stmt.args
             )
-            same = all(a is b for a, b in zip(args, stmt.args, strict=True))
+            same = all(map(is_, args, stmt.args))
             return stmt if same else replace(stmt, args=args)
         case Compute():
             return _map_compute(stmt, change)
@@ -271,8 +272,8 @@ def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
     if (
         results is stmt.results
         and completion is stmt.completion
-        and all(a is b for a, b in zip(dims, stmt.dims, strict=True))
-        and all(a is b for a, b in zip(operands, stmt.operands, strict=True))
+        and all(map(is_, dims, stmt.dims))
+        and all(map(is_, operands, stmt.operands))
     ):
         return stmt
     return replace(stmt, dims=dims, operands=operands, results=results, completion=completion)
@@ -288,9 +289,7 @@ def with_parts(
     for old in results:
         stop = start + len(old.views)
         its_views, its_values = tuple(views[start:stop]), tuple(values[start:stop])
-        kept = all(a is b for a, b in zip(its_views, old.views, strict=True)) and all(
-            a is b for a, b in zip(its_values, old.values, strict=True)
-        )
+        kept = all(map(is_, its_views, old.views)) and all(map(is_, its_values, old.values))
         same = same and kept
         new.append(old if kept else Result(its_views, its_values, old.combiner, old.unique))
         start = stop
@@ -322,7 +321,7 @@ def nested(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def with_nested(stmt: Stmt, parts: tuple[Stmt, ...]) -> Stmt:
     """``stmt`` around other nested statements (as `nested` orders them)."""
-    if all(a is b for a, b in zip(parts, nested(stmt), strict=True)):
+    if all(map(is_, parts, nested(stmt))):
         return stmt
     match stmt:
         case Block():
@@ -404,7 +403,7 @@ def map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:
     match stmt:
         case Call():
             args = tuple(change(a) if isinstance(a, View) else a for a in stmt.args)
-            same = all(a is b for a, b in zip(args, stmt.args, strict=True))
+            same = all(map(is_, args, stmt.args))
             return stmt if same else replace(stmt, args=args)
         case Compute():
             return map_compute(stmt, change)
@@ -420,7 +419,7 @@ def map_compute(compute: Compute, change: Callable[[View], View]) -> Compute:
     if isinstance(completion, View):
         completion = change(completion)
     same = completion is compute.completion
-    if same and all(a is b for a, b in zip(old, new, strict=True)):
+    if same and all(map(is_, old, new)):
         return compute
     count = len(compute.outputs)
     operands = tuple(Operand(o.var, v) for o, v in zip(compute.operands, new[count:], strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import is_
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -29,7 +30,7 @@ def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     # One at a time: loops of the parts beside it may have the same names.
     parts = [_on_workers(replace(kernel, body=part), part, machine).body for part in top]
-    if all(a is b for a, b in zip(parts, top, strict=True)):
+    if all(map(is_, parts, top)):
         return kernel
     return replace(kernel, body=block(*parts))
 
@@ -84,7 +85,7 @@ class _Host:
             parts.append(self.visit(part, path))
             if isinstance(part, Let | Allocate):
                 path = (*path, Block((part, part)))
-        if all(a is b for a, b in zip(parts, stmt.body, strict=True)):
+        if all(map(is_, parts, stmt.body)):
             return stmt
         return block(*parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 
 from tilewright.ir.expr import Expr, Var, all_of
 from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
@@ -106,9 +107,7 @@ class _Guarding:
             first = _tested(_less(own, common), new)
             rest = _joined(first, _tested_all(_less(conditions, common), rest), first is not new)
             conditions = common
-        same = len(rest) == len(stmt.body) and all(
-            a is b for a, b in zip(rest, stmt.body, strict=True)
-        )
+        same = len(rest) == len(stmt.body) and all(map(is_, rest, stmt.body))
         return stmt if same else block(*rest), conditions
 
 

@@ -21,6 +21,9 @@ Transform = Callable[Concatenate[Kernel, P], Kernel]
 # What was found out while a kernel was simplified: most of it stands after the next transform, too.
 _facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
 
+# Kernels without opaque nests: most, and what transforms make of them has none either.
+_open: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
 # These go into opaque nests: all that is left becomes loops.
 _ENTERING = frozenset({"lower_computes"})
 
@@ -43,7 +46,9 @@ def transform(function: Transform[P]) -> Transform[P]:
                 return kernel
             result = simplify_kernel(changed)
         _check_lanes(result, function.__name__)
-        if function.__name__ not in _ENTERING:
+        if _is_open(kernel):
+            _open.add(result)
+        elif function.__name__ not in _ENTERING:
             _check_nests(kernel, changed, function.__name__)
         if Facts.of(result).promised == facts.promised:
             _facts[result] = facts
@@ -70,11 +75,8 @@ def _check_lanes(kernel: Kernel, name: str) -> None:
 
 def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
     """What is inside of opaque nests is as it was."""
-    nests = _nests(changed)
-    if not nests:
-        return
     known = {nest.body for nest in _nests(kernel)}
-    for nest in nests:
+    for nest in _nests(changed):
         if nest.body not in known:
             raise ScheduleError(
                 f"{name}: it would change what is inside of the opaque nest '{nest.name}'",
@@ -83,6 +85,15 @@ def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
                 "what is in it as it is",
                 cure="open the nest first (`ir.opaque.opened`)",
             )
+
+
+def _is_open(kernel: Kernel) -> bool:
+    if kernel in _open:
+        return True
+    if _nests(kernel):
+        return False
+    _open.add(kernel)
+    return True
 
 
 def _nests(kernel: Kernel) -> list[Opaque]:

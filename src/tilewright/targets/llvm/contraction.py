@@ -20,11 +20,11 @@ NOTHING: frozenset[Expr] = frozenset()
 def accumulation(store: Store) -> frozenset[Expr]:
     """The sums, and the products that they take, of a statement that adds to the element that it
     stores to; nothing of any other."""
-    if not store.value.type.is_float:
+    if not (isinstance(store.value, Binary) and store.value.type.is_float):
         return NOTHING
     found: set[Expr] = set()
     accumulates = False
-    stack = [store.value]
+    stack: list[Expr] = [store.value]
     while stack:
         node = stack.pop()
         if isinstance(node, Load):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilewright.dtypes import s64
 from tilewright.facts.scope import Facts
@@ -99,13 +100,19 @@ class _Splitter:
     def __init__(self, kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool) -> None:
         self.is_launch = is_launch
         self.reads = reads
+        self.kernel = kernel
         self.workspaces: list[Buffer] = []
-        self.taken = {param.name for param in kernel.params}
-        for stmt in walk_stmts(kernel.body):
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """The names that the kernel has, and those that were made since: few kernels need any."""
+        found = {param.name for param in self.kernel.params}
+        for stmt in walk_stmts(self.kernel.body):
             if isinstance(stmt, For | Let):
-                self.taken.add(stmt.var.name)
+                found.add(stmt.var.name)
             elif isinstance(stmt, Allocate):
-                self.taken.add(stmt.buffer.name)
+                found.add(stmt.buffer.name)
+        return found
 
     def nodes(self, stmt: Stmt) -> list[Node]:
         """What the host does for ``stmt``, which is its own."""

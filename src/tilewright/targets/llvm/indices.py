@@ -14,7 +14,7 @@ from tilewright.dtypes import DType, s64
 from tilewright.facts import intervals
 from tilewright.facts.intervals import Interval
 from tilewright.targets.llvm.types import lane_numbers, llvm_type
-from tilewright.targets.llvm.values import Result, Value
+from tilewright.targets.llvm.values import KnownLanes, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
 
@@ -62,7 +62,8 @@ def lane_indices(w: Writer, lanes: int) -> Value:
     """The indices 0, 1, 2, ..., one for each lane."""
     range_ = (0, lanes - 1)
     dtype = index_type(w, range_)
-    return Value(lane_numbers(lanes, dtype), dtype, lanes, range_, tuple(range(lanes)))
+    known = KnownLanes(lambda: tuple(range(lanes)))
+    return Value(lane_numbers(lanes, dtype), dtype, lanes, range_, known)
 
 
 def loop_range(extent: Result) -> Interval:

@@ -21,13 +21,16 @@ _DECIDES = {"and": False, "or": True}
 
 
 def known_lanes(expr: Binary | Unary, operands: Sequence[Result], lanes: int) -> KnownLanes | None:
-    """The value of ``expr`` in each lane (None: not known); None where no lane's is known."""
+    """The value of ``expr`` in each lane (None: not known); None where no lane's can be known."""
     open_ = [isinstance(each, Value) and each.known is None for each in operands]
     if all(open_) or (any(open_) and expr.op not in _DECIDES):
         return None
-    rows = zip(*(_lanes_of(each, lanes) for each in operands), strict=True)
-    found = tuple(_lane(expr, row) for row in rows)
-    return found if any(each is not None for each in found) else None
+
+    def work() -> tuple[Known | None, ...]:
+        rows = zip(*(_lanes_of(each, lanes) for each in operands), strict=True)
+        return tuple(_lane(expr, row) for row in rows)
+
+    return KnownLanes(work)
 
 
 def both_hold(a: Value, b: Value) -> KnownLanes | None:
@@ -35,20 +38,25 @@ def both_hold(a: Value, b: Value) -> KnownLanes | None:
     if a.known is None and b.known is None:
         return None
     lanes = max(a.lanes, b.lanes)
-    pairs = zip(_lanes_of(a, lanes), _lanes_of(b, lanes), strict=True)
-    return tuple(_decided("and", pair) for pair in pairs)
+
+    def work() -> tuple[Known | None, ...]:
+        pairs = zip(_lanes_of(a, lanes), _lanes_of(b, lanes), strict=True)
+        return tuple(_decided("and", pair) for pair in pairs)
+
+    return KnownLanes(work)
 
 
 def none_holds(value: Value) -> KnownLanes | None:
     """What is known of ``not value``, a condition."""
-    if value.known is None:
+    known = value.known
+    if known is None:
         return None
-    return tuple(None if each is None else not each for each in value.known)
+    return KnownLanes(lambda: tuple(None if each is None else not each for each in known.lanes))
 
 
 def parts_on(mask: Value | None, active: int, count: int, size: int) -> Iterator[bool]:
     """Of each ``size`` of ``count`` lanes, whether one of the first ``active`` may be on."""
-    known = (None,) * count if mask is None or mask.known is None else mask.known
+    known = (None,) * count if mask is None or mask.known is None else mask.known.lanes
     for start in range(0, count, size):
         yield any(each is None or each for each in known[start : min(start + size, active)])
 
@@ -56,7 +64,8 @@ def parts_on(mask: Value | None, active: int, count: int, size: int) -> Iterator
 def _lanes_of(result: Result, lanes: int) -> Sequence[Known | None]:
     if not isinstance(result, Value):
         return (result,) * lanes
-    return (None,) * lanes if result.known is None or result.lanes != lanes else result.known
+    known = result.known
+    return (None,) * lanes if known is None or result.lanes != lanes else known.lanes
 
 
 def _lane(expr: Binary | Unary, operands: Sequence[Known | None]) -> Known | None:

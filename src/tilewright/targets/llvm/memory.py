@@ -152,7 +152,8 @@ class Memory:
 
     def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """`pointer`, but in one's own part where ``address`` is in another workgroup's."""
-        base = self._base(address.buffer, address.scoped)
+        scoped = address.scoped
+        base = self.pointers.get((id(address.buffer), scoped)) or self._base(address.buffer, scoped)
         size = address.buffer.dtype.bytes
         offset = address.constant
         for variable, coefficient in address.unrolled:

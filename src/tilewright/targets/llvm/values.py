@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
@@ -10,7 +12,17 @@ from tilewright.facts.intervals import EVERYTHING, Interval
 from tilewright.targets.llvm.types import llvm_type
 
 Known = bool | int | float
-KnownLanes = tuple[Known | None, ...]
+
+
+class KnownLanes:
+    """What is known of each lane (None: nothing), worked out when asked for: few ask."""
+
+    def __init__(self, work: Callable[[], tuple[Known | None, ...]]) -> None:
+        self._work = work
+
+    @cached_property
+    def lanes(self) -> tuple[Known | None, ...]:
+        return self._work()
 
 
 class Value(NamedTuple):
