@@ -29,6 +29,24 @@ def small(generator: np.random.Generator, *shape: int) -> Any:
     return generator.integers(-4, 5, shape).astype(np.float32)
 
 
+def symbolic_matmul(m: str, n: str, k: str, access: str) -> str:
+    """A matmul whose sizes are parameters, within such bounds."""
+    return f"""kernel matmul(
+    m: s64 in {m},
+    n: s64 in {n},
+    k: s64 in {k},
+    in a: f32[m, k],
+    in b: f32[k, n],
+    {access} c: f32[m, n],
+):
+  compute zero(i in m, j in n):
+    c[i, j] = 0.0
+  compute main(i in m, j in n, p in k):
+    x = a[i, p]
+    y = b[p, j]
+    c[i, j] add= x * y"""
+
+
 PERCEPTRON = Example(
     """
     # Two layers: two contractions in one kernel.

@@ -12,12 +12,12 @@ from typing import NoReturn
 
 import pytest
 
-_HARDWARE = "hardware: "
+HARDWARE = "hardware: "
 
 
 def lacking(what: str) -> NoReturn:
     """Skips the present test, which needs hardware that is not here: ``what`` says so."""
-    pytest.skip(_HARDWARE + what)
+    pytest.skip(HARDWARE + what)
 
 
 class Skips:
@@ -46,7 +46,7 @@ class Skips:
             terminalreporter.write_line(f"SKIPPED, but not for want of hardware: {name}: {reason}")
 
     def _avoidable(self) -> dict[str, str]:
-        return {n: why for n, why in self._reasons.items() if not why.startswith(_HARDWARE)}
+        return {n: why for n, why in self._reasons.items() if not why.startswith(HARDWARE)}
 
 
 def add_options(parser: pytest.Parser) -> None:

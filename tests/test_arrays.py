@@ -15,7 +15,7 @@ import pytest
 from tilewright import dtypes
 from tilewright.dtypes import DType, bf16, f32, u8
 from tilewright.errors import ArgumentError
-from tilewright.runtime.array_info import ArrayInfo, overlap
+from tilewright.runtime.array_info import ArrayInfo
 from tilewright.runtime.arrays import ArraySpec, describe
 
 NUMPY_TYPES = [t for t in dtypes.ALL if t is not dtypes.tf32]
@@ -141,23 +141,6 @@ def test_what_is_refused(given: Any, text: str) -> None:
         describe(given, "weights")
     assert caught.value.what.startswith("weights ")
     assert caught.value.where == "weights"
-
-
-def test_overlap() -> None:
-    base = np.zeros((10, 10), np.float32)
-    pairs = [
-        (base, base, True),
-        (base[:5], base[5:], False),
-        (base[:6], base[5:], True),
-        (base[4::-1], base[5:], False),
-        (base[5::-1], base[5:], True),
-        (base[:, :5], base[:, 5:], True),  # ranges meet, elements do not
-        (base[:0], base, False),
-        (base, base.copy(), False),
-    ]
-    for a, b, expected in pairs:
-        assert overlap(describe(a), describe(b)) is expected
-        assert overlap(describe(b), describe(a)) is expected
 
 
 def spec(**changes: Any) -> ArraySpec:

@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
+from needs import need_device
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.errors import (
@@ -24,7 +25,6 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.passes import run as run_passes
-from tilewright.targets.spirv.device import devices
 
 ADD = """
 kernel add(in a: f32[4, 20], in b: f32[4, 20], out c: f32[4, 20]):
@@ -54,8 +54,7 @@ def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> N
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("target", ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu"])
 def test_examples_run(name: str, target: str) -> None:
-    if target.startswith("spirv") and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     example = EXAMPLES[name]
     arguments = example.arguments(np.random.default_rng(1))
     kernel = tw.parse_kernel(example.text)
@@ -275,8 +274,7 @@ def test_faults_in_the_interpreter_are_errors() -> None:
 @pytest.mark.parametrize("target", ["x86", "spirv", "spirv:gpu"])
 def test_kernels_of_narrow_types(target: str) -> None:
     """Vectors have as many lanes as a target can have, also where all elements are bytes."""
-    if target.startswith("spirv") and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     kernel = tw.parse_kernel("""
 kernel invert(n: s64 in 1..4096, in a: u8[n], out c: u8[n]):
   compute invert(i in n):

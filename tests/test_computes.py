@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from compute_cases import CASES, Case
+from needs import needs_opencl
 from tilewright import interpret
 from tilewright.interpret import computes
 from tilewright.ir import Buffer, const, difference, parse_kernel, to_text, var, verify
@@ -22,7 +23,6 @@ from tilewright.schedule import lower_computes
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -143,7 +143,7 @@ def test_x86_gives_the_same(name: str) -> None:
         _compiled(kernel, CASES[name], "x86")
 
 
-@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@needs_opencl
 @pytest.mark.parametrize("name", CASES)
 def test_spirv_gives_the_same(name: str) -> None:
     for kernel in _variants(name):

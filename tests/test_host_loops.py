@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from needs import need_device
 from tilewright.dtypes import s8, s32, s64
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
@@ -100,8 +101,7 @@ def test_loops_inside_are_launched(case: str, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES)
 def test_they_run(case: str, target: str) -> None:
-    if target.startswith("spirv") and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     text, _, arguments = CASES[case]
     run = tw.compile(tw.parse_kernel(text), target, threads=2)
     if not run.target.runs_here:
@@ -149,8 +149,7 @@ kernel k(inout a: f32[64]):
 @pytest.mark.parametrize("target", ["x86", "spirv", "spirv:gpu"])
 def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that may be launched is, however little; the results are those of the interpreter."""
-    if target != "x86" and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     monkeypatch.setattr(workers, "_WORTH", 1)
     monkeypatch.setattr(workers, "_WORTH_ITEMS", 1)
     found, inside = find_target(target), 0

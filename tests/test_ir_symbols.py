@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernel_examples import symbolic_matmul
 from tilewright.dtypes import f32, s64
 from tilewright.errors import (
     ArgumentError,
@@ -30,20 +31,7 @@ from tilewright.ir.buffer import Part, row_major
 from tilewright.ir.sizes import Sizes
 from tilewright.ir.symbols import bind_scalars, substitute_scalars
 
-MATMUL = """kernel matmul(
-    m: s64 in 1..64,
-    n: s64 in 1..64 by 4,
-    k: s64 in 0..64,
-    in a: f32[m, k],
-    in b: f32[k, n],
-    out c: f32[m, n],
-):
-  compute zero(i in m, j in n):
-    c[i, j] = 0.0
-  compute main(i in m, j in n, p in k):
-    x = a[i, p]
-    y = b[p, j]
-    c[i, j] add= x * y"""
+MATMUL = symbolic_matmul("1..64", "1..64 by 4", "0..64", "out")
 
 STRIDED = """kernel strided(
     m: s64 in 0..9,

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from needs import need_device
+from skips import lacking
 from tilewright.dtypes import s8, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.interpret import run
@@ -150,12 +152,18 @@ def passed(kernel: Kernel, given: Mapping[str, Any]) -> list[Any]:
     ]
 
 
+def runs_or_skips(target: str) -> None:
+    """Skips the present test where code for ``target`` does not run."""
+    need_device(target)
+    if not find_target(target).runs_here:
+        lacking(f"{target} does not run here")
+
+
 def same(text: str, target: str, *calls: Mapping[str, Any], times: int = 2) -> list[Any]:
     """Each call gives what the interpreter gives, twice, also bound; returns the last results."""
     kernel = kernel_for(text, target)
     found, abi, binary = compiled(kernel, target)
-    if target not in RUNNING or not found.runs_here:
-        pytest.skip(f"{target} does not run here")
+    runs_or_skips(target)
     program = found.load(binary, abi)
     results = []
     for given in calls:
@@ -193,8 +201,7 @@ def test_newton_around_launches_stops_by_data(target: str) -> None:
     given = {"a": a, "root": np.zeros(64, np.float32), "count": np.zeros(1, np.int32)}
     kernel = kernel_for(NEWTON_AROUND, target)
     found, abi, binary = compiled(kernel, target)
-    if not found.runs_here:
-        pytest.skip(f"{target} does not run here")
+    runs_or_skips(target)
     found.load(binary, abi).run(passed(kernel, given), 2)
     np.testing.assert_allclose(given["root"], np.sqrt(a), rtol=1e-5)
     assert 5 < given["count"][0] < 20
@@ -322,9 +329,8 @@ def test_text_is_read_back() -> None:
 
 
 def test_devices_with_memory_of_their_own() -> None:
+    need_device("spirv")
     target = find_target("spirv")
-    if not target.runs_here:
-        pytest.skip("there is no OpenCL device")
     for text, given in (
         (NEWTON_AROUND, {"a": np.linspace(1, 9, 64).astype(np.float32)}),
         (SYMBOLS, {"m": 3, "n": 5, "a": numbers(15)}),

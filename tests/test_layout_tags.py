@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tilewright.dtypes import s32
 from tilewright.errors import LayoutError
 from tilewright.interpret import pack
-from tilewright.ir.buffer import Block, Layout, buffer, row_major
-from tilewright.layout.tags import Tag, canonical, layout_of, parse_tag, tag_of
+from tilewright.ir.buffer import Block, buffer, row_major
+from tilewright.layout.tags import Tag, canonical, layout_of, parse_tag
 
 SHAPE = (2, 20, 3, 5)
 
@@ -86,16 +86,8 @@ def test_round_trips(case: tuple[Tag, tuple[int, ...]]) -> None:
     tag, shape = case
     assert parse_tag(str(tag), len(shape)) == tag
     layout = layout_of(str(tag), shape)
-    assert tag_of(layout, shape) == str(tag)
     padded = layout.padded_shape(len(shape))
     assert all(have - need >= 0 for have, need in zip(padded, shape, strict=True))
-
-
-def test_no_tag_for_gaps_offsets_and_broadcasts() -> None:
-    assert tag_of(Layout((Block(0, 2, 8), Block(1, 3, 2))), (2, 3)) is None
-    assert tag_of(Layout((Block(0, 2, 3), Block(1, 3, 1)), 5), (2, 3)) is None
-    assert tag_of(Layout((Block(0, 2, 0), Block(1, 3, 1))), (2, 3)) is None
-    assert tag_of(row_major((2, 3)), (2, 3)) == "ab"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from needs import needs_opencl
 from tilewright.dtypes import s64
 from tilewright.engine.program import Code
 from tilewright.facts import Facts, intervals
@@ -28,7 +29,6 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 from tilewright.targets.x86.target import x86_target
 
 LIMIT = 2**31
@@ -190,7 +190,7 @@ def _expressions(r: random.Random, count: int) -> list[str]:
     "target",
     [
         "x86",
-        pytest.param("spirv", marks=pytest.mark.skipif(not devices(), reason="no OpenCL device")),
+        pytest.param("spirv", marks=needs_opencl),
     ],
 )
 def test_results_around_the_limits(target: str, loop: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from needs import need_device
 from tilewright.errors import ParseError, VerificationError
 from tilewright.interpret import run as interpret
 from tilewright.ir.compare import difference
@@ -18,7 +19,6 @@ from tilewright.ir.stmt import Kernel, Opaque, Store
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import map_kernel, rewrite_stmts, walk_stmts
 from tilewright.simplify import simplify_kernel
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.random_ir import random_kernel
 
 # Sorts each row by exchanging neighbours, then adds what came first.
@@ -41,8 +41,7 @@ kernel sorted_rows(inout rows: f32[6, 9], in add: f32[6], out least: f32[6]):
 
 @pytest.mark.parametrize("target", ["interpreter", "x86", "spirv", "spirv:gpu", "nvidia:sm_80"])
 def test_compiled_and_interpreted(target: str) -> None:
-    if target.startswith("spirv") and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     run = tw.compile(tw.parse_kernel(SORT), target, threads=2)
     if not run.target.runs_here:
         assert run.source("asm")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from needs import need_device
 from tilewright.dtypes import s8, s32, s64
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run as interpret
@@ -34,7 +35,6 @@ from tilewright.schedule.place import Place
 from tilewright.simplify import simplify_kernel
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.random_ir import random_kernel
 
 NEST = """
@@ -161,8 +161,7 @@ kernel k(inout a: s64[8], out b: s64[8]):
 
 def check(kernel: Kernel, lowered: Kernel, target: str) -> None:
     found = find_target(target)
-    if target == "spirv" and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     module = found.lower(lowered)
     if not found.runs_here:
         assert found.assembly(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -15,12 +14,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from needs import needs_x86
 from tilewright.errors import SettingError
 from tilewright.targets.x86.assemble import assemble
 from tilewright.targets.x86.driver import Program
 from tilewright.targets.x86.pool import Pool, worker_pool
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86 code")
+pytestmark = needs_x86
 
 # count: one more in args[index]. meet: returns when all are in it at once. repeat: many parallel
 # regions without Python between. nested: a region in each index.

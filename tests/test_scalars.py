@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from needs import needs_opencl
 from scalar_runs import Arrays, assert_same, compiled, interpreted, samples
 from tilewright.dtypes import COMPUTED, DType, f32, f64, u8, u32
 from tilewright.errors import CompilationError
@@ -30,12 +31,8 @@ from tilewright.ir.evaluate import evaluate
 from tilewright.simplify import simplify, simplify_kernel
 from tilewright.targets.nvidia.ptxas import find_ptxas
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.random_ir import random_expr
 
-needs_device = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
 SIZE = 256
 # The loops around a line, and what runs them: code of each kind for each machine.
 WAYS = {
@@ -43,7 +40,7 @@ WAYS = {
     "vector": (("for", "vector for"), ("x86", "x86:avx2", "x86:sse42")),
     "items": (("grid for", "lane for"), ("spirv",)),
 }
-WAY_PARAMETERS = [pytest.param(way, marks=needs_device if way == "items" else ()) for way in WAYS]
+WAY_PARAMETERS = [pytest.param(way, marks=needs_opencl if way == "items" else ()) for way in WAYS]
 
 
 def kernel_of(way: str, params: str, *lines: str) -> Kernel:
@@ -282,7 +279,7 @@ def test_products_and_sums_round_separately(way: str, type_: str) -> None:
     assert (found["x"] == 0).all()
 
 
-@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_device)])
+@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
 def test_what_a_statement_accumulates_may_round_once(target: str) -> None:
     """An element that products are added to: each is right that rounds once or twice."""
     way = "items" if target == "spirv" else "vector"
@@ -317,7 +314,7 @@ def test_floats_for_nvidia() -> None:
     ptx(kernel, "sm_70")
 
 
-@needs_device
+@needs_opencl
 def test_spirv_contracts_nothing() -> None:
     kernel = kernel_of("items", "in a: f32[], out c: f32[]", "c[n] = a[n] * a[n] + a[n]")
     target = find_target("spirv")

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from compiled import check
+from needs import needs_opencl
 from schedule_cases import becomes, equal
 from tilewright.errors import ScheduleError, VerificationError
 from tilewright.interpret import FaultKind, Findings, run
@@ -30,7 +31,6 @@ from tilewright.schedule import (
     slice_reduction,
 )
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.check import check_op
 
 SUMS = """
@@ -352,9 +352,6 @@ def test_parts_of_workgroups_lie_apart(old: str, new: str, message: str) -> None
 # In recipes.
 
 MACHINE = spirv.machine("gpu")
-NEEDS_DEVICE = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
 
 
 def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
@@ -459,7 +456,7 @@ def test_two_dims_of_work_items_are_refused() -> None:
         choose.schedule(Start.of(op), MACHINE, config)
 
 
-@NEEDS_DEVICE
+@needs_opencl
 @pytest.mark.parametrize(("number", "way"), [(1, 0), (2, 2), (5, 4), (0, 5)])
 def test_on_a_device(number: int, way: int) -> None:
     op = _problems()[number]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import textwrap
 from collections.abc import Callable
 from random import Random
@@ -10,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from needs import needs_x86
 from schedule_cases import ROW, becomes, equal, matmul, memory, softmax
 from tilewright.engine.program import Code
 from tilewright.errors import ScheduleError
@@ -358,7 +358,7 @@ def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Ke
     return set_kind(kernel, "mb", LoopKind.PARALLEL)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86 code")
+@needs_x86
 @pytest.mark.parametrize("taps_unrolled", [False, True])
 @pytest.mark.parametrize(
     "sizes",

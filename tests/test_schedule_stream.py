@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from compiled import check
+from needs import needs_opencl
 from schedule_cases import becomes, equal, memory
 from staged import check_races
 from tilewright.errors import ScheduleError
@@ -32,7 +33,6 @@ from tilewright.schedule import rasterize, stream_reduction
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.check import check_op
 
 
@@ -298,9 +298,6 @@ def test_the_transform_refuses(
 # In recipes.
 
 GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
-NEEDS_DEVICE = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
 OPS = (
     lambda: tw.matmul("21x36:36x18", dtype="f32", epilogue=[tw.bias(), tw.relu()]),
     lambda: tw.matmul("2x9x33:2x33x17", dtype="u8:s8:s32"),
@@ -423,7 +420,7 @@ def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     assert caught.value.cure and caught.value.where
 
 
-@NEEDS_DEVICE
+@needs_opencl
 @pytest.mark.parametrize(("number", "way"), [(0, 2), (1, 1), (2, 4), (3, 2), (4, 0), (6, 4)])
 def test_on_a_device(number: int, way: int) -> None:
     op = OPS[number]().resolved()

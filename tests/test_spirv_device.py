@@ -18,6 +18,7 @@ import pytest
 import tilewright as tw
 from commands import Command
 from compiled import check, inputs, packed, small
+from needs import needs_opencl
 from tilewright.dtypes import f32
 from tilewright.engine import compile
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
@@ -31,10 +32,6 @@ from tilewright.targets.spirv import target as targets
 from tilewright.targets.spirv.assemble import assemble
 from tilewright.targets.spirv.device import Device, devices, find_device, load_opencl
 from tilewright.targets.spirv.driver import KernelProgram
-
-needs_device = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
 
 # Two launches, and what is between them in a workspace: out = 2 * (x + 1).
 TWICE = """target triple = "spirv64-unknown-unknown"
@@ -102,7 +99,7 @@ def _twice(program: KernelProgram, threads: int, start: float = 0) -> bool:
 # Which devices there are.
 
 
-@needs_device
+@needs_opencl
 def test_a_device() -> None:
     first = devices()[0]
     assert first.name and first.cores >= 1 and first.workgroup >= 1 and first.shared > 0
@@ -114,7 +111,7 @@ def test_a_device() -> None:
     assert hierarchy is not None and hierarchy.workgroup == first.workgroup
 
 
-@needs_device
+@needs_opencl
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="there is no OpenCL device 'abacus'") as caught:
         find_target("spirv:abacus")
@@ -166,7 +163,7 @@ def test_no_devices() -> None:
     assert "AssertionError" not in done.stderr
 
 
-@needs_device
+@needs_opencl
 def test_the_environment_stays() -> None:
     load_opencl()
     assert "OCL_ICD_VENDORS" not in os.environ
@@ -175,7 +172,7 @@ def test_the_environment_stays() -> None:
 # Programs.
 
 
-@needs_device
+@needs_opencl
 @pytest.mark.parametrize("shares", [True, False])
 def test_launches_in_turn(shares: bool) -> None:
     device = find_device() if shares else _separate(find_device())
@@ -191,7 +188,7 @@ def test_launches_in_turn(shares: bool) -> None:
         assert (out == 6).all()
 
 
-@needs_device
+@needs_opencl
 @pytest.mark.parametrize("shares", [True, False])
 def test_many_threads_in_one_kernel(shares: bool) -> None:
     device = find_device() if shares else _separate(find_device())
@@ -211,7 +208,7 @@ def test_many_threads_in_one_kernel(shares: bool) -> None:
     assert not wrong
 
 
-@needs_device
+@needs_opencl
 @pytest.mark.parametrize(
     ("launch", "message"),
     [
@@ -225,7 +222,7 @@ def test_too_large_for_the_device(launch: Launch, message: str) -> None:
     assert "why: the device has" in str(caught.value)
 
 
-@needs_device
+@needs_opencl
 def test_code_that_the_device_refuses() -> None:
     unknown = replace(ABI, launches=(Launch("other", 1, 1, 0),))
     for binary, abi, why in (
@@ -239,7 +236,7 @@ def test_code_that_the_device_refuses() -> None:
         kept.unlink()
 
 
-@needs_device
+@needs_opencl
 def test_a_device_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(device: Device, cores: int) -> None:
         raise load_opencl().LogicError("clCreateContext failed: DEVICE_NOT_AVAILABLE")
@@ -249,7 +246,7 @@ def test_a_device_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         KernelProgram(find_device(), assemble(TWICE), ABI)
 
 
-@needs_device
+@needs_opencl
 def test_a_part_that_does_not_take_the_code_of_the_whole() -> None:
     program = KernelProgram(find_device(), assemble(TWICE), ABI)
     program._native = b"nothing"
@@ -257,7 +254,7 @@ def test_a_part_that_does_not_take_the_code_of_the_whole() -> None:
     assert _twice(program, 1)
 
 
-@needs_device
+@needs_opencl
 def test_a_launch_that_fails_names_its_arguments() -> None:
     """There is no memory for the workspace; the process goes on."""
     device = _separate(find_device())
@@ -268,7 +265,7 @@ def test_a_launch_that_fails_names_its_arguments() -> None:
     assert _twice(KernelProgram(device, assemble(TWICE), ABI), 2)
 
 
-@needs_device
+@needs_opencl
 def test_the_abi_as_json() -> None:
     assert Abi.from_json(ABI.as_json()) == ABI
     for name in ("entry", "parameters", "workspaces", "launches"):
@@ -307,7 +304,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@needs_device
+@needs_opencl
 def test_the_child_of_a_fork() -> None:
     subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=120)
 
@@ -315,7 +312,7 @@ def test_the_child_of_a_fork() -> None:
 # Kernels.
 
 
-@needs_device
+@needs_opencl
 @pytest.mark.parametrize("target", ["spirv", "spirv:cpu", "spirv:gpu"])
 @pytest.mark.parametrize("threads", [1, None])
 def test_a_kernel(own_cache: Path, target: str, threads: int | None) -> None:
@@ -327,7 +324,7 @@ def test_a_kernel(own_cache: Path, target: str, threads: int | None) -> None:
     np.testing.assert_array_equal(out, kernel(**arrays))
 
 
-@needs_device
+@needs_opencl
 @pytest.mark.parametrize("fill", ["copy", "registers"])
 def test_swizzled_tiles(own_cache: Path, fill: str) -> None:
     op = tw.matmul("32x64:64x32")
@@ -349,7 +346,7 @@ def test_swizzled_tiles(own_cache: Path, fill: str) -> None:
     check(kernel)
 
 
-@needs_device
+@needs_opencl
 def test_arrays_that_stay_where_they_are(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strides, blocks and sums into a result, on a device with memory of its own."""
     monkeypatch.setattr(targets, "find_device", lambda text="": _separate(find_device(text)))
@@ -377,7 +374,7 @@ assert (kernel(src=a, weights=kernel.pack("weights", b)) == 48).all()
 """
 
 
-@needs_device
+@needs_opencl
 def test_the_disk_cache(own_cache: Path) -> None:
     """Another process's kernel; the one of the other kind of machine is not it."""
     subprocess.run([sys.executable, "-c", _PROCESS], check=True)
@@ -390,7 +387,7 @@ def test_the_disk_cache(own_cache: Path) -> None:
     assert again.from_cache and again.code.abi == kernel.code.abi
 
 
-@needs_device
+@needs_opencl
 def test_export(own_cache: Path, tmp_path: Path) -> None:
     folder = tw.compile(small(), target="spirv:cpu").export(tmp_path / "kernel")
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -416,7 +413,7 @@ def test_the_export_is_valid(own_cache: Path, tmp_path: Path, target: str) -> No
 # Commands.
 
 
-@needs_device
+@needs_opencl
 def test_verify(tilewright: Command) -> None:
     ended = tilewright("verify", "conv", "--target", "spirv", "mb1ic3ih4oc5kh3ph1")
     assert ended.code == 0 and "PASSED conv --target=spirv" in ended.out
@@ -424,7 +421,7 @@ def test_verify(tilewright: Command) -> None:
     assert ended.code == 2 and "abacus" in ended.err and devices()[0].name in ended.err
 
 
-@needs_device
+@needs_opencl
 def test_a_failure_on_the_device(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, pointers: Any, threads: int) -> None:
         raise DeviceError("the device fell asleep")
@@ -436,7 +433,7 @@ def test_a_failure_on_the_device(tilewright: Command, monkeypatch: pytest.Monkey
     assert ended.code == 1 and ended.out.count("FAILED (DeviceError: the device fell asleep)") == 2
 
 
-@needs_device
+@needs_opencl
 def test_bench_beside_another_target(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.bench.peaks._SECONDS", 1e-4)
     case = ("--threads", "1", "--seconds", "0", "mb1ic16ih8oc16kh3ph1")
@@ -447,14 +444,14 @@ def test_bench_beside_another_target(tilewright: Command, monkeypatch: pytest.Mo
     assert tilewright("bench", "conv", "--peer", "abacus", *case).code == 2
 
 
-@needs_device
+@needs_opencl
 def test_what_is_here(tilewright: Command) -> None:
     name = devices()[0].name
     assert f"spirv: 64-byte vectors, runs on {name}" in tilewright("targets").out
     assert name in tilewright("doctor").out
 
 
-@needs_device
+@needs_opencl
 def test_the_cost_of_spirv() -> None:
     cost = tw.compile(small(), target="spirv:cpu").cost()
     assert cost.instructions > 50 and "OpLoad" in cost.mix and "OpName" not in cost.mix

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from needs import needs_opencl
 from tilewright.interpret import pack, run, unpack
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.targets.spirv.device import devices
 
-pytestmark = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
+pytestmark = needs_opencl
 
 Arrays = dict[str, Any]
 Reference = Callable[[Arrays], Arrays]

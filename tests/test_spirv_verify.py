@@ -15,13 +15,11 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from needs import needs_opencl
 from tilewright.bench import catalog
 from tilewright.cli.knobs import Knobs
-from tilewright.targets.spirv.device import devices
 
-pytestmark = pytest.mark.skipif(
-    not devices(), reason="no OpenCL device that takes SPIR-V: install tilewright[opencl]"
-)
+pytestmark = needs_opencl
 
 SETS = Path(__file__).parent / "sets"
 # The schedules of each, which run on one device; GPUs' take longer to compile.

@@ -22,8 +22,7 @@ from tilewright.ir.buffer import Block, Buffer, Layout
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.stmt import View
 from tilewright.layout.queries import alignment, contiguous_run, is_innermost, step_along
-from tilewright.layout.strides import is_dense, strides_of
-from tilewright.layout.tags import tag_of
+from tilewright.layout.strides import strides_of
 from tilewright.machines import nvidia, spirv
 from tilewright.recipes.banks import Spread, spreads
 from tilewright.simplify import simplify
@@ -131,9 +130,7 @@ def test_questions() -> None:
     assert contiguous_run(runs, 0) == 1
     assert alignment(ROWS, 1) == 8
     assert alignment(odd, 1) == 4
-    assert is_dense(ROWS) and not is_dense(replace(row_major((3, 8)), swizzle=Swizzle(2, 3, 2)))
     assert strides_of(ROWS, 2) is None
-    assert tag_of(ROWS, (32, 64)) is None
     tile = Buffer("t", f32, (32, 64), ROWS)
     i = var("i")
     assert step_along(View(tile, (i, i)), i, 8) is None

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from kernel_examples import symbolic_matmul
+from skips import lacking
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes import run as run_passes
 from tilewright.schedule import lower_computes, tile
@@ -24,20 +26,7 @@ ELEMENTWISE = """kernel scale(
     x = a[i, j]
     c[i, j] = x * alpha + 1.0"""
 
-MATMUL = """kernel matmul(
-    m: s64 in 1..4096,
-    n: s64 in 1..4096,
-    k: s64 in 0..4096,
-    in a: f32[m, k],
-    in b: f32[k, n],
-    inout c: f32[m, n],
-):
-  compute zero(i in m, j in n):
-    c[i, j] = 0.0
-  compute main(i in m, j in n, p in k):
-    x = a[i, p]
-    y = b[p, j]
-    c[i, j] add= x * y"""
+MATMUL = symbolic_matmul("1..4096", "1..4096", "0..4096", "inout")
 
 BLOCKED = """kernel blocked(
     m: s64 in 1..40,
@@ -112,7 +101,7 @@ def test_a_tiled_matmul_of_any_size() -> None:
     kernel = run_passes(kernel)
     module = target.lower(kernel)
     if not target.runs_here:
-        pytest.skip("no such processor")
+        lacking("this processor runs no x86 code")
     program = target.load(target.assemble(module), abi_of(kernel, module))
     for seed, (m, n, k) in enumerate(((1, 1, 1), (5, 31, 3), (4, 32, 8), (33, 65, 7))):
         numbers = {"m": m, "n": n, "k": k}

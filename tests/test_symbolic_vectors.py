@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from needs import need_device
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
@@ -14,7 +15,6 @@ from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import lower_computes
-from tilewright.targets.spirv.device import devices
 
 SUM = """
 kernel total(m: s64 in 1..99, n: s64 in 1..999, in a: f32[m, n], in b: f32[n], inout c: f32[m, n]):
@@ -63,8 +63,7 @@ def test_interpreted(n: int) -> None:
 
 @pytest.mark.parametrize("target", ["x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia:sm_80"])
 def test_compiled(target: str) -> None:
-    if target.startswith("spirv") and not devices():
-        pytest.skip("no OpenCL device")
+    need_device(target)
     run = tw.compile(parse_kernel(SUM), target, threads=2)
     line = tw.compile(parse_kernel(LINE), target, threads=2)
     if not run.target.runs_here:

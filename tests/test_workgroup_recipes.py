@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from compiled import check
+from needs import needs_opencl
 from staged import check_text
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, Space
@@ -25,7 +26,6 @@ from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.unit import drop_unit_dims
-from tilewright.targets.spirv.device import devices
 from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
 
@@ -489,7 +489,7 @@ def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
         workgroups.schedule(op().resolved().kernel(), GPU, config, None)
 
 
-@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@needs_opencl
 @pytest.mark.parametrize(
     ("problem", "changes"),
     [
@@ -503,7 +503,7 @@ def test_halos_on_the_device(problem: str, changes: dict[str, Any]) -> None:
     check(tw.compile(tw.convolution(problem, src="nchw"), target="spirv:gpu", config=config))
 
 
-@pytest.mark.skipif(not devices(), reason="no OpenCL device that takes SPIR-V")
+@needs_opencl
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("problem", ["mb2ic6ih14oc20kh3ph1", "mb2ic8ih7oc33kh1"])
 def test_tiles_through_shared_memory_on_the_device(problem: str, layout: str) -> None:

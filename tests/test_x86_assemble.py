@@ -6,7 +6,6 @@ import ctypes
 import gc
 import math
 import os
-import platform
 import shutil
 import subprocess
 import threading
@@ -14,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs_x86
 from tilewright.errors import CompilationError
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.driver import PROGRAMS_PER_LINKER, Program
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86 code")
+pytestmark = needs_x86
 
 # A call of libm, one of libc, a constant table, and a global variable.
 KERNEL = """

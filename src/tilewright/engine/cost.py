@@ -34,10 +34,6 @@ class Cost:
     spills: int
     mix: dict[str, int]
 
-    def floor_seconds(self, flops_per_second: float, bytes_per_second: float) -> float:
-        """The least time by the roofline."""
-        return max(self.flops / flops_per_second, self.bytes / bytes_per_second)
-
 
 def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:
     """The cost of a kernel as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its

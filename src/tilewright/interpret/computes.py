@@ -29,6 +29,7 @@ from tilewright.interpret.lanes import (
 )
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
+from tilewright.interpret.storage import Where
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Var
@@ -230,10 +231,10 @@ class Computes:
                 self._memory.note(_verb(stmt), view.buffer, (offsets, active, site))
             values, active = self._merged(update, places, values, active, site)
         if _atomic(stmt):
-            self._update_atomically(stmt, update, places[0], values, active, site)
+            self._update_atomically(stmt, update, values, (places[0], active, site))
             return
         if stmt.completion is not None:
-            self._start(stmt, update, places[0], values, active, site)
+            self._start(stmt, update, values, (places[0], active, site))
             return
         if update.how is not None:
             before = [
@@ -284,29 +285,21 @@ class Computes:
             lambda: fault(f"{text} {what}", site, first_lane(bad), why=why, cure=cure),
         )
 
-    def _start(
-        self,
-        stmt: Compute,
-        update: _Update,
-        offsets: Any,
-        values: Values,
-        active: Any,
-        site: Site,
-    ) -> None:
+    def _start(self, stmt: Compute, update: _Update, values: Values, where: Where) -> None:
         """The op is under way from now on; ops of one queue accumulate in order."""
+        offsets, active, site = where
         buffer, completion = stmt.out.buffer, stmt.completion
         storage = self._memory.writable(buffer, site)
         if storage is None or completion is None:
             return
         queued = isinstance(completion, Queue) and storage.queue is completion
-        self._memory.note("write", buffer, (offsets, active, site), behind=queued)
+        self._memory.note("write", buffer, where, behind=queued)
         self._memory.observe("store", buffer, offsets, active, site)
         if update.how is not None:
             self._memory.check_defined(storage, offsets, active, site)
             values = update.how.onto([storage.data[offsets]], values)
         self._memory.put(storage, offsets, values[0], active)
         launch = specialized(self._launches, stmt)
-        where = (offsets, active, site)
         if isinstance(completion, Queue):
             launch.transfers.start(storage, where, completion)
             return
@@ -329,21 +322,16 @@ class Computes:
             specialized(self._launches, stmt).transfers.start(storage, where, stmt.completion)
 
     def _update_atomically(
-        self,
-        stmt: Compute,
-        update: _Update,
-        offsets: Any,
-        values: Values,
-        active: Any,
-        site: Site,
+        self, stmt: Compute, update: _Update, values: Values, where: Where
     ) -> None:
         """The old values are read in the same access that writes the new ones."""
+        offsets, active, site = where
         buffer = stmt.out.buffer
         storage = self._memory.writable(buffer, site)
         if storage is None:
             return
         self._memory.check_defined(storage, offsets, active, site)
-        self._memory.note("atomic", buffer, (offsets, active, site))
+        self._memory.note("atomic", buffer, where)
         self._memory.observe("update", buffer, offsets, active, site)
         if update.how is not None:
             values = update.how.onto([storage.data[offsets]], values)

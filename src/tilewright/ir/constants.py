@@ -21,14 +21,6 @@ def digest_of(array: Any) -> str:
     return "sha256:" + hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def constant_param(buffer: Buffer, array: Any) -> tuple[Param, str, NDArray[Any]]:
-    """The parameter for a constant in ``buffer``, with its digest and its contents: ``array``, flat
-    as the buffer's layout has it. `ArgumentError` for one of another type or length."""
-    contents = contents_of(buffer, array)
-    digest = digest_of(contents)
-    return Param(buffer, "in", digest), digest, contents
-
-
 def contents_of(buffer: Buffer, array: Any) -> NDArray[Any]:
     """``array`` as the read-only contents of ``buffer``: flat, all that its layout spans.
 

@@ -1,7 +1,8 @@
 """What can be asked of a layout, and of a view along one dim of an op.
 
 Everything counts in elements. A view's answers are those of its index expressions where these are
-affine; where one is not (a division by a stride), there is no answer, which is None.
+affine; where one is not (a division by a stride), there is no answer, which is None. All this is
+for users: schedules ask narrower questions, each where it has the answer at hand.
 """
 
 from __future__ import annotations

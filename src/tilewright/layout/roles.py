@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, Dim, View
+from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import variables
 
 
@@ -43,12 +43,6 @@ def roles(compute: Compute) -> dict[str, Role]:
         else:
             found[dim.var.name] = Role.M
     return found
-
-
-def with_role(compute: Compute, role: Role) -> tuple[Dim, ...]:
-    """The dims of ``compute`` that have ``role``, in order."""
-    found = roles(compute)
-    return tuple(dim for dim in compute.dims if found[dim.var.name] is role)
 
 
 def used(view: View) -> frozenset[Var]:

@@ -1,4 +1,4 @@
-"""Layouts from explicit strides: overlap, density."""
+"""Layouts from explicit strides, and overlap."""
 
 from __future__ import annotations
 
@@ -103,23 +103,6 @@ def overlaps(layout: Layout) -> bool:
         steps = np.arange(block.size, dtype=np.int64) * block.stride
         offsets = (offsets[:, None] + steps).reshape(-1)
     return bool(np.unique(offsets).size < count)
-
-
-def is_dense(layout: Layout) -> bool:
-    """Whether the blocks fill a range of memory without gaps or overlap, in any order."""
-    if (
-        layout.swizzle is not None
-        and math.prod(b.size for b in layout.blocks) % layout.swizzle.room
-    ):
-        return False
-    stride = 1
-    for block in sorted(layout.blocks, key=lambda each: (each.stride, each.size)):
-        if block.size == 1:
-            continue
-        if block.stride != stride:
-            return False
-        stride *= block.size
-    return True
 
 
 def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:

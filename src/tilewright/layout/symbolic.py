@@ -1,7 +1,7 @@
 """What can be proved of layouts whose sizes and strides depend on scalar parameters.
 
 `layout.queries` answers in numbers; here the answers hold for all that a call may pass, as `Sizes`
-knows it. What is not known counts as not so.
+knows it. What is not known counts as not so. For users, as `layout.queries` is.
 """
 
 from __future__ import annotations

@@ -115,28 +115,6 @@ def parse_tag(tag: str, rank: int, letters: str | None = None) -> Tag:
     return Tag(order, tuple(inner))
 
 
-def tag_of(layout: Layout, shape: tuple[int, ...]) -> str | None:
-    """The canonical tag (``aBcd16b``) that gives ``layout`` to ``shape``; None where none does.
-
-    No tag has gaps between elements, an offset, or a block inside of which another dim has its
-    outermost block.
-    """
-    rank = len(shape)
-    seen: set[int] = set()
-    order: list[int] = []
-    inner: list[tuple[int, int]] = []
-    for block in layout.blocks:
-        if block.dim not in seen and not inner:
-            seen.add(block.dim)
-            order.append(block.dim)
-        else:
-            inner.append((block.dim, block.size))
-    if sorted(order) != list(range(rank)) or rank > len(CANONICAL):
-        return None
-    tag = Tag(tuple(order), tuple(inner))
-    return str(tag) if tag.layout(shape) == layout else None
-
-
 def _from_cudnn(tag: str) -> str:
     """``N(C/4)HW4`` as ``nChw4c``; any other text as it is."""
     found = _CUDNN.fullmatch(tag)

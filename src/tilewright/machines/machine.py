@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -104,7 +104,3 @@ class Machine:
             if i.emit == "reduce" and i.out.dtype is dtype and i.combiner == combiner
         ]
         return max(found, key=lambda i: i.sizes["n"], default=None)
-
-    def with_cores(self, cores: int) -> Machine:
-        """The same machine with another number of cores."""
-        return replace(self, cores=cores)

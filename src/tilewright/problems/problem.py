@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from tilewright.dtypes import DType
 from tilewright.errors import ProblemError
 from tilewright.problems.numbers import short
 
@@ -63,12 +61,6 @@ class Problem(ABC):
         """How often the problem occurs in its network: the ``3`` of ``n"res2b*3"``, else 1."""
         found = _COUNT.search(self.name)
         return int(found[1]) if found else 1
-
-    def tensor_bytes(self, types: DType | Mapping[str, DType]) -> int:
-        """Bytes that all tensors take together, with one type for all or one for each name."""
-        if isinstance(types, DType):
-            types = dict.fromkeys(self.shapes, types)
-        return sum(math.prod(shape) * types[name].bytes for name, shape in self.shapes.items())
 
     def _check_sizes(self, **sizes: int | Shape) -> None:
         """Refuses sizes below 1 and tensors that 64-bit offsets cannot reach."""

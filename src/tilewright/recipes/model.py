@@ -38,7 +38,6 @@ class Shape:
     c: Mapping[str, int | None]
     bytes_a: int
     bytes_b: int
-    bytes_c: int
 
 
 def shape_of(compute: Compute, out: Compute) -> Shape:
@@ -52,7 +51,6 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
         strides(out, out.out),
         a.buffer.bytes,
         b.buffer.bytes,
-        out.out.buffer.bytes,
     )
 
 

@@ -66,12 +66,6 @@ def no_memory(name: str, why: str, cure: str) -> ArgumentError:
     return ArgumentError(f"{name} has no memory", where=name, why=why, cure=cure)
 
 
-def overlap(a: ArrayInfo, b: ArrayInfo) -> bool:
-    """Whether the memory ranges of two arrays meet (interleaved arrays count as meeting)."""
-    (a_low, a_high), (b_low, b_high) = a.span, b.span
-    return a_low < b_high and b_low < a_high and a_low < a_high and b_low < b_high
-
-
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of an array in C order, in elements."""
     strides: list[int] = []

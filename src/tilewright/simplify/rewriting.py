@@ -42,11 +42,6 @@ def traced(trace: Trace) -> Iterator[None]:
         _tracing.reset(token)
 
 
-def _canonical_sum(expr: Expr, facts: Facts) -> Expr | None:
-    result = affine(expr).to_expr()
-    return None if result is expr else result
-
-
 _OTHER_RULES = RuleIndex(
     (
         *add.RULES,

@@ -99,15 +99,6 @@ class Rule:
         """``before => after``."""
         return f"{self.pattern!r} => {self.replacement!r}"
 
-    @property
-    def condition_text(self) -> str:
-        """The condition; empty for a rule that always holds."""
-        if self.condition is None:
-            return ""
-        return (
-            self.condition.text if isinstance(self.condition, Predicate) else repr(self.condition)
-        )
-
     def apply(self, expr: Expr, facts: Facts) -> Expr | None:
         """What ``expr`` becomes; None where the rule does not apply."""
         if self.procedure is not None:

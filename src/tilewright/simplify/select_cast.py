@@ -7,7 +7,7 @@ from math import frexp
 from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s16, s32, s64, u32
 from tilewright.facts import Facts
 from tilewright.ir.expr import Bitcast, Cast, Expr, bitcast, cast, const, select, var
-from tilewright.simplify.rules import Predicate, Rule, Types, p, q, x, y, z
+from tilewright.simplify.rules import Predicate, Procedure, Rule, Types, p, q, x, y, z
 
 TRUE = const(True, boolean)
 FALSE = const(False, boolean)
@@ -51,6 +51,11 @@ def _cast_chain(expr: Expr, facts: Facts) -> Expr | None:
     if is_exact(source, middle) and (not through_float or is_exact(source, target)):
         return cast(target, expr.a.a)
     return None
+
+
+def _cast_rule(name: str, before: Expr, after: Expr, why: str, procedure: Procedure) -> Rule:
+    """A rule on casts of any types, which ``procedure`` looks at: ``why`` says what it asks."""
+    return Rule(name, before, after, Predicate(why, lambda bindings: True), Types.ANY, procedure)
 
 
 def _cast_wraps(expr: Expr, facts: Facts) -> Expr | None:
@@ -102,44 +107,35 @@ RULES = (
     Rule("select-negation", select(p, FALSE, TRUE), ~p, types=Types.BOOL),
     Rule("select-conjunction", select(p, q, FALSE), p & q, types=Types.BOOL),
     Rule("select-disjunction", select(p, TRUE, q), p | q, types=Types.BOOL),
-    Rule(
+    _cast_rule(
         "cast-chain",
         cast(f64, cast(f32, _BF16)),
         cast(f64, _BF16),
-        Predicate("the first cast is exact", lambda bindings: True),
-        Types.ANY,
+        "the first cast is exact",
         _cast_chain,
     ),
-    Rule(
-        "cast-round-trip",
-        cast(s8, cast(s32, _S8)),
-        _S8,
-        Predicate("the first cast is exact", lambda bindings: True),
-        Types.ANY,
-        _cast_chain,
+    _cast_rule(
+        "cast-round-trip", cast(s8, cast(s32, _S8)), _S8, "the first cast is exact", _cast_chain
     ),
-    Rule(
+    _cast_rule(
         "cast-wraps-once",
         cast(s16, cast(s32, _S64)),
         cast(s16, _S64),
-        Predicate("the second type is no wider", lambda bindings: True),
-        Types.ANY,
+        "the second type is no wider",
         _cast_wraps,
     ),
-    Rule(
+    _cast_rule(
         "bit-cast-chain",
         bitcast(u32, bitcast(s32, _U32)),
         _U32,
-        Predicate("bits stay what they are", lambda bindings: True),
-        Types.ANY,
+        "bits stay what they are",
         _bitcast_chain,
     ),
-    Rule(
+    _cast_rule(
         "bit-cast-of-integer",
         bitcast(s32, _U32),
         cast(s32, _U32),
-        Predicate("both are integers", lambda bindings: True),
-        Types.ANY,
+        "both are integers",
         _bitcast_of_integer,
     ),
     Rule("cast-of-fitting", cast(s64, cast(s32, _S64)), _S64, _RANGE, Types.ANY, _cast_fits),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewright.dtypes import DType, f32, f64
 from tilewright.errors import ProblemError
@@ -161,11 +161,6 @@ class Case:
     def _tags_text(self) -> dict[str, str]:
         names = zip(ROLES[self.driver], self.tags, strict=True)
         return {_TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
-
-
-def with_minibatch(case: Case, mb: int) -> Case:
-    """The same case of ``mb`` images. Raises `ProblemError`."""
-    return replace(case, problem=case.problem.with_mb(mb))
 
 
 def _types_text(types: tuple[DType, ...]) -> str:

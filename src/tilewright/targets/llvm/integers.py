@@ -58,11 +58,16 @@ def _by_positive(w: Writer, op: str, a: Value, divisor: Value) -> str:
     rest = w.assign(f"srem {a.typed}, {divisor.text}")
     short = w.assign(f"icmp slt {a.type} {rest}, {_number(0, a)}")
     if op == "mod":
-        moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
-        return w.assign(f"select {flags} {short}, {a.type} {moved}, {a.type} {rest}")
+        return _with_sign(w, a, rest, divisor, short)
     quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
     less = w.assign(f"sext {flags} {short} to {a.type}")
     return w.assign(f"add {a.type} {quotient}, {less}")
+
+
+def _with_sign(w: Writer, a: Value, rest: str, divisor: Value, other: str) -> str:
+    """What is left of a division, with the sign of the divisor: of ``other``, it has not."""
+    moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
+    return w.assign(f"select {_flags(a.lanes)} {other}, {a.type} {moved}, {a.type} {rest}")
 
 
 def _signed_division(w: Writer, op: str, a: Value, divisor: Value, right: Result) -> str:
@@ -82,8 +87,7 @@ def _signed_division(w: Writer, op: str, a: Value, divisor: Value, right: Result
     adjust = w.assign(f"and {flags} {differ}, {nonzero}")
     if op == "mod":
         # By 1 as by -1, nothing is left.
-        moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
-        return w.assign(f"select {flags} {adjust}, {a.type} {moved}, {a.type} {rest}")
+        return _with_sign(w, a, rest, divisor, adjust)
     quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
     less = w.assign(f"sub {a.type} {quotient}, {_number(1, a)}")
     result = w.assign(f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}")
