@@ -65,6 +65,11 @@ FILE_LINES, FUNCTION_LINES = 450, 70
 LONG_FILES: Mapping[str, str] = {}
 LONG_FUNCTIONS: Mapping[tuple[str, str], str] = {}
 
+# What builds or changes statements: rooms that only choose transforms have no use for it.
+REWRITING = re.compile(r"(map|rewrite|replace)_\w+|with_nested|block|substitute")
+STATEMENTS = re.compile("Kernel|Block|For|If|While|Let|Allocate|Store|Call|Compute|Opaque")
+CHOOSING = ("recipes",)
+
 VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
 _PREFIX_TEST = re.compile(r"\.(startswith|endswith|removeprefix)$")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -280,6 +285,22 @@ def _compared(node: ast.AST) -> Iterator[str]:
             yield part.value
 
 
+def rewriting(modules: Mapping[str, Module]) -> Iterator[str]:
+    """What schedules a kernel applies transforms, which are recorded, and changes no IR besides."""
+    for module in modules.values():
+        if module.room not in CHOOSING:
+            continue
+        for node in ast.walk(module.tree):
+            found: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.ir.visit":
+                found = [n.name for n in node.names if REWRITING.fullmatch(n.name)]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                made = node.func.id == "replace" and any(k.arg == "body" for k in node.keywords)
+                found = [node.func.id] if made or STATEMENTS.fullmatch(node.func.id) else []
+            for name in found:
+                yield f"{module.file}:{getattr(node, 'lineno', 0)}: {name} is for transforms"
+
+
 def words(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for part in module.name.split("."):
@@ -313,6 +334,7 @@ CHECKS: tuple[Check, ...] = (
     environment,
     sizes,
     target_names,
+    rewriting,
     words,
 )
 
@@ -433,6 +455,17 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         {"engine/a.py": "match name:\n    case 'x86':\n        pass"},
         "engine/a.py:2: asks for the target 'x86'",
     ),
+    (
+        rewriting,
+        {"recipes/a.py": "from tilewright.ir.visit import rewrite_stmts, walk_stmts"},
+        "recipes/a.py:1: rewrite_stmts is for transforms",
+    ),
+    (
+        rewriting,
+        {"recipes/a.py": "x = replace(kernel, body=stmt)"},
+        "recipes/a.py:1: replace is for transforms",
+    ),
+    (rewriting, {"recipes/a.py": "x = For(v, n, s)"}, "recipes/a.py:1: For is for transforms"),
     (words, {"ops/a.py": "\n# TODO: more"}, "ops/a.py:2: TODO"),
     (
         words,
@@ -487,6 +520,8 @@ def test_what_is_allowed(tmp_path: Path) -> None:
             "ir/c.py": "import tilewright.ir.d",
             "ir/d.py": "x = kind == 'x'\ntry:\n    pass\nexcept NotImplementedError:\n    pass",
             "simplify/a.py": "from tilewright.facts import Facts",
+            "recipes/a.py": "from tilewright.ir.visit import walk\nx = replace(config, step=1)",
+            "schedule/a.py": "from tilewright.ir.visit import block\nx = replace(k, body=s)",
             "targets/registry.py": "x = name == 'x86'",
             "cli/a.py": "def f():\n    import json",
         },

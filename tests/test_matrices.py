@@ -428,6 +428,7 @@ def test_refused_configs(name: str) -> None:
 
 # Transforms.
 
+MMA = PRODUCTS["mma_m16n8k16_f32_bf16"]
 HELD = """
 kernel k(out y: f32[32, 16]):
   subgroup for s in 1:
@@ -441,10 +442,8 @@ kernel k(out y: f32[32, 16]):
 
 
 def test_what_lanes_hold_they_do() -> None:
-    fragment = PRODUCTS["mma_m16n8k16_f32_bf16"].out.fragment
-    assert fragment is not None
     kernel = parse_kernel(HELD)
-    held = hold(kernel, "init", "acc", fragment, {"m": "i", "n": "j"})
+    held = hold(kernel, "init", "acc", MMA, "c", {"m": "i", "n": "j"})
     assert "alloc acc: f32[32, 16] {0:2:8 1:2:4 0:2:2 0:8:64 1:4:16 1:2:1} private" in to_text(held)
     spread = on_lanes(held, ["init", "store"], 32)
     verify(spread)
@@ -454,18 +453,22 @@ def test_what_lanes_hold_they_do() -> None:
     assert to_text(spread).count("lane for lane in 32:") == 2
 
 
-TRANSFORM_REFUSALS: dict[str, tuple[Callable[[Kernel, Fragment], Kernel], str]] = {
+TRANSFORM_REFUSALS: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
     "no such buffer": (
-        lambda k, f: hold(k, "init", "other", f, {"m": "i", "n": "j"}),
+        lambda k: hold(k, "init", "other", MMA, "c", {"m": "i", "n": "j"}),
         "hold: 'init' uses no buffer 'other'",
     ),
     "not private": (
-        lambda k, f: hold(k, "store", "y", f, {"m": "i", "n": "j"}),
+        lambda k: hold(k, "store", "y", MMA, "c", {"m": "i", "n": "j"}),
         "hold: 'y' is no matrix of i, j",
     ),
     "one dim": (
-        lambda k, f: hold(k, "init", "acc", f, {"m": "i", "n": "i"}),
+        lambda k: hold(k, "init", "acc", MMA, "c", {"m": "i", "n": "i"}),
         "hold: 'acc' is no matrix of i, i",
+    ),
+    "no such operand": (
+        lambda k: hold(k, "init", "acc", MMA, "d", {"m": "i", "n": "j"}),
+        "hold: lanes hold no 'd' of mma_m16n8k16_f32_bf16",
     ),
 }
 
@@ -500,8 +503,7 @@ def test_a_fragment_may_have_copies() -> None:
     for role, name in zip(
         (instruction.out, *instruction.operands), ("acc", "a_held", "b_held"), strict=True
     ):
-        assert role.fragment is not None
-        kernel = hold(kernel, "main", name, role.fragment, dims)
+        kernel = hold(kernel, "main", name, instruction, role.name, dims)
     text = to_text(kernel)
     assert "compute a_pack(m in 16, k in 4, copy in 2):" in text
     assert "a_held[m, k, copy] = v" in text
@@ -518,24 +520,21 @@ def test_a_fragment_may_have_copies() -> None:
 
 
 def test_copies_are_of_what_one_compute_reads() -> None:
-    fragment = PRODUCTS["mma_m16n16k4_f32_f16_row_col"].operands[0].fragment
-    assert fragment is not None
+    instruction = PRODUCTS["mma_m16n16k4_f32_f16_row_col"]
     other = COPIES.replace("v = acc[m, n]", "v = a_held[m, n % 4]").replace("n] = v", "n] = f32(v)")
     kernel = parse_kernel(other.replace("b_held[k, n] = f32(v)", "b_held[k, n] = v"))
     with pytest.raises(ScheduleError, match="copies of 'a_held', of which 'store' takes none"):
-        hold(kernel, "main", "a_held", fragment, {"m": "m", "n": "n", "k": "k"})
+        hold(kernel, "main", "a_held", instruction, "a", {"m": "m", "n": "n", "k": "k"})
     kernel = parse_kernel(COPIES)
     with pytest.raises(ScheduleError, match="copies of 'a_held', of which 'main' takes none"):
-        hold(kernel, "main", "a_held", fragment, {"m": "m", "k": "k"})
+        hold(kernel, "main", "a_held", instruction, "a", {"m": "m", "k": "k"})
 
 
 @pytest.mark.parametrize("name", TRANSFORM_REFUSALS)
 def test_refused_transforms(name: str) -> None:
     make, message = TRANSFORM_REFUSALS[name]
-    fragment = PRODUCTS["mma_m16n8k16_f32_bf16"].out.fragment
-    assert fragment is not None
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        make(parse_kernel(HELD), fragment)
+        make(parse_kernel(HELD))
 
 
 def test_on_lanes_takes_matrices_that_lanes_hold() -> None:
@@ -573,8 +572,7 @@ kernel k(in a: bf16[16, 16], in b: bf16[16, 8]):
     instruction, dims = PRODUCTS["mma_m16n8k16_f32_bf16"], {"m": "m", "n": "n", "k": "k"}
     with pytest.raises(ScheduleError, match="'acc' does not lie as"):
         tensorize(kernel, "main", instruction, dims)
-    assert instruction.out.fragment is not None
-    kernel = hold(kernel, "main", "acc", instruction.out.fragment, {"m": "m", "n": "n"})
+    kernel = hold(kernel, "main", "acc", instruction, "c", {"m": "m", "n": "n"})
     with pytest.raises(ScheduleError, match="it is in global memory, not in registers"):
         tensorize(kernel, "main", instruction, dims)
     with pytest.raises(ScheduleError, match="takes 16 of 'm', here it is 8"):

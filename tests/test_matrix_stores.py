@@ -102,9 +102,7 @@ def _kernel(instruction: Instruction, layout: str) -> Kernel:
     text = TEXT.replace("LAYOUT", layout).replace("TYPE", instruction.out.dtype.name)
     for name, value in {**numbers, "M": m, "N": n}.items():
         text = re.sub(rf"\b{name}\b", str(value), text)
-    fragment = instruction.operands[0].fragment
-    assert fragment is not None
-    return hold(parse_kernel(text), "fill", "made", fragment, {"m": "m", "n": "n"})
+    return hold(parse_kernel(text), "fill", "made", instruction, "a", {"m": "m", "n": "n"})
 
 
 def _lowered(kernel: Kernel, instruction: Instruction) -> Kernel:
@@ -200,9 +198,7 @@ kernel k(in x: bf16[16, 16], out y: bf16[16, 16]):
         a = made[m, n]
         y[m, n] = a
 """)
-    fragment = BF16.operands[0].fragment
-    assert fragment is not None
-    kernel = _lowered(hold(kernel, "fill", "made", fragment, {"m": "m", "n": "n"}), BF16)
+    kernel = _lowered(hold(kernel, "fill", "made", BF16, "a", {"m": "m", "n": "n"}), BF16)
     with pytest.raises(CompilationError, match="it stores to workgroup memory only"):
         lower_launches(kernel, MACHINE)
 

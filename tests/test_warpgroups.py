@@ -91,8 +91,7 @@ M_MAJOR = ("64, 64", "k, m", "{0:64:64 1:64:1 ^3:3:3}")
 def _kernel(a: tuple[str, str, str] = K_MAJOR, b: str = "{0:64:64 1:64:1 ^3:3:3}") -> Kernel:
     text = TEXT.replace("A_SHAPE", a[0]).replace("A_INDEX", a[1]).replace("A_LAYOUT", a[2])
     kernel = parse_kernel(text.replace("B_LAYOUT", b))
-    assert BF16.out.fragment is not None
-    return hold(kernel, "main", "acc", BF16.out.fragment, {"m": "m", "n": "n"})
+    return hold(kernel, "main", "acc", BF16, "c", {"m": "m", "n": "n"})
 
 
 def _placed(kernel: Kernel, position: int) -> Placed:
@@ -220,8 +219,7 @@ kernel k(in a: bf16[64, 16], in b: bf16[16, 64]):
       y = b[k, n]
       acc[m, n] add= f32(x) * f32(y)
 """)
-    assert BF16.out.fragment is not None
-    kernel = hold(kernel, "main", "acc", BF16.out.fragment, {"m": "m", "n": "n"})
+    kernel = hold(kernel, "main", "acc", BF16, "c", {"m": "m", "n": "n"})
     with pytest.raises(ScheduleError, match="it is in global memory, not in workgroup memory"):
         tensorize(kernel, "main", BF16, {"m": "m", "n": "n", "k": "k"})
 

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Const, Expr, Var, conjuncts
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk, walk_stmts
+from tilewright.ir.stmt import Compute, For, Kernel
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
@@ -39,6 +38,7 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.unroll_known import unroll_known
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
@@ -219,44 +219,8 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         loop = _loop_name(dim, config, sizes)
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
             kernel = trim(kernel, loop)
-    small = {*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)}
-
-    def unrolled(stmt: Stmt) -> Stmt:
-        """A short loop is unrolled where masks or divisions depend on it: they become known."""
-        if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
-            return stmt
-        if stmt.var.name not in small:
-            return stmt
-        if not isinstance(stmt.extent, Const) or stmt.extent.value > _UNROLL:
-            return stmt
-        if not any(_depends(s, stmt.var) for s in walk_stmts(stmt.body) if isinstance(s, Compute)):
-            return stmt
-        return For(stmt.var, stmt.extent, stmt.body, LoopKind.UNROLLED, stmt.span)
-
-    return guard(map_kernel(kernel, lambda body: rewrite_stmts(body, unrolled)), MAIN)
-
-
-def _depends(compute: Compute, variable: Var) -> bool:
-    """Whether a mask over the compute's own dims, or a division, depends on ``variable``."""
-    own = {dim.var for dim in compute.dims}
-    for operand in compute.operands:
-        mask = operand.view.mask
-        for condition in conjuncts(mask):
-            used = variables(condition)
-            if variable in used and own & used:
-                return True
-        for expr in (*operand.view.index, *conjuncts(mask)):
-            for node in walk(expr):
-                divides = isinstance(node, Binary) and node.op in ("floordiv", "mod")
-                # Those over loops that go on at run time are computed there.
-                if divides and variable in variables(node) and not _at_run_time(node):
-                    return True
-    return False
-
-
-def _at_run_time(node: Expr) -> bool:
-    """Whether a position's loop, which is never unrolled, occurs in ``node``."""
-    return any(v.name in _POSITIONS for v in variables(node))
+    small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
+    return guard(unroll_known(kernel, small, _UNROLL, sorted(_POSITIONS)), MAIN)
 
 
 def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruction) -> Kernel:

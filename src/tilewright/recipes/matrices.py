@@ -229,8 +229,7 @@ def _operands(kernel: Kernel, found: Matrices) -> dict[str, Role]:
 
 
 def _held(kernel: Kernel, compute: str, name: str, role: Role, found: Matrices) -> Kernel:
-    assert role.fragment is not None
-    return hold(kernel, compute, name, role.fragment, found.dims)
+    return hold(kernel, compute, name, found.instruction, role.name, found.dims)
 
 
 def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:

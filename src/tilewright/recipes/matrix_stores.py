@@ -30,11 +30,10 @@ def finished(kernel: Kernel, root: str, found: Matrices) -> Kernel:
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
         return kernel
     kernel = finish(kernel, root)
-    fragment = fitting[0].operands[0].fragment
-    assert fragment is not None
+    stored = fitting[0].operands[0].name
     copies = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == root]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
-        kernel = hold(kernel, root, made, fragment, _dims(fitting[0], found))
+        kernel = hold(kernel, root, made, fitting[0], stored, _dims(fitting[0], found))
     return kernel
 
 

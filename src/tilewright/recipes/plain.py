@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.computes import complication, mentioned
-from tilewright.ir.opaque import opened
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -23,6 +22,7 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import contiguous_dim
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.opening import open_nests
 
 # Loops that run in order, or are only a way to write code out.
 _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
@@ -40,7 +40,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    result.stage("opened", opened(kernel))
+    result.stage("opened", open_nests(kernel))
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))

@@ -14,8 +14,8 @@ from tilewright.facts.affine import flattened
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Let, Stmt
-from tilewright.ir.visit import rewrite_stmts, walk_stmts
+from tilewright.ir.stmt import Compute, Dim, Kernel
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.banks import item_loops, item_numbers, longer, padding_between, values_of
 from tilewright.recipes.config import WorkgroupConfig
@@ -29,9 +29,9 @@ from tilewright.recipes.matrix_stores import (
 )
 from tilewright.recipes.roles import find_compute
 from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.excerpt import excerpt
 from tilewright.schedule.fragments import on_lanes
 from tilewright.schedule.kinds import unroll
-from tilewright.schedule.place import holds
 from tilewright.schedule.share import steps
 from tilewright.schedule.share_result import share_result
 from tilewright.schedule.tile import tile
@@ -108,7 +108,7 @@ def choose_through(
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
     root, found = group_root(config), matrices(tiles, machine, config)
-    alone = _alone(tiles, root)
+    alone = excerpt(tiles, root)
     if found is not None:
         alone = held_result(alone, root, _held(alone, root)[0].name, found)
     held = _held(_finished(alone, root, found), root)
@@ -206,18 +206,6 @@ def _held(kernel: Kernel, root: str) -> list[Buffer]:
 
 def _is_own(buffer: Buffer) -> bool:
     return buffer.space is Space.PRIVATE
-
-
-def _alone(kernel: Kernel, compute: str) -> Kernel:
-    """``kernel`` without anything that runs before or after ``compute``: quicker to transform."""
-
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Block):
-            return stmt
-        kept = [s for s in stmt.body if isinstance(s, Allocate | Let) or holds(s, compute)]
-        return replace(stmt, body=tuple(kept)) if kept else stmt
-
-    return replace(kernel, body=rewrite_stmts(kernel.body, change))
 
 
 def handed_on(kernel: Kernel) -> list[str]:

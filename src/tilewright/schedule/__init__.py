@@ -1,23 +1,26 @@
 """Transforms on kernels: from the naive form to the fast one.
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
-`transform` (what makes a function a transform); then the transforms, one family a file: `tile`,
-`reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy), `collapse` and
-`linearize` (dims made one), `split` (the inverse), `residues` (of strides: points that take the
-same taps), `unit` (dims of extent 1), `promote` and `result` (copies in better places), `share` and
-`share_result` (copies for a workgroup, and results on their way through its memory), `pipeline`
-(copying ahead), `share_tiles` and `specialize` (copies of whole tiles, by a subgroup of its own,
-through `rounds` of tiles), `multicast` (by the workgroups of a cluster for each other),
-`store_tiles` (results that a unit stores), `finish` (and that are made in registers before),
-`load_ahead` (fragments for the next product), `hoist` (packing apart), `pad` and `extend` (longer
-dims), `partition`, `trim` and `guard` (loop bounds and tests instead of masks), `kinds` and
-`spread` (how loops run), `raster` (in which order), `enclose` (one iteration around), `widen`,
-`slices` and `stream` (partial results), `join` (two nests of workgroups made one), `tensorize`,
-`fragments` (matrices that lanes hold together), `loops` and `points` (lowering to loops).
-`storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `trace` has
-the `Schedule`, which records them.
+`provenance` and `transform` (what makes a function a transform, and what is remembered of it); then
+the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
+`distribute` (over a hierarchy), `collapse` and `linearize` (dims made one), `split` (the inverse),
+`residues` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
+`result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
+on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize` (copies
+of whole tiles, by a subgroup of its own, through `rounds` of tiles), `multicast` (by the workgroups
+of a cluster for each other), `store_tiles` (results that a unit stores), `finish` (and that are
+made in registers before), `load_ahead` (fragments for the next product), `hoist` (packing apart),
+`pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
+masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run), `asynchronous` (products
+that run meanwhile), `opening` (of opaque nests), `raster` (in which order), `enclose` (one
+iteration around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups
+made one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` and `points`
+(lowering to loops). `storage`, `identity`, `dependence`, `digits` and `runs` hold what several of
+them need; `trace` has the `Schedule`, which records them; `excerpt` is for models that try them
+out.
 """
 
+from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
@@ -34,6 +37,7 @@ from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
+from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
@@ -57,7 +61,9 @@ from tilewright.schedule.trace import Schedule, Stage, Step
 from tilewright.schedule.transform import TRANSFORMS
 from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.unroll_known import unroll_known
 from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.workers import parallelize_parts
 
 __all__ = [
     "TRANSFORMS",
@@ -82,8 +88,10 @@ __all__ = [
     "merge_loops",
     "multicast",
     "on_lanes",
+    "open_nests",
     "pad",
     "parallelize",
+    "parallelize_parts",
     "partition",
     "persist",
     "pipeline",
@@ -100,6 +108,7 @@ __all__ = [
     "split_dim",
     "split_residues",
     "spread",
+    "start_products",
     "store_tiles",
     "stream_reduction",
     "tensorize",
@@ -108,5 +117,6 @@ __all__ = [
     "trim",
     "trim_dims",
     "unroll",
+    "unroll_known",
     "widen_reduction",
 ]

@@ -12,6 +12,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, Stmt, View
 from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import Copies, Fragment, registers
+from tilewright.machines.instruction import Instruction
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
@@ -19,14 +20,20 @@ from tilewright.simplify import simplify, simplify_kernel
 
 @transform
 def hold(
-    kernel: Kernel, compute: str, name: str, fragment: Fragment, dims: Mapping[str, str]
+    kernel: Kernel,
+    compute: str,
+    name: str,
+    instruction: Instruction,
+    operand: str,
+    dims: Mapping[str, str],
 ) -> Kernel:
-    """Spreads the private buffer called ``name`` over the lanes of a subgroup, in tiles of
-    ``fragment``, whose dims are mapped to those of the compute that uses it by ``dims``.
+    """Spreads the private buffer called ``name`` over the lanes of a subgroup, in tiles as the
+    ``instruction`` has its operand (or result) called ``operand``; ``dims`` maps its dims to those
+    of the compute that uses the buffer.
 
         alloc acc: f32[32, 8] private
         compute init(i in 32, j in 8): acc[i, j] = 0.0
-    ->  hold("init", "acc", <m16n8>, {"m": "i", "n": "j"})
+    ->  hold("init", "acc", mma_m16n8k16, "c", {"m": "i", "n": "j"})
         alloc acc: f32[32, 8] private {0:2:4 0:2:2 0:8:32 1:4:8 1:2:1}
 
     Where the fragment has copies, the buffer has one more dim, their number: who fills the buffer
@@ -36,11 +43,12 @@ def hold(
         alloc held: f16[16, 4] private
         compute a_pack(m in 16, k in 4): held[m, k] = a[m, k]
         compute main(m in 16, n in 16, k in 4): acc[m, n] add= held[m, k] * b[k, n]
-    ->  hold("main", "held", <m16k4, copies n // 4 % 2>, {"m": "m", "k": "k", "n": "n"})
+    ->  hold("main", "held", mma_m16n16k4, "a", {"m": "m", "k": "k", "n": "n"})
         alloc held: f16[16, 4, 2] private {...}
         compute a_pack(m in 16, k in 4, copy in 2): held[m, k, copy] = a[m, k]
         compute main(m in 16, n in 16, k in 4): acc[m, n] add= held[m, k, n // 4 % 2] * b[k, n]
     """
+    fragment = _fragment(instruction, operand)
     uses = [view for stmt, _ in computes_named(kernel, compute, "hold") for view in views_of(stmt)]
     found = {v.buffer: v for v in uses if v.buffer.name == name}
     if not found:
@@ -58,6 +66,21 @@ def hold(
             body = _with_copies(body, old, fragment.copies, (compute, dims))
         body = replace_buffer(body, old, new)
     return replace(kernel, body=body)
+
+
+def _fragment(instruction: Instruction, operand: str) -> Fragment:
+    """How the lanes hold an operand, or the result."""
+    roles = (instruction.out, *instruction.operands)
+    for role in roles:
+        if role.name == operand and role.fragment is not None:
+            return role.fragment
+    held = [role.name for role in roles if role.fragment is not None]
+    raise ScheduleError(
+        f"hold: lanes hold no '{operand}' of {instruction.name}",
+        where=f"instruction {instruction.name}",
+        why=f"its result and operands are {', '.join(role.name for role in roles)}",
+        cure="choose one of " + ", ".join(held) if held else "choose one that multiplies matrices",
+    )
 
 
 def _with_copies(

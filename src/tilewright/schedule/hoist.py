@@ -11,6 +11,7 @@ from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in, buffers_written, readdress
 from tilewright.schedule.place import sequence
+from tilewright.schedule.provenance import Step, remember
 from tilewright.simplify import simplify_kernel
 
 
@@ -54,7 +55,11 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     pack = Kernel(f"{kernel.name}_pack_{source.name}", params, moved(block(*filling)))
     main_params = tuple(Param(new, "in") if p is source else p for p in kernel.params)
     main = replace(kernel, params=main_params, body=moved(block(*rest)))
-    return simplify_kernel(pack), simplify_kernel(main)
+    pack, main = simplify_kernel(pack), simplify_kernel(main)
+    step = Step.of("hoist_pack", (buffer,), {})
+    remember(main, kernel, step)
+    remember(pack, kernel, step, split_off=True)
+    return pack, main
 
 
 def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:

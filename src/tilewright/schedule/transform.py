@@ -1,4 +1,5 @@
-"""What makes a function a transform: it is listed by name, and what it returns is simplified."""
+"""What makes a function a transform: it is listed by name, what it returns is simplified, and it is
+remembered beside that where it came from (`provenance`)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
 from tilewright.ir.verify_lanes import vector_defect
 from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.provenance import Step, remember
 from tilewright.simplify import simplify_kernel
 
 P = ParamSpec("P")
@@ -25,7 +27,7 @@ _facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
 _open: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 # These go into opaque nests: all that is left becomes loops.
-_ENTERING = frozenset({"lower_computes"})
+_ENTERING = frozenset({"lower_computes", "open_nests"})
 
 TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
 
@@ -52,6 +54,7 @@ def transform(function: Transform[P]) -> Transform[P]:
             _check_nests(kernel, changed, function.__name__)
         if Facts.of(result).promised == facts.promised:
             _facts[result] = facts
+        remember(result, kernel, Step.of(function.__name__, args, kwargs))
         return result
 
     TRANSFORMS[function.__name__] = run
