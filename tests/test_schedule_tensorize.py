@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from schedule_cases import convolution, equal, matmul
-from tilewright import dtypes
-from tilewright.dtypes import bf16, dtype, f32, s8, s32, u8
+from tilewright.dtypes import bf16, f32, s8, s32, u8
 from tilewright.errors import ScheduleError, UnsupportedError
-from tilewright.ir import Kernel, LoopKind, Space, parse_kernel, to_text
+from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.machines.x86 import LEVELS, machine
 from tilewright.schedule import (
-    Schedule,
     drop_unit_dims,
-    fuse_dims,
     hoist_pack,
     pad,
     promote,
@@ -158,64 +155,3 @@ def test_machines() -> None:
         AVX512.instruction("tdpbusd")
     with pytest.raises(UnsupportedError, match="unknown x86 feature level 'mmx'"):
         machine("mmx")
-
-
-def _recorded(naive: Kernel) -> Schedule:
-    schedule = Schedule(naive, AVX512, check=True)
-    schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])
-    schedule.hoist_pack("weights_packed")
-    schedule.tile_and_fuse(
-        "epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"], space=Space.PRIVATE
-    )
-    schedule.drop_unit_dims().tile("conv", {"kh": 1, "kw": 1}).trim("kh").partition("ow_o")
-    schedule.tensorize("conv", schedule.instruction("fma_f32x16"), {"n": "oc"})
-    schedule.lower_computes(vector="oc", lanes=16).set_kind("oc_o", LoopKind.PARALLEL)
-    return schedule
-
-
-def test_a_schedule_replays_from_its_text() -> None:
-    naive = convolution(ic=4, oc=32, iw=10)
-    first = _recorded(naive)
-    equal(naive, first.kernel, *first.packing)
-    schedule = Schedule(naive, AVX512)
-    names = {"schedule": schedule, "Space": Space, "LoopKind": LoopKind, "dtype": dtype}
-    exec(str(first), names)
-    assert to_text(schedule.kernel) == to_text(first.kernel)
-    assert str(schedule) == str(first)
-    assert str(first).splitlines()[:3] == [
-        'schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
-        'schedule.hoist_pack("weights_packed")',
-        'schedule.tile_and_fuse("epilogue", {"oc": 16, "oh": 1, "ow": 3}, '
-        'storage=["ow", "oc"], space=Space.PRIVATE)',
-    ]
-
-
-def test_a_schedule_keeps_its_stages() -> None:
-    naive = convolution(ic=4, oc=32, iw=10)
-    schedule = _recorded(naive)
-    assert schedule.stages[0].kernel is naive
-    assert schedule.stages[-1].kernel is schedule.kernel
-    assert schedule.stage("start") is naive
-    assert "trim" not in to_text(schedule.stage("trim"))
-    for stage in schedule.stages[2:]:
-        if "hoist" not in stage.name:
-            equal(naive, stage.kernel, *schedule.packing)
-    with pytest.raises(ScheduleError, match="there is no stage 'x'"):
-        schedule.stage("x")
-
-
-def test_a_schedule_refuses_and_stays() -> None:
-    schedule = Schedule(convolution())
-    with pytest.raises(ScheduleError, match="no compute 'x'"):
-        schedule.tile("x", {"oc": 4})
-    with pytest.raises(ScheduleError, match=r"no transform 'twist'[^$]*tile"):
-        schedule.apply("twist")
-    with pytest.raises(AttributeError, match="there is no transform 'twist'"):
-        schedule.twist()
-    with pytest.raises(ScheduleError, match=r"no machine[^$]*Schedule\(kernel, machine\)"):
-        schedule.instruction("fma_f32x16")
-    assert schedule.steps == []
-    assert str(
-        Schedule(fuse_dims(convolution(), "kw", "ic", "k")).promote("conv", "s", cast=bf16)
-    ) == ('schedule.promote("conv", "s", cast=dtype("bf16"))')
-    assert dtypes.dtype("bf16") is bf16

@@ -16,7 +16,8 @@ that run meanwhile), `opening` (of opaque nests), `raster` (in which order), `en
 iteration around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups
 made one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` and `points`
 (lowering to loops). `storage`, `identity`, `dependence`, `digits` and `runs` hold what several of
-them need; `trace` has the `Schedule`, which records them; `excerpt` is for models that try them
+them need; `schedule` has the
+`KernelSchedule`, which records them; `excerpt` is for models that try them
 out.
 """
 
@@ -46,6 +47,7 @@ from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.residues import split_residues
 from tilewright.schedule.result import promote_result
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
 from tilewright.schedule.share_tiles import share_tiles
@@ -57,7 +59,6 @@ from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.stream import stream_reduction
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
-from tilewright.schedule.trace import Schedule, Stage, Step
 from tilewright.schedule.transform import TRANSFORMS
 from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
@@ -68,9 +69,7 @@ from tilewright.schedule.workers import parallelize_parts
 __all__ = [
     "TRANSFORMS",
     "Fill",
-    "Schedule",
-    "Stage",
-    "Step",
+    "KernelSchedule",
     "distribute",
     "drop_unit_dims",
     "enclose",

@@ -1,0 +1,130 @@
+"""The record of a schedule: its steps as data, and as Python that repeats them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from tilewright.dtypes import DType
+from tilewright.errors import Span
+from tilewright.ir.buffer import Swizzle
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.instruction import Instruction
+from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.transform import TRANSFORMS
+
+# Changes when texts of before would be read as something else.
+FORMAT = 1
+# The variable of the kernel's own schedule, in the text.
+MAIN = "schedule"
+HOIST = hoist_pack.__name__
+
+
+@dataclass(frozen=True)
+class Named:
+    """An argument that a text gives by name: an instruction of the machine, or a variable."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One step: the transform called ``name``, applied to the kernel that ``variable`` stands for;
+    ``results`` are variables for what it gives. ``span`` is where a text has it."""
+
+    variable: str
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: tuple[str, ...] = ()
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        given = f"{', '.join(self.results)} = " if self.results else ""
+        return f"{given}{self.variable}.{call_text(self.name, self.args, self.kwargs)}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """All steps of a schedule, and what they were recorded for: the machine's name, and the name
+    and the digest of the kernel that the first was applied to; empty where a text does not say."""
+
+    machine: str
+    kernel: str
+    digest: str
+    lines: tuple[Line, ...]
+
+    def __str__(self) -> str:
+        """Python that repeats the steps; `reading.parse_schedule` reads it."""
+        return "\n".join([self._header(), *map(str, self.lines), ""])
+
+    def _header(self) -> str:
+        machine = f"; machine {self.machine}" if self.machine else ""
+        return (
+            f"# Tilewright schedule, format {FORMAT}{machine}; kernel {self.kernel} {self.digest}"
+        )
+
+
+def digest_of(kernel: Kernel) -> str:
+    """Tells kernels apart by their text."""
+    return hashlib.sha256(to_text(kernel).encode()).hexdigest()[:16]
+
+
+def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The call as Python: what has no default by its place, the rest by name where it differs."""
+    bound = signature_of(name).bind(*args, **kwargs)
+    parts: list[str] = []
+    for parameter in signature_of(name).parameters.values():
+        if parameter.name not in bound.arguments:
+            continue
+        value = bound.arguments[parameter.name]
+        if parameter.default is inspect.Parameter.empty:
+            parts.append(source(value))
+        elif value != parameter.default:
+            parts.append(f"{parameter.name}={source(value)}")
+    return f"{name}({', '.join(parts)})"
+
+
+@cache
+def signature_of(name: str) -> inspect.Signature:
+    """How the transform called ``name`` is called on a schedule: without the kernel."""
+    function = hoist_pack if name == HOIST else TRANSFORMS[name]
+    whole = inspect.signature(function)
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+
+def source(value: Any) -> str:
+    """The Python expression for an argument. What has none is no data: a transform should not take
+    it, which is a defect of ours."""
+    match value:
+        case Instruction() | Named(kind="instruction"):
+            return f'{MAIN}.instruction("{value.name}")'
+        case Named():
+            return value.name
+        case DType():
+            return f'dtype("{value.name}")'
+        case Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case Swizzle():
+            return f"Swizzle({value.bits}, {value.base}, {value.shift})"
+        case str():
+            return json.dumps(str(value), ensure_ascii=False)
+        case Mapping():
+            return "{" + ", ".join(f"{source(k)}: {source(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(source(v) for v in value) + "]"
+        case tuple():
+            inner = ", ".join(source(v) for v in value)
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case bool() | int() | float() | None:
+            return repr(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} is no data that a record can hold")

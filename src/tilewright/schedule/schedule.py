@@ -1,0 +1,392 @@
+"""A schedule: a kernel and the transforms that were applied to it, as a value."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Concatenate, ParamSpec, Self
+
+from tilewright.errors import ScheduleError, TilewrightError
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.verify import verify
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.schedule.arguments import check_arguments
+from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
+from tilewright.schedule.distribute import distribute
+from tilewright.schedule.enclose import enclose
+from tilewright.schedule.extend import extend
+from tilewright.schedule.finish import finish
+from tilewright.schedule.fragments import hold, on_lanes
+from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.guard import guard
+from tilewright.schedule.handles import KINDS, Handle, Names, names_in
+from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.join import join_groups
+from tilewright.schedule.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.linearize import linearize
+from tilewright.schedule.load_ahead import load_ahead
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.merge import merge_loops
+from tilewright.schedule.multicast import multicast
+from tilewright.schedule.opening import open_nests
+from tilewright.schedule.pad import pad
+from tilewright.schedule.partition import partition
+from tilewright.schedule.pipeline import pipeline
+from tilewright.schedule.promote import promote
+from tilewright.schedule.provenance import Step, origins
+from tilewright.schedule.raster import persist, rasterize
+from tilewright.schedule.record import HOIST, MAIN, Line, Named, Record, call_text, digest_of
+from tilewright.schedule.reorder import reorder
+from tilewright.schedule.residues import split_residues
+from tilewright.schedule.result import promote_result
+from tilewright.schedule.share import share
+from tilewright.schedule.share_result import share_result
+from tilewright.schedule.share_tiles import share_tiles
+from tilewright.schedule.slices import slice_reduction
+from tilewright.schedule.specialize import specialize
+from tilewright.schedule.split import split_dim
+from tilewright.schedule.spread import spread
+from tilewright.schedule.store_tiles import store_tiles
+from tilewright.schedule.stream import stream_reduction
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
+from tilewright.schedule.transform import TRANSFORMS
+from tilewright.schedule.trim import trim, trim_dims
+from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.unroll_known import unroll_known
+from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.workers import parallelize_parts
+
+P = ParamSpec("P")
+# What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
+# both, a checker of types cannot know; who writes the step does.
+Handles = Any
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that was taken, and what came of it: the kernel, and the schedule of what was split
+    off."""
+
+    step: Step
+    kernel: Kernel
+    pack: KernelSchedule | None = None
+
+    @cached_property
+    def names(self) -> Names:
+        """What stands in the kernel."""
+        return names_in(self.kernel)
+
+    def __str__(self) -> str:
+        return call_text(self.step.name, self.step.args, self.step.kwargs)
+
+
+def _method(
+    function: Callable[Concatenate[Kernel, P], Kernel],
+) -> Callable[Concatenate[KernelSchedule, P], Handles]:
+    """The transform as a method: what it is given is the same, but for the kernel."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def method(self: KernelSchedule, /, *args: P.args, **kwargs: P.kwargs) -> Handles:
+        return self.apply(name, *args, **kwargs)
+
+    whole = inspect.signature(function)
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [first, *list(whole.parameters.values())[1:]]
+    method.__dict__["__signature__"] = whole.replace(parameters=parameters)
+    return method
+
+
+class KernelSchedule:
+    """A kernel that transforms are applied to, one after the other, each of them recorded.
+
+        schedule = KernelSchedule(kernel, machine)
+        ic_o = schedule.tile("conv", {"ic": 4})
+        schedule.unroll(ic_o)
+        print(schedule)          # the same steps, as Python
+
+    Every transform is a method. It gives handles of the loops, computes and buffers that are there
+    now and were not before, in program order: one by itself, several as a tuple. A handle can be
+    given wherever a name can, and names of what was there from the start as well. What a handle
+    stands for may be gone later: then using it raises `ScheduleError`, which says since when. A
+    transform that refuses leaves the schedule as it was, and one that changes nothing is no step.
+
+    ``kernel`` is what came of the steps so far, ``start`` what they began with, ``machine`` has the
+    instructions. With ``check``, the kernel is verified after each step.
+    """
+
+    def __init__(
+        self, kernel: Kernel, machine: Machine | None = None, *, check: bool = False
+    ) -> None:
+        self.start = kernel
+        self.machine = machine
+        self.check = check
+        self.done: list[Done] = []
+        self._first = Done(Step("start", (), {}), kernel)
+
+    @classmethod
+    def of(cls, kernel: Kernel, machine: Machine | None, packs: Sequence[Kernel] = ()) -> Self:
+        """The schedule that made ``kernel``, whatever code it was that applied the transforms, and
+        the ``packs`` that were split off on the way."""
+        found = [(origins(pack), pack) for pack in packs]
+        split = {chain[0][0].step: (chain, pack) for chain, pack in found if chain}
+        chain = origins(kernel)
+        made = cls.__new__(cls)
+        KernelSchedule.__init__(made, chain[0][0].before if chain else kernel, machine)
+        for origin, after in chain:
+            pack = None
+            if origin.step in split:
+                own, _ = split[origin.step]
+                pack = KernelSchedule(own[0][1], machine)
+                pack.done = [Done(each.step, result) for each, result in own[1:]]
+            made.done.append(Done(origin.step, after, pack))
+        return made
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel behind the last step."""
+        return self.done[-1].kernel if self.done else self.start
+
+    @property
+    def packs(self) -> dict[str, KernelSchedule]:
+        """The schedules of what `hoist_pack` split off, by the argument that each packs."""
+        packs = [each.pack for each in self.done if each.pack is not None]
+        return {pack.start.arrays[0].name: pack for pack in packs}
+
+    def instruction(self, name: str) -> Instruction:
+        """The machine's instruction called ``name``."""
+        if self.machine is None:
+            raise ScheduleError(
+                f"instruction: the schedule has no machine to look '{name}' up in",
+                cure="name the machine when making the schedule",
+            )
+        return self.machine.instruction(name)
+
+    def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Handles:
+        """Applies the transform called ``name``. Raises `ScheduleError` for an unknown one."""
+        if name not in TRANSFORMS:
+            raise ScheduleError(
+                f"there is no transform '{name}'", cure="choose one of " + ", ".join(TRANSFORMS)
+            )
+        args, kwargs = self._given(name, args, kwargs)
+        kernel = TRANSFORMS[name](self.kernel, *args, **kwargs)
+        if kernel is self.kernel:
+            return ()
+        if self.check:
+            verify(kernel)
+        return self._advance(Done(Step.of(name, args, kwargs), kernel))
+
+    def hoist_pack(self, buffer: str) -> KernelSchedule:
+        """Splits off what fills ``buffer``, and gives the schedule of that. The kernel then takes
+        the packed buffer instead of the argument that it was filled from.
+
+        kernel conv(in src, in weights, out dst):
+          alloc weights_packed
+          compute w_pack(...): weights_packed[...] = weights[...]
+          compute conv(...): dst[...] add= src[...] * weights_packed[...]
+        ->  pack = hoist_pack("weights_packed")
+        kernel conv_pack_weights(in weights, out weights_packed):
+          compute w_pack(...): weights_packed[...] = weights[...]
+        kernel conv(in src, in weights_packed, out dst):
+          compute conv(...): dst[...] add= src[...] * weights_packed[...]
+        """
+        self._given(HOIST, (buffer,), {})
+        buffer = str(buffer)
+        split, kernel = hoist_pack(self.kernel, buffer)
+        if self.check:
+            verify(split)
+            verify(kernel)
+        pack = KernelSchedule(split, self.machine, check=self.check)
+        self._advance(Done(Step.of(HOIST, (buffer,), {}), kernel, pack))
+        return pack
+
+    distribute = _method(distribute)
+    drop_unit_dims = _method(drop_unit_dims)
+    enclose = _method(enclose)
+    extend = _method(extend)
+    finish = _method(finish)
+    fuse_dims = _method(fuse_dims)
+    fuse_tensor_dims = _method(fuse_tensor_dims)
+    guard = _method(guard)
+    hold = _method(hold)
+    join_groups = _method(join_groups)
+    linearize = _method(linearize)
+    load_ahead = _method(load_ahead)
+    lower_computes = _method(lower_computes)
+    merge_loops = _method(merge_loops)
+    multicast = _method(multicast)
+    on_lanes = _method(on_lanes)
+    open_nests = _method(open_nests)
+    pad = _method(pad)
+    parallelize = _method(parallelize)
+    parallelize_parts = _method(parallelize_parts)
+    partition = _method(partition)
+    persist = _method(persist)
+    pipeline = _method(pipeline)
+    promote = _method(promote)
+    promote_result = _method(promote_result)
+    rasterize = _method(rasterize)
+    reorder = _method(reorder)
+    set_kind = _method(set_kind)
+    share = _method(share)
+    share_result = _method(share_result)
+    share_tiles = _method(share_tiles)
+    slice_reduction = _method(slice_reduction)
+    specialize = _method(specialize)
+    split_dim = _method(split_dim)
+    split_residues = _method(split_residues)
+    spread = _method(spread)
+    start_products = _method(start_products)
+    store_tiles = _method(store_tiles)
+    stream_reduction = _method(stream_reduction)
+    tensorize = _method(tensorize)
+    tile = _method(tile)
+    tile_and_fuse = _method(tile_and_fuse)
+    trim = _method(trim)
+    trim_dims = _method(trim_dims)
+    unroll = _method(unroll)
+    unroll_known = _method(unroll_known)
+    widen_reduction = _method(widen_reduction)
+
+    # Its record.
+
+    @property
+    def record(self) -> Record:
+        """The steps as data, with the machine and the kernel that they are for."""
+        machine = self.machine.name if self.machine is not None else ""
+        names = iter(("pack", *(f"pack_{number}" for number in range(2, len(self.done) + 2))))
+        return Record(
+            machine, self.start.name, digest_of(self.start), tuple(self._lines(MAIN, names))
+        )
+
+    def text(self) -> str:
+        """The record as Python: a header, and a line for each step."""
+        return str(self.record)
+
+    __str__ = text
+
+    def _lines(self, variable: str, names: Iterator[str]) -> Iterator[Line]:
+        for done in self.done:
+            results: tuple[str, ...] = (next(names),) if done.step.name == HOIST else ()
+            yield Line(variable, done.step.name, done.step.args, done.step.kwargs, results)
+            if done.pack is not None:
+                yield from done.pack._lines(results[0], names)
+
+    def replay(self, record: Record) -> None:
+        """Takes the steps of ``record``, whatever it was recorded for: each checks that it is legal
+        here. Raises `ScheduleError`, which says which step does not fit; the schedule is then as it
+        was."""
+        before = len(self.done)
+        kernels: dict[str, KernelSchedule] = {MAIN: self}
+        handles: dict[str, Handle] = {}
+        try:
+            for number, line in enumerate(record.lines, start=1):
+                try:
+                    self._repeat(line, kernels, handles)
+                except TilewrightError as error:
+                    raise ScheduleError(
+                        f"step {number} does not fit: {error.what}",
+                        where=error.where if isinstance(error.where, str) else str(line),
+                        span=line.span,
+                        why=error.why,
+                        cure=error.cure,
+                    ) from error
+        except ScheduleError:
+            del self.done[before:]
+            raise
+
+    def _repeat(
+        self, line: Line, kernels: dict[str, KernelSchedule], handles: dict[str, Handle]
+    ) -> None:
+        owner = kernels[line.variable]
+
+        def named(value: Any) -> Any:
+            match value:
+                case Named(kind="instruction"):
+                    return self.instruction(value.name)
+                case Named():
+                    return handles[value.name]
+                case Mapping():
+                    return {named(key): named(each) for key, each in value.items()}
+                case list():
+                    return [named(each) for each in value]
+                case tuple():
+                    return tuple([named(each) for each in value])
+                case _:
+                    return value
+
+        args, kwargs = named(line.args), named(line.kwargs)
+        if line.name == HOIST:
+            check_arguments(HOIST, args, kwargs)
+            pack = owner.hoist_pack(*args, **kwargs)
+            kernels.update((name, pack) for name in line.results)
+            return
+        found = owner.apply(line.name, *args, **kwargs)
+        several = (found,) if isinstance(found, Handle) else found
+        if line.results and len(line.results) != len(several):
+            raise ScheduleError(
+                f"{line.name} makes {len(several)} things, and {len(line.results)} are named",
+                where=str(line),
+                cure="name " + (", ".join(several) or "none"),
+            )
+        handles.update(zip(line.results, several, strict=False))
+
+    # Handles.
+
+    def _given(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with names for handles, checked."""
+        check_arguments(name, args, kwargs)
+        self._check_handles(name, (args, kwargs))
+        step = Step.of(name, args, kwargs)
+        return step.args, dict(step.kwargs)
+
+    def _check_handles(self, name: str, value: Any) -> None:
+        match value:
+            case Handle():
+                self._check_handle(name, value)
+            case Mapping():
+                for key, each in value.items():
+                    self._check_handles(name, (key, each))
+            case list() | tuple():
+                for each in value:
+                    self._check_handles(name, each)
+            case _:
+                pass
+
+    def _check_handle(self, name: str, handle: Handle) -> None:
+        """Refuses a handle of what is gone, or of another schedule's."""
+        if handle.owner is not self:
+            raise ScheduleError(
+                f"{name}: {handle.kind} '{handle}' is of another schedule",
+                where=f"step {len(self.done) + 1}",
+                why="handles stand for what the schedule has that gave them",
+                cure="take one that a step of this schedule gave, or a name",
+            )
+        for number, done in enumerate(self.done[handle.step :], start=handle.step + 1):
+            if handle not in done.names[handle.kind]:
+                there = self.done[-1].names[handle.kind]
+                raise ScheduleError(
+                    f"{name}: {handle.kind} '{handle}' is gone since step {number}: {done}",
+                    where=f"step {len(self.done) + 1}",
+                    why=f"the handle is of step {handle.step}",
+                    cure=f"choose what is there now: {', '.join(there) or 'no ' + handle.kind}",
+                )
+
+    def _advance(self, done: Done) -> Handles:
+        before = self.done[-1] if self.done else self._first
+        self.done.append(done)
+        new = [
+            Handle.new(name, kind, len(self.done), self)
+            for kind in KINDS
+            for name in done.names[kind]
+            if name not in before.names[kind]
+        ]
+        return new[0] if len(new) == 1 else tuple(new)

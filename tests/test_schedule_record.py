@@ -1,0 +1,305 @@
+"""Schedules as values: handles, the record, its text, and replays of it."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+
+import schedule_replays
+from schedule_cases import convolution, equal
+from tilewright.errors import ParseError, ScheduleError
+from tilewright.ir.buffer import Space, Swizzle
+from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel, LoopKind
+from tilewright.machines.x86 import machine
+from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
+from tilewright.schedule.handles import Handle
+from tilewright.schedule.reading import parse_schedule
+from tilewright.schedule.record import call_text, source
+
+AVX512 = machine("avx512")
+NAIVE = """
+kernel k(in a: f32[64, 32], out y: f32[64, 32]):
+  compute twice(i in 64, j in 32):
+    v = a[i, j]
+    y[i, j] = v + v
+"""
+
+
+def _schedule() -> KernelSchedule:
+    return KernelSchedule(parse_kernel(NAIVE), AVX512, check=True)
+
+
+def _recorded(naive: Kernel) -> KernelSchedule:
+    schedule = KernelSchedule(naive, AVX512, check=True)
+    schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])
+    pack = schedule.hoist_pack("weights_packed")
+    schedule.tile_and_fuse(
+        "epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"], space=Space.PRIVATE
+    )
+    schedule.drop_unit_dims()
+    kh, kw = schedule.tile("conv", {"kh": 1, "kw": 1})
+    schedule.trim(kh)
+    schedule.partition("ow_o")
+    schedule.tensorize("conv", schedule.instruction("fma_f32x16"), {"n": "oc"})
+    schedule.lower_computes(vector="oc", lanes=16)
+    schedule.unroll(kw)
+    schedule.set_kind("oc_o", LoopKind.PARALLEL)
+    pack.lower_computes()
+    return schedule
+
+
+def _packs(schedule: KernelSchedule) -> list[Kernel]:
+    return [pack.kernel for pack in schedule.packs.values()]
+
+
+def test_a_schedule_replays_from_its_text() -> None:
+    naive = convolution(ic=4, oc=32, iw=10)
+    first = _recorded(naive)
+    equal(naive, first.kernel, *_packs(first))
+    text = str(first)
+    lines = text.splitlines()
+    header = r"# Tilewright schedule, format 1; machine x86-avx512; kernel conv [0-9a-f]{16}"
+    assert re.fullmatch(header, lines[0])
+    assert lines[1:5] == [
+        'schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
+        'pack = schedule.hoist_pack("weights_packed")',
+        "pack.lower_computes()",
+        'schedule.tile_and_fuse("epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"])',
+    ]
+    assert 'schedule.unroll("kw")' in lines
+    again = KernelSchedule(naive, AVX512)
+    again.replay(parse_schedule(text))
+    assert to_text(again.kernel) == to_text(first.kernel)
+    assert list(map(to_text, _packs(again))) == list(map(to_text, _packs(first)))
+    assert again.text() == text == str(parse_schedule(text))
+    assert list(again.packs) == ["weights"]
+
+
+def test_what_changes_nothing_is_no_step() -> None:
+    schedule = _schedule()
+    assert schedule.drop_unit_dims() == ()
+    assert schedule.done == []
+    assert schedule.kernel is schedule.start
+
+
+# Handles.
+
+
+def test_a_step_gives_handles_of_what_is_new() -> None:
+    schedule = _schedule()
+    outer = schedule.tile("twice", {"i": 8})
+    assert isinstance(outer, Handle)
+    assert (outer, outer.kind, outer.step) == ("i_o", "loop", 1)
+    assert repr(outer) == "<loop 'i_o' of step 1>"
+    copy, buffer = schedule.promote("twice", "v", outer, space=Space.PRIVATE)
+    assert (copy, copy.kind) == ("v_pack", "compute")
+    assert (buffer, buffer.kind) == ("a_packed", "buffer")
+    assert schedule.set_kind(outer, LoopKind.PARALLEL) == ()
+    schedule.lower_computes([copy])
+    assert 'schedule.lower_computes(computes=["v_pack"])' in schedule.text()
+
+
+def test_a_handle_is_not_unpacked() -> None:
+    with pytest.raises(ScheduleError, match="loop 'i_o' is one handle, which has no parts"):
+        _, _ = _schedule().tile("twice", {"i": 8})
+
+
+def test_a_handle_of_what_is_gone_says_since_when() -> None:
+    schedule = _schedule()
+    i_o, j_o = schedule.tile("twice", {"i": 8, "j": 8})
+    schedule.merge_loops([i_o, j_o], "both")
+    before = schedule.kernel
+    expected = (
+        "unroll: loop 'i_o' is gone since step 2: merge_loops(['i_o', 'j_o'], 'both')"
+        "\n  where: step 3\n  why: the handle is of step 1"
+        "\n  cure: choose what is there now: both"
+    ).replace("'i_o', 'j_o'], 'both'", '"i_o", "j_o"], "both"')
+    with pytest.raises(ScheduleError, match=re.escape(expected)):
+        schedule.unroll(i_o)
+    # Another thing of that name is not what the handle stands for.
+    assert schedule.tile("twice", {"i": 4}) == "i_o"
+    with pytest.raises(ScheduleError, match="gone since step 2"):
+        schedule.unroll(i_o)
+    assert len(schedule.done) == 3 and schedule.done[1].kernel is before
+
+
+def test_a_handle_of_another_schedule_is_refused() -> None:
+    outer = _schedule().tile("twice", {"i": 8})
+    other = _schedule()
+    other.tile("twice", {"i": 8})
+    assert isinstance(outer, Handle)
+    with pytest.raises(ScheduleError, match="unroll: loop 'i_o' is of another schedule"):
+        other.unroll(outer)
+    with pytest.raises(ScheduleError, match="'i_o' is of another schedule"):
+        other.reorder([outer, "j"])
+
+
+# Refusals.
+
+
+def test_a_schedule_refuses_and_stays() -> None:
+    schedule = _schedule()
+    schedule.tile("twice", {"i": 8})
+    kernel, text = schedule.kernel, schedule.text()
+    refusals: list[tuple[Callable[[], object], str]] = [
+        (lambda: schedule.tile("x", {"i": 4}), "no compute 'x'"),
+        (lambda: schedule.tile("twice", {"i": 0}), "tile"),
+        (lambda: schedule.apply("twist"), r"no transform 'twist'[^$]*tile"),
+        (lambda: schedule.apply("tile", "twice"), "tile: missing a required argument: 'sizes'"),
+        (lambda: schedule.apply("tile", "twice", 4), "tile: sizes=4 is of another type"),
+        (lambda: schedule.apply("tile", "twice", {"i": True}), "to a whole number"),
+        (lambda: schedule.apply("reorder", "ab"), r"loops takes a list of a name"),
+        (lambda: schedule.apply("set_kind", "i_o", "parallel"), "kind takes LoopKind"),
+        (lambda: schedule.apply("promote", "twice", "v", by="row"), "by takes 'tensor' or 'dims'"),
+        (lambda: schedule.hoist_pack("a"), "no buffer 'a' is allocated"),
+        (lambda: schedule.apply("unroll", "i_o", "j"), r"call it as unroll\(loop\)"),
+    ]
+    for call, message in refusals:
+        with pytest.raises(ScheduleError, match=message):
+            call()
+    assert schedule.kernel is kernel and schedule.text() == text
+    with pytest.raises(ScheduleError, match="no machine to look 'fma_f32x16' up in"):
+        KernelSchedule(parse_kernel(NAIVE)).instruction("fma_f32x16")
+    with pytest.raises(AttributeError, match="twist"):
+        schedule.twist()  # type: ignore[attr-defined]
+
+
+def test_a_replay_that_does_not_fit_says_which_step() -> None:
+    record = parse_schedule(
+        'schedule.tile("twice", {"i": 8})\nschedule.tile("twice", {"j": 4})\nschedule.unroll("k")\n'
+    )
+    schedule = _schedule()
+    with pytest.raises(ScheduleError) as caught:
+        schedule.replay(record)
+    assert str(caught.value).startswith(
+        "step 3 does not fit: unroll: there is no loop 'k'\n  at line 3, column 1:\n"
+        '  schedule.unroll("k")'
+    )
+    assert schedule.done == [] and schedule.kernel is schedule.start
+    record = parse_schedule('schedule.tensorize("twice", schedule.instruction("tdp"), {"n": "i"})')
+    with pytest.raises(ScheduleError, match="step 1 does not fit: x86-avx512 has no instruction"):
+        schedule.replay(record)
+    record = parse_schedule('a, b = schedule.tile("twice", {"i": 8})')
+    with pytest.raises(ScheduleError, match="tile makes 1 things, and 2 are named"):
+        schedule.replay(record)
+    assert schedule.done == []
+
+
+# Texts.
+
+
+def test_texts_may_name_what_steps_give() -> None:
+    schedule = _schedule()
+    schedule.replay(
+        parse_schedule("""
+i, j = schedule.tile(
+    "twice", {"i": 8, "j": 8}
+)
+schedule.reorder([j, i])  # as lists, too
+schedule.set_kind(j, LoopKind.PARALLEL)
+""")
+    )
+    assert [str(done) for done in schedule.done] == [
+        'tile("twice", {"i": 8, "j": 8})',
+        'reorder(["j_o", "i_o"])',
+        'set_kind("j_o", LoopKind.PARALLEL)',
+    ]
+
+
+REFUSED = {
+    "import os": ("this is no step", 1),
+    "schedule": ("this is no step", 1),
+    "x = 1": ("this is no step", 1),
+    "schedule.tile.__class__()": ("this is no step", 1),
+    "print(1)": ("this is no step", 1),
+    "other.unroll('k')": ("'other' stands for no kernel", 1),
+    "schedule.unrol('k')": ("there is no transform 'unrol'", 1),
+    "schedule.kernel()": ("there is no transform 'kernel'", 1),
+    "schedule.unroll(k)": ("this is no argument of a step", 17),
+    "schedule.unroll('k' + 'o')": ("this is no argument of a step", 17),
+    "schedule.unroll(*['k'])": ("this is no argument of a step", 17),
+    "schedule.unroll(**{'loop': 'k'})": ("this is no argument", 19),
+    "schedule.unroll(open('k'))": ("this is no call that an argument may be", 17),
+    "schedule.unroll(b'k')": ("this is no argument of a step", 17),
+    "schedule.set_kind('k', LoopKind.FAST)": ("LoopKind has no member 'FAST'", 24),
+    "schedule.set_kind('k', LoopKind.__class__)": ("LoopKind has no member '__class__'", 24),
+    "schedule.promote('c', 'w', cast=dtype('f33'))": ("unknown element type 'f33'", 33),
+    "schedule.tile('c', {**{}})": ("this is no name of something", 20),
+    "schedule.tile('c', {1: 2})": ("this is no name of something", 21),
+    "schedule.x = schedule.unroll('k')": ("this is no name", 1),
+    "schedule = schedule.unroll('k')": ("'schedule' already stands for a kernel", 1),
+    "a, b = schedule.hoist_pack('w')": ("hoist_pack gives one kernel", 1),
+    "schedule.unroll('k'": ("this is no text of a schedule", 16),
+    "schedule.unroll('ä', ö)": ("this is no argument of a step", 22),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_step_is_refused(text: str) -> None:
+    what, column = REFUSED[text]
+    with pytest.raises(ParseError) as caught:
+        parse_schedule(f"# mine\nschedule.drop_unit_dims()\n{text}\n")
+    assert caught.value.what == what
+    assert caught.value.span is not None
+    assert (caught.value.span.line, caught.value.span.column) == (3, column)
+
+
+@pytest.mark.parametrize(
+    "text", ["-" * 100_000 + "1", "(" * 5000, "a" + ".b" * 50_000, "\0", "x" * 300_000, "\ud800"]
+)
+def test_texts_that_python_cannot_read(text: str) -> None:
+    with pytest.raises(ParseError, match=r"no text of a schedule|too long for a schedule"):
+        parse_schedule(text)
+
+
+def test_a_text_of_another_format_is_refused() -> None:
+    text = f"# Tilewright schedule, format 2; machine m; kernel k {'0' * 16}\n"
+    with pytest.raises(ParseError, match="the schedule is of format 2"):
+        parse_schedule(text)
+    with pytest.raises(ParseError, match="3 is no text of a schedule"):
+        parse_schedule(3)  # type: ignore[arg-type]
+
+
+def test_arguments_print_as_python() -> None:
+    swizzled = {"layout": ("m", ("k", 8)), "swizzle": Swizzle(3, 3, 3), "cast": None, "at": 'a"b'}
+    text = call_text("promote", ("main", "a"), swizzled)
+    assert text == (
+        'promote("main", "a", at="a\\"b", layout=("m", ("k", 8)), swizzle=Swizzle(3, 3, 3))'
+    )
+    line = parse_schedule(f"schedule.{text}").lines[0]
+    assert str(line) == f"schedule.{text}"
+    with pytest.raises(TypeError, match="Kernel is no data"):
+        source(convolution())
+
+
+def test_every_transform_is_a_method_that_helps() -> None:
+    for name, function in TRANSFORMS.items():
+        method = getattr(KernelSchedule, name)
+        assert inspect.getdoc(method) == inspect.getdoc(function)
+        _, *parameters = inspect.signature(method).parameters.values()
+        _, *wanted = inspect.signature(function).parameters.values()
+        assert parameters == wanted
+    assert set(vars(KernelSchedule)) >= set(TRANSFORMS)
+    assert inspect.getdoc(KernelSchedule.tile) == inspect.getdoc(tile)
+
+
+# What recipes record.
+
+
+def test_recipes_record_all_that_they_do() -> None:
+    seed = random.randrange(2**32)
+    for target, case in islice(schedule_replays.cases(seed), 12):
+        found = schedule_replays.fault(target, case)
+        assert found is None, f"seed {seed}: {target} {case.driver} {case.arguments()}: {found}"
+
+
+def test_the_sweep_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schedule_replays.main(["--count", "1", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == "1 schedules recorded and replayed (seed 3): 0 differ\n"
