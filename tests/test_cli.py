@@ -188,7 +188,7 @@ def test_bad_batch_files(tmp_path: Path) -> None:
 
 def test_sets_are_batch_files(tilewright: Command) -> None:
     ended = tilewright("sets", "tails")
-    cases = Knobs("conv", set_name="tails").cases()
+    cases = Knobs("conv", sets=("tails",)).cases()
     assert ended.lines == [case.problem.descriptor() for case in cases]
 
 

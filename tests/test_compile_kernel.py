@@ -283,3 +283,24 @@ kernel invert(n: s64 in 1..4096, in a: u8[n], out c: u8[n]):
 """)
     a = np.arange(200, dtype=np.uint8)
     np.testing.assert_array_equal(tw.compile(kernel, target)(a=a), ~a)
+
+
+def test_layouts_that_are_no_strides_take_the_memory_as_it_is() -> None:
+    """Element 0 of the first lies behind the address: an array of the shape would be too short."""
+    text = """
+kernel moved(in a: f32[32]{0:32:1 +8}, in b: f32[32]{0:32:1 ^2:2:2}, out c: f32[32]):
+  compute add(i in 32):
+    c[i] = a[i] + b[i]
+"""
+    kernel = tw.parse_kernel(text)
+    run = tw.compile(kernel)
+    with pytest.raises(ArgumentError, match=r"a has shape \(32,\), expected \(40,\)"):
+        run(np.ones(32, np.float32), np.ones(32, np.float32))
+    a, b = np.arange(40, dtype=np.float32), np.arange(32, dtype=np.float32)
+    got = run(a, b)
+    np.testing.assert_array_equal(got, tw.compile(kernel, "interpreter")(a, b))
+    np.testing.assert_array_equal(got[:5], [8, 10, 12, 14, 16])
+    symbolic = text.replace(":32:", ":n:").replace("[32]", "[n]").replace("in 32", "in n")
+    symbolic = symbolic.replace("(in", "(n: s64 in 1..64, in").replace("^2:2:2", "+2")
+    run = tw.compile(tw.parse_kernel(symbolic))
+    assert run.signature.sizes == {"n": (("c", 0),)}

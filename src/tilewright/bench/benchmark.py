@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.bench.measure import Call, call_overhead, fastest, measure
+from tilewright.bench.measure import Call, Timing, call_overhead, fastest, measure
+from tilewright.bench.operations import operations_of
 from tilewright.bench.peaks import Peaks
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import Peers
+from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.engine.program import Code
 from tilewright.engine.signature import Form
-from tilewright.errors import TilewrightError
-from tilewright.ir.stmt import Param
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.ir.arguments import Scalar
+from tilewright.ir.stmt import Kernel, Param
+from tilewright.ir.symbols import bind_scalars
 from tilewright.ops.op import Op
 from tilewright.problems import (
     BinaryProblem,
@@ -36,8 +41,12 @@ from tilewright.recipes import choose
 from tilewright.targets.program import abi_of
 
 Compile = Callable[[Op], CompiledKernel]
+CompileKernel = Callable[[Kernel], CompiledKernel]
+# What a compiled kernel is called with, by name.
+Arguments = Callable[[CompiledKernel], Mapping[str, Any]]
 # From an op, its layouts decided, and a number of threads.
 FindPeers = Callable[[Op, int], Peers]
+T = TypeVar("T")
 _ALIGNMENT = 64
 
 
@@ -94,47 +103,104 @@ def benchmark(
     """
     kernel, cold, cached = compile_times(op, compile)
     sides = _fastest(peers, op.resolved(), peaks.threads)
-    arrays = make_arrays(kernel)
-    ours = kernel.bind(**arrays)
+    ours = kernel.bind(**make_arrays(kernel))
     times = measure({"ours": ours, **sides}, seconds=seconds, pause=peaks.threads > 1)
     call, bound = _call_seconds(op, compile)
-    mine = times["ours"].median
-    first = next(iter(sides), None)
-    flops = op.problem.valid_flops
     moved = sum(math.prod(a.buffer.shape) * a.dtype.bytes for a in kernel.signature.arguments)
-    level = _level(op, moved, peaks)
-    limit = peaks.bandwidth[level] if level else peaks.of(next(iter(op.types))[1])
-    reached = 1e-9 * (moved if level else flops) / mine
-    return Row(
-        case=case,
-        name=label or op.problem.name or op.problem.descriptor(),
-        ms=1e3 * mine,
-        best_ms=1e3 * times["ours"].best,
-        gflops=1e-9 * flops / mine,
-        gbytes_per_second=1e-9 * moved / mine,
-        peak_percent=100 * reached / limit,
-        level=level,
-        peer=first,
-        peer_ms=1e3 * times[first].median if first else None,
-        ratio=times[first].median / mine if first else None,
-        other_peers={name: 1e3 * times[name].median for name in sides if name != first},
+    work = _Work(op.problem.valid_flops, moved, _level(op, moved, peaks), next(iter(op.types))[1])
+    row = _row(times, work, peaks, case, label or op.problem.name or op.problem.descriptor())
+    return replace(
+        row,
         compile_cold_ms=cold,
         compile_cached_ms=cached,
         call_us=None if call is None else 1e6 * call,
         bound_call_us=None if bound is None else 1e6 * bound,
-        flops=flops,
-        bytes=moved,
         config=repr(kernel.config),
     )
 
 
-def compile_times(op: Op, compile: Compile) -> tuple[CompiledKernel, float, float | None]:
+def benchmark_kernel(
+    what: Kernel,
+    numbers: Mapping[str, Scalar],
+    case: str,
+    compile: CompileKernel,
+    peaks: Peaks,
+    arguments: Arguments,
+    *,
+    label: str = "",
+    seconds: float = 1.0,
+    peer: CompileKernel | None = None,
+) -> Row:
+    """Times calls of a kernel that is no op, with ``numbers``, beside what ``peer`` compiles.
+
+    ``arguments`` are those of a call. What is counted are the arithmetic operations on floats,
+    where that is known before it runs; otherwise, flops are 0. Raises what ``compile`` raises.
+    """
+    kernel, cold, cached = compile_times(what, compile)
+    sides: dict[str, Call] = {"ours": kernel.bind(**arguments(kernel))}
+    with suppress(UnsupportedError):  # the peer has no such kernel
+        other = None if peer is None else peer(what)
+        if other is not None:
+            sides[other.target.name] = other.bind(**arguments(other))
+    times = measure(sides, seconds=seconds, pause=peaks.threads > 1)
+    moved = sum(each.buffer.bytes for each in kernel.signature.at(numbers))
+    flops, element = operations_of(bind_scalars(what, numbers))
+    level = _memory_of(moved, peaks)
+    if element is not None and flops / peaks.of(element) > moved / peaks.bandwidth[level]:
+        level = ""
+    row = _row(times, _Work(flops, moved, level, element), peaks, case, label or what.name)
+    return replace(row, compile_cold_ms=cold, compile_cached_ms=cached, config=repr(kernel.config))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a call does: ``level`` is the memory that limits it, "" where arithmetic on ``element``
+    does."""
+
+    flops: int
+    bytes: int
+    level: str
+    element: DType | None
+
+
+def _row(times: Mapping[str, Timing], work: _Work, peaks: Peaks, case: str, name: str) -> Row:
+    """The figures of "ours", and of its peers."""
+    mine = times["ours"].median
+    sides = [each for each in times if each != "ours"]
+    first = next(iter(sides), None)
+    if work.level:
+        limit = peaks.bandwidth[work.level]
+    else:
+        assert work.element is not None
+        limit = peaks.of(work.element)
+    reached = 1e-9 * (work.bytes if work.level else work.flops) / mine
+    return Row(
+        case=case,
+        name=name,
+        ms=1e3 * mine,
+        best_ms=1e3 * times["ours"].best,
+        gflops=1e-9 * work.flops / mine,
+        gbytes_per_second=1e-9 * work.bytes / mine,
+        peak_percent=100 * reached / limit,
+        level=work.level,
+        peer=first,
+        peer_ms=1e3 * times[first].median if first else None,
+        ratio=times[first].median / mine if first else None,
+        other_peers={each: 1e3 * times[each].median for each in sides if each != first},
+        flops=work.flops,
+        bytes=work.bytes,
+    )
+
+
+def compile_times(
+    what: T, compile: Callable[[T], CompiledKernel]
+) -> tuple[CompiledKernel, float, float | None]:
     """A kernel, and what compiling it takes: cold, and from the disk cache (None: there is none),
     in milliseconds."""
-    kernel = compile(op)
+    kernel = compile(what)
     cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
     forget()
-    again = compile(op)
+    again = compile(what)
     return kernel, 1e3 * cold, 1e3 * again.compile_seconds if again.from_cache else None
 
 
@@ -237,6 +303,11 @@ def _level(op: Op, moved: int, peaks: Peaks) -> str:
     """The memory whose bandwidth limits ``op``; "" for one that computes."""
     if isinstance(op.problem, ConvProblem | MatmulProblem):
         return ""
+    return _memory_of(moved, peaks)
+
+
+def _memory_of(moved: int, peaks: Peaks) -> str:
+    """The least memory that holds so many bytes."""
     for level, size in peaks.sizes.items():
         if moved <= size * peaks.threads and level in peaks.bandwidth:
             return level

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewright.bench.benchmark import FindPeers, Row, benchmark
+from tilewright.bench.benchmark import FindPeers, Row, benchmark, benchmark_kernel
 from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
@@ -19,16 +20,21 @@ from tilewright.bench.report import json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.checking import compile_case, repeat
-from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.kernels import draws
+from tilewright.cli.knobs import AnyCase, Knobs, with_knobs
 from tilewright.cli.output import OutputFile, open_output
 from tilewright.cli.progress import progress
 from tilewright.config import settings
 from tilewright.engine import CompiledKernel
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
+from tilewright.ir.printer import to_text
 from tilewright.ops.op import Op
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
+from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.verify import one_line
+
+_PEERS: dict[str, FindPeers] = {"auto": find_peers, "none": no_peers}
 
 
 @with_knobs
@@ -52,6 +58,9 @@ def bench_command(
     A table: medians, the ratio (above 1: we are faster), valid GFLOP/s, percent of a peak measured
     in the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
 
+    Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
+    its operations on floats, and each array once.
+
     Examples:
 
       tilewright bench conv --set resnet_50 --threads 1
@@ -61,18 +70,21 @@ def bench_command(
       tilewright bench matmul 1024x1024:1024x1024
 
       tilewright bench conv --target spirv --peer x86 --set resnet_50
+
+      tilewright bench kernel --set n=4096 scale.tw
     """
-    cases = knobs.cases()
+    cases = [_called(case) for case in knobs.cases()]
     with ExitStack() as stack:
         files = _open(stack, json, plot_file)
-        compared = _peers(peer)
+        if peer not in _PEERS:
+            find_target(peer)
         # The report names its release. It does not survive being interrupted while it is loaded.
         load_torch()
         threads = settings().threads if knobs.threads is None else knobs.threads
         peaks = measure_peaks(threads)
         rows: list[Row] = []
         try:
-            failed = _measure(knobs, cases, peaks, seconds, compared, rows, files)
+            failed = _measure(knobs, cases, peaks, seconds, peer, rows, files)
         except KeyboardInterrupt:
             # What it has is worth having: measuring takes minutes.
             files.write(rows, peaks, complete=False)
@@ -116,20 +128,21 @@ def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
 
 def _measure(
     knobs: Knobs,
-    cases: Sequence[Case],
+    cases: Sequence[AnyCase],
     peaks: Peaks,
     seconds: float,
-    peers: FindPeers,
+    peer: str,
     rows: list[Row],
     files: _Files,
 ) -> bool:
     """Adds a row for each case; whether one failed."""
-    knobs_differ = len({replace(case, problem=cases[0].problem) for case in cases}) > 1
+    problems = [case for case in cases if isinstance(case, Case)]
+    knobs_differ = len({replace(case, problem=problems[0].problem) for case in problems}) > 1
     failed = False
     for case in progress(cases, len(cases), "bench"):
         label = _label(case, knobs_differ)
         try:
-            row = _row(knobs, case, peaks, label, seconds, peers)
+            row = _row(knobs, case, peaks, label, seconds, peer)
         except (UnsupportedError, LayoutError, ProblemError) as error:
             if len(cases) == 1:
                 raise
@@ -146,27 +159,48 @@ def _measure(
     return failed
 
 
-def _peers(name: str) -> FindPeers:
-    """What to compare with. Raises what `find_target` does."""
-    named = {"auto": find_peers, "none": no_peers}
-    if name in named:
-        return named[name]
-    find_target(name)
-    return compiled_peers(name)
+def _row(knobs: Knobs, case: AnyCase, peaks: Peaks, label: str, seconds: float, peer: str) -> Row:
+    words = repeat(knobs, case)
+    if isinstance(case, KernelCase):
+        return benchmark_kernel(
+            case.kernel,
+            case.numbers,
+            words,
+            partial(compile_case, knobs),
+            peaks,
+            case.call,
+            label=label,
+            seconds=seconds,
+            peer=None if peer in _PEERS else partial(compile_case, replace(knobs, target=peer)),
+        )
 
-
-def _row(
-    knobs: Knobs, case: Case, peaks: Peaks, label: str, seconds: float, peers: FindPeers
-) -> Row:
     def compile(op: Op) -> CompiledKernel:
         return compile_case(knobs, op)
 
-    words = repeat(knobs, case)
+    peers = _PEERS.get(peer) or compiled_peers(peer)
     return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds, peers=peers)
 
 
-def _label(case: Case, knobs_differ: bool) -> str:
+def _called(case: AnyCase) -> AnyCase:
+    """``case`` with all numbers of a call. Raises `ProblemError` for sizes that are not set: how
+    long a call takes is their doing."""
+    if not isinstance(case, KernelCase):
+        return case
+    for param in case.kernel.scalars:
+        if param.name not in case.numbers and not param.dtype.is_float:
+            raise ProblemError(
+                f"{param.name} is not set",
+                where=f"kernel {case.source}",
+                why=f"the time of a call depends on `{to_text(param)}`",
+                cure=f"set it: --set {param.name}=NUMBER",
+            )
+    return next(draws(case, 1, 0))
+
+
+def _label(case: AnyCase, knobs_differ: bool) -> str:
     """What tells this case from the others of a table."""
+    if isinstance(case, KernelCase):
+        return case.kernel.name
     name = case.problem.name or case.problem.descriptor()
     if not knobs_differ:
         return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 
 from tilewright.cli.checking import repeat, say_if_nothing_ran
-from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.knobs import AnyCase, Knobs, with_knobs
 from tilewright.cli.output import open_output
 from tilewright.cli.progress import progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.recipes.config import parse_config
 from tilewright.targets.registry import find_target
-from tilewright.testing.case import Case
-from tilewright.testing.check import StageReport, check_op, table
+from tilewright.testing.check import StageReport, check_kernel, check_op, table
+from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.verify import Status, one_line, summary
 
 
@@ -36,7 +36,9 @@ def check_command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all findings and counts to this file.")
     ] = None,
-    random: Annotated[int, typer.Option("--random", min=0, help="So many random problems.")] = 0,
+    random: Annotated[
+        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
+    ] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Which random problems and data.")] = 0,
 ) -> None:
     """Run kernels in the checking interpreter: no device is needed.
@@ -54,8 +56,10 @@ def check_command(
       tilewright check conv --stage all --strict --json findings.json ic16ih14oc16kh3ph1
 
       tilewright check matmul --random 200 --seed 1
+
+      tilewright check kernel --target spirv:gpu --stage all scale.tw
     """
-    cases = replace(knobs, random=random, seed=seed).cases()
+    cases = replace(knobs, random=random, seed=seed).cases(drawn=True)
     with ExitStack() as stack:
         output = open_output(stack, json_file, "--json")
         counts: Counter[Status] = Counter()
@@ -81,14 +85,17 @@ def check_command(
 
 
 def _checked(
-    knobs: Knobs, cases: list[Case], stage: str, seed: int
-) -> Iterator[tuple[Case, Status, list[StageReport]]]:
+    knobs: Knobs, cases: Sequence[AnyCase], stage: str, seed: int
+) -> Iterator[tuple[AnyCase, Status, list[StageReport]]]:
     """The reports on each case; a case alone that cannot be asked for is bad input."""
     machine = find_target(knobs.target).machine
     config = None if knobs.config is None else parse_config(knobs.config)
     for case in cases:
         try:
-            reports = check_op(case.op(), machine, stage, config, seed)
+            if isinstance(case, KernelCase):
+                reports = check_kernel(case, machine, stage, config)
+            else:
+                reports = check_op(case.op(), machine, stage, config, seed)
         except (LayoutError, ProblemError, UnsupportedError) as error:
             # A stage that this kernel does not have is for another case of the same command.
             if len(cases) == 1:

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.knobs import AnyCase, Knobs, what_of, with_knobs
 from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.errors import LayoutError, ProblemError, ScheduleError, UnsupportedError
+from tilewright.errors import (
+    ArgumentError,
+    LayoutError,
+    ProblemError,
+    ScheduleError,
+    UnsupportedError,
+)
+from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes.config import parse_config
 from tilewright.targets.registry import find_target
-from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
-from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, summary, verify
+from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.verify import (
+    Status,
+    Verdict,
+    Verifiable,
+    one_line,
+    summary,
+    verify,
+    verify_on,
+)
 
 
 class Place(Enum):
@@ -33,14 +49,19 @@ class Place(Enum):
 @with_knobs
 def verify_command(
     knobs: Knobs,
-    random: Annotated[int, typer.Option("--random", min=0, help="So many random problems.")] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Which random problems.")] = 0,
+    random: Annotated[
+        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Which random problems, or data.")] = 0,
     on: Annotated[
         Place,
         typer.Option("--on", help="Run the code on the target's device, or the IR by itself."),
     ] = Place.DEVICE,
 ) -> None:
-    """Check kernels: against float64, and for what they write.
+    """Check kernels: against float64 or the interpreter, and for what they write.
+
+    A kernel from a file is called on random arrays, and on random numbers that keep what its
+    parameters promise, where they are not set: 4 calls, or as many as --random says.
 
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
     Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
@@ -54,9 +75,11 @@ def verify_command(
       tilewright verify conv --random 2000 --seed 1
 
       tilewright verify conv --target nvidia:sm_80 --on interpreter mb1ic8ih6oc8kh3ph1
+
+      tilewright verify kernel --set n=64 --target spirv scale.tw
     """
     compile = compile_case if on is Place.DEVICE else interpret_case
-    cases = replace(knobs, random=random, seed=seed).cases()
+    cases = replace(knobs, random=random, seed=seed).cases(drawn=True)
     counts: Counter[Status] = Counter()
     for case, verdict in progress(verdicts(knobs, cases, compile), len(cases), "verify"):
         print(verdict.line(_again(knobs, case, on)), flush=True)
@@ -74,52 +97,63 @@ def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:
 
 
 def verdicts(
-    knobs: Knobs, cases: list[Case], compile: Callable[[Knobs, Op], Verifiable]
-) -> Iterator[tuple[Case, Verdict]]:
+    knobs: Knobs, cases: Sequence[AnyCase], compile: Callable[[Knobs, Op | Kernel], Verifiable]
+) -> Iterator[tuple[AnyCase, Verdict]]:
     """The verdict of each case; a case alone that cannot be asked for is bad input."""
     alone = len(cases) == 1
     for case in cases:
         try:
-            op = case.op()
+            what = what_of(case)
         except (LayoutError, ProblemError, UnsupportedError) as error:
             if alone:
                 raise
             yield case, Verdict(Status.SKIPPED, one_line(error))
             continue
-        _compile_first(knobs, op, alone, compile)
-        yield case, verify(op, lambda op: compile(knobs, op))
+        _compile_first(knobs, what, alone, compile)
+        if isinstance(case, KernelCase):
+            yield case, verify_on(partial(compile, knobs, what), case.trials())
+        else:
+            assert isinstance(what, Op)
+            yield case, verify(what, lambda op: compile(knobs, op))
 
 
 def _compile_first(
-    knobs: Knobs, op: Op, alone: bool, compile: Callable[[Knobs, Op], Verifiable]
+    knobs: Knobs,
+    what: Op | Kernel,
+    alone: bool,
+    compile: Callable[[Knobs, Op | Kernel], Verifiable],
 ) -> None:
-    """Raises what the user has to mend: a config, or a single case that is not available."""
+    """Raises what the user has to mend: a config, a kernel's constants, or a single case that is
+    not available."""
     try:
-        if alone or knobs.config is not None:
-            compile(knobs, op)
+        if alone or knobs.config is not None or knobs.constant:
+            compile(knobs, what)
     except UnsupportedError:
         if alone:
             raise
     except ScheduleError:
         if knobs.config is not None:
             raise
+    except ArgumentError:
+        if isinstance(what, Kernel):
+            raise
     except Exception:
         # `verify` meets it again, and reports it.
         pass
 
 
-def compile_case(knobs: Knobs, op: Op) -> CompiledKernel:
-    """Compiles with what the options say of target, threads and config."""
-    return compile_kernel(op, knobs.target, knobs.threads, knobs.config)
+def compile_case(knobs: Knobs, what: Op | Kernel) -> CompiledKernel:
+    """Compiles with what the options say of target, threads, config and constants."""
+    return compile_kernel(what, knobs.target, knobs.threads, knobs.config, constant=knobs.constant)
 
 
-def interpret_case(knobs: Knobs, op: Op) -> InterpretedKernel:
+def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:
     """The kernel that the target would get, for the interpreter."""
     config = None if knobs.config is None else parse_config(knobs.config)
-    return InterpretedKernel(op, find_target(knobs.target).machine, config)
+    return InterpretedKernel(what, find_target(knobs.target).machine, config, knobs.constant)
 
 
-def _again(knobs: Knobs, case: Case, on: Place) -> str:
+def _again(knobs: Knobs, case: AnyCase, on: Place) -> str:
     """The arguments that ask for one case again, there."""
     arguments = repeat(knobs, case)
     if on is Place.DEVICE:
@@ -128,7 +162,7 @@ def _again(knobs: Knobs, case: Case, on: Place) -> str:
     return f"{driver} --on={on.value} {rest}"
 
 
-def repeat(knobs: Knobs, case: Case) -> str:
+def repeat(knobs: Knobs, case: AnyCase) -> str:
     """The arguments that ask for one case again."""
     words = case.arguments().split(" ", 1)
     shared = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,16 +11,19 @@ import numpy as np
 import typer
 
 from tilewright.cli.checking import compile_case, repeat
-from tilewright.cli.knobs import Knobs, with_knobs
+from tilewright.cli.knobs import Knobs, what_of, with_knobs
 from tilewright.cli.output import OutputFile, make_folder
 from tilewright.engine import CompiledKernel
+from tilewright.engine.signature import Signature, form_of
 from tilewright.errors import ArgumentError, ProblemError
 from tilewright.interpret import pack, unpack
+from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Param
 from tilewright.recipes import workgroup_model
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.workgroup_candidates import Candidate, table
+from tilewright.testing.kernel_case import KernelCase
 
 
 @with_knobs
@@ -41,9 +45,11 @@ def show_command(
       tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
 
       tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
+
+      tilewright show kernel --target spirv:gpu scale.tw:scale
     """
     for case in knobs.cases():
-        kernel = compile_case(knobs, case.op())
+        kernel = compile_case(knobs, what_of(case))
         text = _shown(kernel, stage).rstrip("\n")
         print(f"# {repeat(knobs, case)}\n{text}")
 
@@ -98,12 +104,14 @@ def build_command(
       tilewright build conv --target spirv:gpu ic64ih56oc64kh3ph1 -o build
 
       tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
+
+      tilewright build kernel scale.tw -o build
     """
     cases = knobs.cases()
     make_folder(output, "--output")
     for number, case in enumerate(cases):
         folder = output if len(cases) == 1 else output / str(number)
-        where = compile_case(knobs, case.op()).export(folder)
+        where = compile_case(knobs, what_of(case)).export(folder)
         print(f"{where}: {repeat(knobs, case)}")
 
 
@@ -119,22 +127,28 @@ def run_command(
 ) -> None:
     """Run a kernel on arrays from .npy files, all of the logical shape.
 
+    Of a kernel from a file, --set gives the numbers that no shape tells.
+
     Results are written as .npy files of the logical shape. bf16 and fp8 are raw bytes there, as
     numpy has no names for them.
 
     Examples:
 
       tilewright run conv mb1ic2ih4oc2kh3 -a src=x.npy -a weights=w.npy -o results
+
+      tilewright run kernel scale.tw --set alpha=2 -a a=x.npy -o results
     """
     cases = knobs.cases()
     if len(cases) != 1:
         raise ProblemError(
             f"{len(cases)} cases are given", where="the command line", cure="give one"
         )
+    (case,) = cases
     given = _given(array)
+    numbers = case.numbers if isinstance(case, KernelCase) else {}
     make_folder(output, "--output")
-    kernel = compile_case(knobs, cases[0].op())
-    for name, values in _results(kernel, given).items():
+    kernel = compile_case(knobs, what_of(case))
+    for name, values in _results(kernel, given, numbers).items():
         contents = io.BytesIO()
         np.save(contents, _raw(values), allow_pickle=False)
         with OutputFile(output / f"{name}.npy", "--output") as file:
@@ -159,30 +173,60 @@ def _given(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _results(kernel: CompiledKernel, given: dict[str, Any]) -> dict[str, Any]:
+def _results(
+    kernel: CompiledKernel, given: dict[str, Any], numbers: Mapping[str, Scalar]
+) -> dict[str, Any]:
     """Runs the kernel on arrays of logical shape, and gives its results in the same form."""
-    arguments = {argument.name: argument for argument in kernel.signature.arguments}
+    names = [argument.name for argument in kernel.signature.arguments]
     for name in given:
-        if name not in arguments:
+        if name not in names:
             raise ArgumentError(
                 f"there is no argument {name!r}",
                 where="--array",
-                cure="choose one of " + ", ".join(arguments),
+                cure="choose one of " + ", ".join(names),
             )
+    numbers = dict(_all_numbers(kernel.signature, given, numbers))
+    arguments = kernel.signature.at(numbers)
     memory: dict[str, Any] = {}
-    for name, argument in arguments.items():
+    for argument in arguments:
+        name = argument.name
         if argument.access == "out":
             memory[name] = np.zeros(argument.buffer.layout.extent, argument.dtype.numpy)
         elif name in given:
             memory[name] = pack(argument.buffer, _typed(argument, given[name]))
         else:
             raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
-    arrays = {name: kernel.signature.forms[name].view(flat) for name, flat in memory.items()}
+    arrays = {
+        each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout).view(
+            memory[each.name]
+        )
+        for each in arguments
+    }
     for name in kernel.packed:
         arrays[name] = kernel.pack(name, arrays[name])
-    kernel(**arrays)
-    results = [argument for argument in arguments.values() if argument.access != "in"]
+    kernel(**arrays, **numbers)
+    results = [argument for argument in arguments if argument.access != "in"]
     return {each.name: unpack(each.buffer, memory[each.name]) for each in results}
+
+
+def _all_numbers(
+    signature: Signature, given: Mapping[str, Any], numbers: Mapping[str, Scalar]
+) -> Iterator[tuple[str, Scalar]]:
+    """The numbers of a call: those that are set, and sizes that the shapes of arrays tell."""
+    for param in signature.scalars:
+        if param.name in numbers:
+            yield param.name, numbers[param.name]
+            continue
+        told = [
+            (array, dim)
+            for array, dim in signature.sizes.get(param.name, ())
+            if array in given and dim < given[array].ndim
+        ]
+        if not told:
+            raise ArgumentError(f"{param.name} is missing", cure=f"give --set {param.name}=NUMBER")
+        array, dim = told[0]
+        where = f"--array {array}: {param.name} is dim {dim}"
+        yield param.name, scalar_argument(param, given[array].shape[dim], where)
 
 
 def _raw(array: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The options that commands share, and the cases that they ask for.
+"""The options that commands share, and the cases that they ask for: problems, and kernels.
 
 `with_knobs` gives a command all of them: its function takes one `Knobs` first, and the command line
 shows them as if they were written out.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -18,9 +18,12 @@ import typer
 
 from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
+from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.config import MAX_THREADS
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError
+from tilewright.ir.stmt import Kernel
+from tilewright.ops.op import Op
 from tilewright.problems import (
     DRIVERS,
     Problem,
@@ -38,6 +41,7 @@ from tilewright.problems import (
 )
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import ROLES, Case
+from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
 
 # Knobs whose values make cases, by the name of the option; lists are separated by commas.
@@ -65,9 +69,20 @@ _ALGORITHM_PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
+AnyCase = Case | KernelCase
+# The driver whose descriptors are files of kernels.
+KERNEL = "kernel"
+
+
+def what_of(case: AnyCase) -> Op | Kernel:
+    """What is compiled for ``case``. Raises what `Case.op` does."""
+    return case.op() if isinstance(case, Case) else case.kernel
+
+
 @dataclass(frozen=True)
 class Knobs:
-    """What the shared options say. ``texts``: those of `_DEFAULTS` that were given."""
+    """What the shared options say. ``texts``: those of `_DEFAULTS` that were given; ``sets`` are
+    names of sets of problems, or of a kernel's numbers with their values."""
 
     driver: str
     descriptors: tuple[str, ...] = ()
@@ -76,27 +91,55 @@ class Knobs:
     threads: int | None = None
     config: str | None = None
     batch: Path | None = None
-    set_name: str | None = None
+    sets: tuple[str, ...] = ()
+    constant: tuple[str, ...] = ()
     random: int = 0
     seed: int = 0
 
-    def cases(self) -> list[Case]:
-        """All cases, in the order of descriptors, the product of knobs for each.
+    def cases(self, *, drawn: bool = False) -> Sequence[AnyCase]:
+        """All cases, in the order of descriptors, the product of knobs for each. ``drawn``: kernels
+        with all the numbers of a call, random ones where none are set.
 
         Raises `ProblemError` and other errors of the project for what makes no sense.
         """
+        if self.driver == KERNEL:
+            return self._kernels(drawn)
+        return self._problems()
+
+    def _kernels(self, drawn: bool) -> list[KernelCase]:
+        useless = [*self.texts, *(["batch"] if self.batch is not None else [])]
+        for name in useless:
+            raise ProblemError(f"kernel takes no --{name}", where=f"--{name}", cure="leave it out")
+        if not self.descriptors:
+            raise ProblemError(
+                "there is nothing to do",
+                where="the command line",
+                cure="give a file with kernels: kernel FILE, or kernel FILE:NAME",
+            )
+        cases = kernel_cases(self.descriptors, self.sets, self.constant)
+        if not drawn:
+            return cases
+        return [each for case in cases for each in draws(case, self.random, self.seed)]
+
+    def _problems(self) -> list[Case]:
         if self.driver not in DRIVERS:
             raise ProblemError(
                 f"unknown driver {self.driver!r}",
                 where="the first argument",
-                cure="choose one of " + ", ".join(DRIVERS),
+                cure="choose one of " + ", ".join((*DRIVERS, KERNEL)),
+            )
+        if self.constant:
+            raise ProblemError(
+                f"{self.driver} takes no --constant",
+                where="--constant",
+                why="what of an op may be packed is known",
+                cure="leave it out",
             )
         found: list[Case] = []
         for descriptor in self.descriptors:
             found += _product(self.driver, parse(self.driver, descriptor), self.texts)
-        if self.set_name is not None:
-            for name in self.set_name.split(","):
-                found += self._of_set(name)
+        for name in (name for word in self.sets for name in word.split(",")):
+            found += self._of_set(name)
         if self.batch is not None:
             for texts, descriptor in read_batch(self.batch, self.driver, self.texts, _DEFAULTS):
                 found += _product(self.driver, parse(self.driver, descriptor), texts)
@@ -184,11 +227,7 @@ def _bias_type(text: str) -> DType | None:
     return dtype(text) if text else None
 
 
-def _knobs(
-    driver: Annotated[str, typer.Argument(help="One of " + ", ".join(DRIVERS) + ".")],
-    descriptors: Annotated[
-        list[str] | None, typer.Argument(help="benchdnn descriptors, such as ic64ih56oc64kh3ph1.")
-    ] = None,
+def _texts(
     dir: Annotated[
         str, typer.Option("--dir", help="FWD_D, FWD_B, BWD_D, BWD_W or BWD_WB; or a list.")
     ] = "",
@@ -217,6 +256,23 @@ def _knobs(
     attr_fpmath: Annotated[
         str, typer.Option("--attr-fpmath", help="tf32 or bf16: what f32 is rounded to in products.")
     ] = "",
+) -> dict[str, str]:
+    """The options of `_DEFAULTS` that were given."""
+    given = locals()
+    texts = {name: given[name.replace("-", "_")] for name in _DEFAULTS}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _knobs(
+    texts: dict[str, str],
+    driver: Annotated[str, typer.Argument(help="One of " + ", ".join((*DRIVERS, KERNEL)) + ".")],
+    descriptors: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="benchdnn descriptors, such as ic64ih56oc64kh3ph1. Of kernel: FILE or FILE:NAME, "
+            "IR text."
+        ),
+    ] = None,
     target: Annotated[
         str, typer.Option("--target", help="Such as x86:avx2, spirv, nvidia:sm_80: see targets.")
     ] = "x86",
@@ -235,26 +291,42 @@ def _knobs(
     batch: Annotated[
         Path | None, typer.Option("--batch", help="A file of options and descriptors.")
     ] = None,
-    set_name: Annotated[
-        str | None, typer.Option("--set", help="Problems that ship: tilewright sets.")
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Problems that ship: tilewright sets. Of kernel: a number, n=64."
+        ),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option("--constant", help="Of kernel: an array that may be packed beforehand."),
     ] = None,
 ) -> Knobs:
-    given = locals()
-    texts = {name: given[name.replace("-", "_")] for name in _DEFAULTS}
-    texts = {name: text for name, text in texts.items() if text}
     find_target(target)  # one that is not there is bad input, whatever the cases
-    return Knobs(driver, tuple(descriptors or ()), texts, target, threads, config, batch, set_name)
+    return Knobs(
+        driver,
+        tuple(descriptors or ()),
+        texts,
+        target,
+        threads,
+        config,
+        batch,
+        tuple(sets or ()),
+        tuple(constant or ()),
+    )
 
 
 def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose function takes `Knobs` as its first argument."""
-    shared = _parameters(_knobs)
+    texts = _parameters(_texts)
+    shared = [*_parameters(_knobs)[1:], *texts]
     own = _parameters(command)[1:]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         mine = {parameter.name: given.pop(parameter.name) for parameter in own}
-        command(_knobs(**given), **mine)
+        said = _texts(**{parameter.name: given.pop(parameter.name) for parameter in texts})
+        command(_knobs(said, **given), **mine)
 
     # typer reads the signature, and would follow __wrapped__ to the command's.
     del run.__dict__["__wrapped__"]

@@ -20,7 +20,8 @@ _REGISTER_BYTES = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """``bytes`` is what must move at least: every argument once. ``flops`` are valid ones.
+    """``bytes`` is what must move at least: every argument once; None where that depends on the
+    numbers of a call. ``flops`` are valid ones.
 
     ``spills`` counts vector moves to and from the stack in the whole code, loops or not. On a GPU,
     both are those of a work-item, in registers of 4 bytes: the most that any function takes, and
@@ -28,7 +29,7 @@ class Cost:
     """
 
     flops: int
-    bytes: int
+    bytes: int | None
     instructions: int
     vector_registers: int
     spills: int
@@ -57,7 +58,8 @@ def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:
         used = _REGISTER.findall(operands)
         registers.update(register[1:] for register in used)
         spills += bool(used) and name.startswith("vmov") and bool(_STACK.search(operands))
-    moved = sum(each.buffer.bytes for each in signature.arguments)
+    arguments = [each.buffer for each in signature.arguments]
+    moved = None if any(each.symbols for each in arguments) else sum(b.bytes for b in arguments)
     used_most = max(most, len(registers))
     return Cost(
         request.flops(), moved, sum(mix.values()), used_most, spills, dict(mix.most_common())

@@ -2,13 +2,14 @@
 
 A plain layout is a strided array of the logical shape (``nhwc`` is the shape (N, C, H, W) with
 channels last in memory, as PyTorch's ``channels_last``). A blocked layout is an array with one dim
-per block, outermost first: ``nChw16c`` is (N, C/16, H, W, 16).
+per block, outermost first: ``nChw16c`` is (N, C/16, H, W, 16). A layout that is swizzled, or whose
+first element does not lie at the address, is an array of one dim: the memory as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError
+from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Layout
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Var, const
 from tilewright.ir.stmt import Param, ScalarParam
+from tilewright.ir.symbols import substitute_buffer
 from tilewright.ops.op import Argument
 from tilewright.problems.numbers import short
 from tilewright.runtime.arrays import ArraySpec
@@ -62,6 +65,9 @@ class Form:
 
 def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
     """The array form of a tensor with this layout."""
+    if layout.offset or layout.swizzle is not None:
+        # No shape and strides say which element lies where: all of its memory, in order.
+        return Form(dtype, (layout.extent,), (1,), layout.extent)
     blocks = {block.dim: block for block in layout.blocks}
     plain = len(blocks) == len(layout.blocks) == len(shape)
     if plain and layout.padded_shape(len(shape)) == shape:
@@ -77,7 +83,10 @@ def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
 
 def is_plain(buffer: Buffer) -> bool:
     """Whether an array of the buffer's logical shape stands for it: each dim is one block, and
-    whole."""
+    whole, from the address on."""
+    layout = buffer.layout
+    if layout.swizzle is not None or not (isinstance(layout.start, int) and layout.start == 0):
+        return False
     parts = {each.dim: each for each in buffer.layout.parts}
     if not len(parts) == len(buffer.layout.parts) == len(buffer.sizes):
         return False
@@ -145,6 +154,13 @@ class Signature:
     def results(self) -> tuple[str, ...]:
         """The arrays that the kernel writes."""
         return tuple(each.name for each in self.arguments if each.access != "in")
+
+    def at(self, numbers: Mapping[str, Scalar]) -> tuple[Param, ...]:
+        """The arrays that a call with these ``numbers`` passes: `arguments` of known shapes."""
+        values = {each.var: const(numbers[each.name], each.dtype) for each in self.scalars}
+        return tuple(
+            replace(each, buffer=substitute_buffer(each.buffer, values)) for each in self.arguments
+        )
 
     @cached_property
     def forms(self) -> Mapping[str, Form]:

@@ -40,7 +40,7 @@ from tilewright.ir.expr import (
     var,
 )
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
-from tilewright.ir.parser import parse_expr, parse_kernel, parse_stmt
+from tilewright.ir.parser import parse_expr, parse_kernel, parse_kernels, parse_stmt
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
     Allocate,
@@ -132,6 +132,7 @@ __all__ = [
     "minimum",
     "parse_expr",
     "parse_kernel",
+    "parse_kernels",
     "parse_stmt",
     "rewrite",
     "rewrite_exprs",

@@ -19,6 +19,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.compute_parser import ComputeParser
 from tilewright.ir.constants import contents_of
 from tilewright.ir.expr import Expr
+from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -50,8 +51,18 @@ def parse_kernel(
 
     ``file`` is what errors call the text: those of the parser, and of all who refuse a statement.
     """
-    kernel = _read(_StatementParser.kernel, text, None, None, file)
-    known = constants or {}
+    return _with_contents(_read(_StatementParser.kernel, text, None, None, file), constants or {})
+
+
+def parse_kernels(
+    text: str, *, file: str | None = None, constants: Mapping[str, Any] | None = None
+) -> tuple[Kernel, ...]:
+    """The kernels of a text that has one or more, one behind the other; see `parse_kernel`."""
+    kernels = _read(_StatementParser.kernels, text, None, None, file)
+    return tuple(_with_contents(kernel, constants or {}) for kernel in kernels)
+
+
+def _with_contents(kernel: Kernel, known: Mapping[str, Any]) -> Kernel:
     contents: dict[str, NDArray[Any]] = {}
     for each in kernel.arrays:
         if each.digest is not None and each.digest in known:
@@ -111,6 +122,14 @@ class _StatementParser(ComputeParser):
         result = self.expression()
         self.accept("newline")
         return result
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels of the text, each with names of its own; at least one."""
+        found: list[Kernel] = []
+        while not found or self.token.kind != "end":
+            self.variables, self.buffers = Scope(), Scope()
+            found.append(self.kernel())
+        return tuple(found)
 
     def kernel(self) -> Kernel:
         """A kernel: its name, parameters and body."""

@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import f64
+from tilewright.engine.request import request_of
+from tilewright.engine.signature import Signature
 from tilewright.errors import ProblemError, TilewrightError
 from tilewright.interpret import Findings, Line, Profile, pack, run
+from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import SHARED
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Kernel, Param, Stmt
@@ -27,8 +30,11 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.testing.approximate import Accepted
+from tilewright.testing.definition import memory_of
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
+from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.kernel_data import padded
 
 # Of a statement's accesses to global memory, at least this part of what is moved should be needed.
 _COALESCED = 0.5
@@ -97,19 +103,38 @@ def check_op(
     `UnsupportedError`, `ScheduleError`, and `ProblemError` for a stage that is not there.
     """
     op = op.resolved()
+    stages, packs = _scheduled(Start.of(op), machine, config)
+    inputs = make_inputs(op, exact=True, seed=seed)
+    accepted = expected(op, inputs, exact=True)
+    return check_stages(stages, packs, machine, inputs, stage, accepted)
+
+
+def check_kernel(
+    case: KernelCase, machine: Machine, stage: str = "", config: Config | None = None
+) -> list[StageReport]:
+    """Schedules the kernel of ``case`` for ``machine``, and checks it as `check_op` does."""
+    start = request_of(case.kernel, case.constant).start()
+    stages, packs = _scheduled(start, machine, config)
+    return check_stages(
+        stages, packs, machine, case.contents(exact=True), stage, numbers=case.numbers
+    )
+
+
+def _scheduled(
+    start: Start, machine: Machine, config: Config | None
+) -> tuple[dict[str, Kernel], dict[str, Kernel]]:
+    """The stages, with those of passes, and the kernels that pack."""
     if config is None:
-        _, scheduled = choose.choose(Start.of(op), machine)
+        _, scheduled = choose.choose(start, machine)
     else:
-        scheduled = choose.schedule(Start.of(op), machine, config)
+        scheduled = choose.schedule(start, machine, config)
     stages = dict(scheduled.stages)
     last = scheduled.kernel
     for each in PASSES:
         result = each.function(last)
         if result is not last:
             stages[each.name] = last = result
-    inputs = make_inputs(op, exact=True, seed=seed)
-    accepted = expected(op, inputs, exact=True)
-    return check_stages(stages, scheduled.packs, machine, inputs, stage, accepted)
+    return stages, scheduled.packs
 
 
 def check_stages(
@@ -119,8 +144,10 @@ def check_stages(
     inputs: Mapping[str, Any],
     stage: str = "",
     accepted: Mapping[str, Accepted] | None = None,
+    numbers: Mapping[str, Scalar] | None = None,
 ) -> list[StageReport]:
-    """Checks ``stages``, of which the first is the naive one, on ``inputs`` of logical shape.
+    """Checks ``stages``, of which the first is the naive one, on ``inputs`` of logical shape (or of
+    that with padding) and ``numbers``, where the kernel takes some.
 
     A result may differ from the naive stage's where it is within ``accepted``: rounding errors in
     another order may end on the other side of a step, as ``round`` has them.
@@ -132,26 +159,28 @@ def check_stages(
             cure="choose one of " + ", ".join(["all", *stages]),
         )
     first, *others = stages
-    naive = stages[first]
-    memory = {p.name: _filled(p, inputs) for p in naive.arrays}
+    naive, given = stages[first], dict(numbers or {})
+    arguments = Signature(naive.params).at(given)
+    memory: dict[str, Any] = {**given, **{p.name: _filled(p, inputs) for p in arguments}}
     reports = []
     for name, kernel in packs.items():
         packed = kernel.arrays[-1]
         memory[packed.name] = _filled(packed, {})
         reports.append(_check(f"pack {name}", kernel, machine, memory))
-    wanted = {p.name: memory[p.name].copy() for p in naive.arrays}
+    wanted = {**given, **{p.name: memory[p.name].copy() for p in arguments}}
     reports.append(_check(first, naive, machine, wanted))
     # Later stages may give parameters another shape: only the naive ones are the op's.
     limits = {
         p.name: _limits(p, accepted[p.name])
-        for p in naive.arrays
+        for p in arguments
         if accepted is not None and p.name in accepted
     }
     chosen = others if stage == "all" else [stage or list(stages)[-1]]
     for name in chosen:
         if name != first:
             kernel = stages[name]
-            own = {p.name: memory[p.name].copy() for p in kernel.arrays}
+            own = {p.name: memory[p.name].copy() for p in Signature(kernel.params).arguments}
+            own.update(given)
             reports.append(_check(name, kernel, machine, own, wanted, limits))
     # Of kernels that were not asked for, only what is wrong is of interest.
     return [r for r in reports if r.issues or stage == "all" or r.stage == chosen[0]]
@@ -159,7 +188,8 @@ def check_stages(
 
 def _filled(param: Param, inputs: Mapping[str, Any]) -> Any:
     if param.name in inputs:
-        return pack(param.buffer, inputs[param.name])
+        array = inputs[param.name]
+        return pack(memory_of(param) if array.shape == padded(param) else param.buffer, array)
     # Where a kernel does not write its result, this stays, and is found.
     return np.full(param.buffer.layout.extent, 77).astype(param.dtype.numpy)
 

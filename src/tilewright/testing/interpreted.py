@@ -5,34 +5,43 @@ It is what the target gets, behind all passes; what the target makes of it is no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.engine.signature import argument_form
+from tilewright.engine.request import request_of
+from tilewright.engine.signature import form_of
 from tilewright.interpret import run
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
-from tilewright.ops.op import Argument, Op
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
-from tilewright.recipes.start import Start
 
 
 class InterpretedKernel:
     """Has the interface of `engine.CompiledKernel`, as far as `verify` needs it."""
 
-    def __init__(self, op: Op, machine: Machine, config: Config | None = None) -> None:
-        """Schedules ``op`` for ``machine``, by default as the model chooses.
+    def __init__(
+        self,
+        what: object,
+        machine: Machine,
+        config: Config | None = None,
+        constant: Sequence[str] = (),
+    ) -> None:
+        """Schedules ``what``, an op or a kernel, for ``machine``, by default as the model chooses;
+        ``constant`` names arrays that may be packed.
 
-        Raises `UnsupportedError` and `ScheduleError`.
+        Raises what `engine.compile.compile_kernel` does but for devices.
         """
-        self.op = op.resolved()
+        request = request_of(what, constant)
+        self._signature = request.signature()
+        start = request.start()
         if config is None:
-            _, scheduled = choose.choose(Start.of(self.op), machine)
+            _, scheduled = choose.choose(start, machine)
         else:
-            scheduled = choose.schedule(Start.of(self.op), machine, config)
+            scheduled = choose.schedule(start, machine, config)
         self.packed = tuple(scheduled.packs)
         self._machine = machine
         self._kernel = run_passes(scheduled.kernel)
@@ -43,28 +52,27 @@ class InterpretedKernel:
         pack = self._packs[name]
         packed = pack.arrays[-1]
         result = np.zeros(packed.buffer.layout.extent, packed.dtype.numpy)
-        self._run(pack, {name: _flat(self.op.argument(name), array), packed.name: result})
+        flat = self._signature.forms[name].flat(array)
+        self._run(pack, {name: flat, packed.name: result})
         return result
 
-    def __call__(self, *, out: Any = None, **arrays: Any) -> Any:
-        """Runs the kernel, which writes to ``out``; its faults are errors."""
-        results = [a.name for a in self.op.arguments if a.access != "in"]
-        given = arrays | (out if isinstance(out, dict) else {results[0]: out})
-        memory = {}
-        for argument in self.op.arguments:
-            array = given[argument.name]
-            if argument.name in self._packs:
-                memory[self._packs[argument.name].arrays[-1].name] = array
+    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+        """Runs the kernel, which writes to ``out``; its faults are errors. Numbers are given by
+        name, like arrays."""
+        results = self._signature.results
+        given = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
+        numbers = {each.name: given[each.name] for each in self._signature.scalars}
+        memory = dict(numbers)
+        for param in self._signature.at(numbers):
+            array = given[param.name]
+            if param.name in self._packs:
+                memory[self._packs[param.name].arrays[-1].name] = array
             else:
-                memory[argument.name] = _flat(argument, array)
+                form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
+                memory[param.name] = form.flat(array)
         self._run(self._kernel, memory)
         return out
 
     def _run(self, kernel: Kernel, memory: dict[str, Any]) -> None:
         machine = self._machine
         run(kernel, memory, hierarchy=machine.hierarchy, instructions=machine.instructions)
-
-
-def _flat(argument: Argument, array: Any) -> Any:
-    """The memory behind an array of the argument's form, from element 0 on."""
-    return argument_form(argument).flat(array)

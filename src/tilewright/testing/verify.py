@@ -1,4 +1,5 @@
-"""Verifies a kernel: against float64, and for what it does to memory.
+"""Verifies a kernel: an op's against float64, any other against the interpreter, and for what it
+does to memory.
 
 First on integers whose sums are exact, where the tolerance is zero; then on reals, within a bound
 on the rounding errors. Both times each array lies between canaries, at the least alignment that a
@@ -9,7 +10,7 @@ results, or changes an input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -23,6 +24,7 @@ from tilewright.testing.approximate import Accepted
 from tilewright.testing.expected import expected
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.inputs import make_inputs
+from tilewright.testing.trial import Trial
 
 
 class Verifiable(Protocol):
@@ -83,20 +85,24 @@ class Verdict:
 
 
 def verify(op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0) -> Verdict:
-    """Compiles ``op`` and checks the kernel on integers, then on reals.
+    """Compiles ``op`` and checks the kernel on integers, then on reals, against float64.
 
     Skipped is what is not available (`UnsupportedError`); any other error fails the case.
     """
+    return verify_on(lambda: compile(op), _trials(op, seed))
+
+
+def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Verdict:
+    """Compiles a kernel and checks it on ``trials``, which are made as they come; see `verify`."""
     try:
-        kernel = compile(op)
+        kernel = compile()
         worst = 0.0
-        for exact in (True, False):
-            fault, error = _check(kernel, op, exact=exact, seed=seed)
+        for trial in trials:
+            fault, error = _check(kernel, trial)
             worst = max(worst, error)
             if fault is not None:
-                where = "integers" if exact else "reals"
                 mismatch = fault if isinstance(fault, Mismatch) else None
-                return Verdict(Status.FAILED, f"on {where}: {fault}", mismatch, worst)
+                return Verdict(Status.FAILED, f"on {trial.name}: {fault}", mismatch, worst)
     except UnsupportedError as error:
         return Verdict(Status.SKIPPED, one_line(error))
     except TilewrightError as error:
@@ -112,23 +118,37 @@ def one_line(error: TilewrightError) -> str:
     return " ".join(error.what.split()) + (f": {error.why}" if error.why else "")
 
 
-def _check(
-    kernel: Verifiable, op: Op, *, exact: bool, seed: int
-) -> tuple[Mismatch | str | None, float]:
+def _trials(op: Op, seed: int) -> Iterator[Trial]:
+    arguments = op.resolved().arguments
+    for exact in (True, False):
+        inputs, accepted = _reference(replace(op, layouts=()), exact, seed)
+
+        def accept(
+            given: Mapping[str, Any],
+            exact: bool = exact,
+            inputs: Mapping[str, Any] = inputs,
+            accepted: Mapping[str, Accepted] = accepted,
+        ) -> Mapping[str, Accepted]:
+            return accepted if given is inputs else expected(op, given, exact=exact)
+
+        yield Trial("integers" if exact else "reals", arguments, inputs, accept)
+
+
+def _check(kernel: Verifiable, trial: Trial) -> tuple[Mismatch | str | None, float]:
     """Runs ``kernel`` once: what is wrong, if anything, and the largest error."""
-    decided = op.resolved()
-    inputs, accepted = _reference(replace(op, layouts=()), exact, seed)
-    guarded = {a.name: Guarded(a, inputs.get(a.name)) for a in decided.arguments}
+    inputs = trial.inputs
+    guarded = {a.name: Guarded(a, inputs.get(a.name)) for a in trial.arguments}
     if not all(_same(guarded[name].values, array) for name, array in inputs.items()):
         # Strides of 0 make several elements one.
         inputs = {name: guarded[name].values for name in inputs}
-        accepted = expected(op, inputs, exact=exact)
-    results = [a.name for a in decided.arguments if a.access != "in"]
+    accepted = trial.accepted(inputs)
+    results = [a.name for a in trial.arguments if a.access != "in"]
     given = {name: each.array for name, each in guarded.items() if name not in results}
     for name in kernel.packed:
         given[name] = kernel.pack(name, given[name])
     outs = {name: guarded[name].array for name in results}
-    kernel(**given, out=outs if len(outs) > 1 else outs[results[0]])
+    out = {"out": outs if len(outs) > 1 else outs[results[0]]} if outs else {}
+    kernel(**given, **trial.numbers, **out)
     worst = 0.0
     for name in results:
         mismatch, error = _compare(name, guarded[name].values, accepted[name])
@@ -153,11 +173,15 @@ def _same(a: Any, b: Any) -> bool:
 def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | None, float]:
     got = result.astype(np.float64)
     want, low, high = (
-        np.broadcast_to(each, got.shape) for each in (accepted.want, accepted.low, accepted.high)
+        np.broadcast_to(np.asarray(each).astype(np.float64), got.shape)
+        for each in (accepted.want, accepted.low, accepted.high)
     )
     with np.errstate(invalid="ignore"):
         right = ((got >= low) & (got <= high)) | (np.isnan(got) & np.isnan(want))
         off = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, np.abs(got - want))
+    if np.asarray(accepted.want).dtype.kind in "iu":
+        # f64 does not hold all integers of 64 bits. Without a tolerance they are given as such.
+        right &= result == accepted.want
     worst = float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
     if bool(right.all()):
         return None, worst

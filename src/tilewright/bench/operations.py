@@ -1,0 +1,60 @@
+"""The arithmetic operations of a kernel, counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tilewright.dtypes import DType
+from tilewright.ir.expr import Binary, Const, Expr, Unary
+from tilewright.ir.operators import COMPARISONS
+from tilewright.ir.stmt import Combiner, Compute, For, Kernel, Stmt, While
+from tilewright.ir.visit import direct_exprs, nested, walk
+
+
+def operations_of(kernel: Kernel) -> tuple[int, DType | None]:
+    """How many operations on floats a kernel does whose sizes are numbers, masks and conditions
+    taken as true, and the type of most of them; 0 and None where that is not known before it runs,
+    or where there are none."""
+    counts: dict[DType, int] = {}
+    if not _counted(kernel.body, 1, counts) or not counts:
+        return 0, None
+    return sum(counts.values()), max(counts, key=lambda each: counts[each])
+
+
+def _counted(stmt: Stmt, times: int, counts: dict[DType, int]) -> bool:
+    """Adds what ``stmt`` does ``times`` times; whether that is known."""
+    points = times
+    if isinstance(stmt, While):
+        return False
+    if isinstance(stmt, For | Compute):
+        extents = [stmt.extent] if isinstance(stmt, For) else [dim.extent for dim in stmt.dims]
+        if not all(isinstance(each, Const) for each in extents):
+            return False
+        points *= math.prod(int(each.value) for each in extents if isinstance(each, Const))
+    if not isinstance(stmt, For):
+        for type_ in _operations(stmt):
+            counts[type_] = counts.get(type_, 0) + points
+    return all([_counted(part, points, counts) for part in nested(stmt)])
+
+
+def _operations(stmt: Stmt) -> Iterator[DType]:
+    """The type of each operation on floats that ``stmt`` does once."""
+    exprs = list(direct_exprs(stmt))
+    if isinstance(stmt, Compute):
+        # What a combiner of one's own computes stands in a scope of its own.
+        exprs += [
+            e for r in stmt.results if isinstance(r.combiner, Combiner) for e in r.combiner.values
+        ]
+        for result in stmt.results:
+            if isinstance(result.combiner, str) and result.values[0].type.is_float:
+                yield result.values[0].type
+    seen: set[Expr] = set()
+    for expr in exprs:
+        for node in walk(expr):
+            if node not in seen and isinstance(node, Binary | Unary):
+                seen.add(node)
+                if node.a.type.is_float and not (
+                    isinstance(node, Binary) and node.op in COMPARISONS
+                ):
+                    yield node.a.type

@@ -1,0 +1,129 @@
+"""Kernels of the command line: read from files, with the numbers of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tilewright.errors import ProblemError
+from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.parser import parse_kernels
+from tilewright.ir.stmt import Kernel, ScalarParam
+from tilewright.ir.verify import verify
+from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.kernel_data import draw_numbers
+
+# How many calls a kernel is tried on that leaves numbers open.
+_DRAWS = 4
+_WORDS: dict[str, bool] = {"true": True, "false": False}
+
+
+def kernel_cases(
+    sources: Sequence[str], settings: Sequence[str], constant: tuple[str, ...]
+) -> list[KernelCase]:
+    """The kernels of ``sources``, each ``FILE`` (all that it has) or ``FILE:NAME``, with the
+    numbers that ``settings`` give (``n=64``) to those that have such a parameter.
+
+    Raises `ProblemError`, `ParseError`, `VerificationError`, and `ArgumentError` for a number that
+    breaks a promise.
+    """
+    kernels = [each for source in sources for each in _read(source)]
+    given = [_setting(word) for word in settings]
+    names = dict.fromkeys(each.name for _, kernel in kernels for each in kernel.scalars)
+    for name, _ in given:
+        if name not in names:
+            raise ProblemError(
+                f"there is no number {name!r}",
+                where="--set",
+                why=None if names else "the kernel takes none",
+                cure="choose one of " + ", ".join(names) if names else "leave it out",
+            )
+    return [
+        KernelCase(kernel, source, dict(_numbers(kernel, given)), constant)
+        for source, kernel in kernels
+    ]
+
+
+def draws(case: KernelCase, count: int, seed: int) -> Iterator[KernelCase]:
+    """``case`` with all numbers: ``count`` times (0: as often as it has something to draw), each
+    with contents of its own."""
+    complete = all(each.name in case.numbers for each in case.kernel.scalars)
+    for draw in range(count or (1 if complete else _DRAWS)):
+        numbers = draw_numbers(case.kernel, case.numbers, seed + draw)
+        yield replace(case, numbers=numbers, seed=seed + draw)
+
+
+def _read(source: str) -> Iterator[tuple[str, Kernel]]:
+    """The kernels that ``source`` names, each with the ``source`` that names it alone."""
+    path, name = Path(source), ""
+    if not path.exists() and ":" in source:
+        file, _, name = source.rpartition(":")
+        path = Path(file)
+    kernels = _parsed(path)
+    names = [kernel.name for kernel in kernels]
+    for kernel in kernels:
+        if name and kernel.name != name:
+            continue
+        if names.count(kernel.name) > 1:
+            raise ProblemError(
+                f"{path} has {names.count(kernel.name)} kernels called {kernel.name!r}",
+                where=f"kernel {source}",
+                cure="give each a name of its own",
+            )
+        verify(kernel)
+        yield (f"{path}:{kernel.name}" if len(kernels) > 1 else str(path)), kernel
+    if name and name not in names:
+        raise ProblemError(
+            f"{path} has no kernel {name!r}",
+            where=f"kernel {source}",
+            cure="choose one of " + ", ".join(names),
+        )
+
+
+def _parsed(path: Path) -> tuple[Kernel, ...]:
+    if path.suffix == ".py":
+        raise ProblemError(
+            f"{path} is a Python file",
+            where=f"kernel {path}",
+            why="kernels are read as IR text; functions in Python are not there yet",
+            cure="write the kernel as text: docs/ir.md describes it",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ProblemError(
+            f"cannot read the kernel file {path}",
+            where=f"kernel {path}",
+            why=why,
+            cure="give FILE or FILE:NAME, a file with kernels as IR text",
+        ) from error
+    return parse_kernels(text, file=str(path))
+
+
+def _setting(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals or not value:
+        raise ProblemError(
+            f"{word!r} sets no number", where="--set", cure="write NAME=NUMBER, such as n=64"
+        )
+    return name, value
+
+
+def _numbers(kernel: Kernel, given: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Scalar]]:
+    params = {each.name: each for each in kernel.scalars}
+    for name, text in given:
+        if name in params:
+            yield name, scalar_argument(params[name], _number(params[name], text), "--set")
+
+
+def _number(param: ScalarParam, text: str) -> Scalar | str:
+    """The number that ``text`` says; ``text`` itself, which is then refused, where it says none."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        # int() refuses the longest texts, which no type holds.
+        return float(text) if param.dtype.is_float else int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,279 @@
+"""Kernels on the command line: read from files, verified on random calls, checked, shown, built."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command
+from kernel_examples import EXAMPLES
+from tilewright.bench.operations import operations_of
+from tilewright.dtypes import f32
+from tilewright.ir.parser import parse_kernel
+from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.kernel_data import draw_numbers
+from tilewright.testing.verify import Status, verify_on
+
+SCALE = """
+kernel scale(
+    m: s64 in 1..4096, n: s64 in 4..4096 by 4, alpha: f32, in a: f32[m, n], out c: f32[m, n],
+):
+  compute scale(i in m, j in n):
+    c[i, j] = alpha * max(a[i, j], 0.0)
+"""
+ADD = """
+kernel add(in a: f32[4, 20], in b: f32[4, 20], out c: f32[4, 20]):
+  compute add(i in 4, j in 20):
+    c[i, j] = a[i, j] + b[i, j]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, with files of kernels."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scale.tw").write_text(SCALE, encoding="utf-8")
+    (tmp_path / "two.tw").write_text(f"# two kernels\n{ADD}\n{SCALE}", encoding="utf-8")
+    return tmp_path
+
+
+def test_every_example_is_verified(tilewright: Command, folder: Path) -> None:
+    texts = [textwrap.dedent(example.text).strip("\n") for example in EXAMPLES.values()]
+    (folder / "all.tw").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    ended = tilewright("verify", "kernel", "--threads=2", "all.tw")
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.lines[0] == "PASSED kernel --threads=2 all.tw:perceptron"
+    assert ended.lines[-1] == "16 passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu", "nvidia:sm_80"])
+def test_what_targets_get_is_verified_by_the_interpreter(
+    tilewright: Command, folder: Path, target: str
+) -> None:
+    for verb, words in (("verify", ("--on=interpreter",)), ("check", ("--stage=all",))):
+        ended = tilewright(verb, "kernel", "--target", target, *words, "two.tw")
+        assert ended.code == 0, ended.out + ended.err
+        assert ended.lines[-1] == "5 passed, 0 failed, 0 skipped"
+
+
+def test_numbers_are_drawn_or_set(tilewright: Command, folder: Path) -> None:
+    ended = tilewright("verify", "kernel", "--set", "n=8", "--set=alpha=0.5", "scale.tw")
+    assert ended.lines[-1] == "4 passed, 0 failed, 0 skipped"
+    assert all("--set=n=8 --set=alpha=0.5" in line for line in ended.lines[:-1])
+    assert len({line.split()[2] for line in ended.lines[:-1]}) > 1  # of m
+    more = tilewright("verify", "kernel", "--random", "7", "--seed", "3", "scale.tw")
+    assert more.lines[-1] == "7 passed, 0 failed, 0 skipped"
+    for line in more.lines[:-1]:
+        words = line.split()[1:]
+        assert tilewright("verify", *words).lines == [line, "1 passed, 0 failed, 0 skipped"]
+    alone = tilewright("verify", "kernel", "two.tw:add")
+    assert alone.lines == ["PASSED kernel two.tw:add", "1 passed, 0 failed, 0 skipped"]
+
+
+def test_numbers_keep_their_promises() -> None:
+    kernel = parse_kernel("""
+kernel k(
+    n: s64 in 8..64 by 8, pad: s64 in 0..3, beta: s32, low: u8, yes: bool, x: f32,
+    in a: f32[n + pad], out c: f32[n],
+):
+  compute k(i in n):
+    c[i] = select(yes, a[i + pad], x * f32(beta) + f32(low))
+""")
+    found = [draw_numbers(kernel, {}, seed) for seed in range(60)]
+    assert {each["n"] for each in found} >= {8, 64}
+    assert all(each["n"] in range(8, 65, 8) and each["pad"] in range(4) for each in found)
+    assert all(-9 <= each["beta"] <= 9 and 0 <= each["low"] <= 9 for each in found)
+    assert {each["yes"] for each in found} == {True, False}
+    assert draw_numbers(kernel, {}, 5) == found[5]
+    assert {draw_numbers(kernel, {"n": 16}, seed)["n"] for seed in range(9)} == {16}
+
+
+def test_faults_of_code_are_found(folder: Path) -> None:
+    case = KernelCase(parse_kernel(ADD), "add.tw")
+
+    class Wrong:
+        packed = ()
+
+        def __init__(self, shift: float) -> None:
+            self.shift = shift
+
+        def pack(self, name: str, array: object) -> object:
+            raise AssertionError
+
+        def __call__(self, *, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+            out[...] = a + b
+            out[2, 7] += self.shift
+
+    assert verify_on(lambda: Wrong(0.0), case.trials()).status is Status.PASSED
+    verdict = verify_on(lambda: Wrong(1e-3), case.trials())
+    assert verdict.status is Status.FAILED
+    assert verdict.reason.startswith("on integers: c[2, 7] is ")
+
+
+def test_a_kernel_that_is_wrong_by_itself_fails(tilewright: Command, folder: Path) -> None:
+    (folder / "wrong.tw").write_text(ADD.replace("a[i, j]", "a[i, j + 1]"), encoding="utf-8")
+    ended = tilewright("verify", "kernel", "wrong.tw")
+    assert ended.code == 1
+    assert ended.lines[0].startswith("FAILED (InterpreterFault: ")
+    assert "out of bounds" in ended.lines[0]
+    checked = tilewright("check", "kernel", "wrong.tw")
+    assert checked.code == 1 and "out of bounds" in checked.out
+
+
+def test_races_are_found(tilewright: Command, folder: Path) -> None:
+    (folder / "race.tw").write_text(
+        "kernel race(in a: f32[64], out c: f32[1]):\n"
+        "  grid for g in 4:\n    workgroup for i in 16:\n      c[0] = a[g * 16 + i]\n",
+        encoding="utf-8",
+    )
+    ended = tilewright("check", "kernel", "--target=spirv:gpu", "--json=out.json", "race.tw")
+    assert ended.code == 1
+    assert "data race" in ended.out
+    (found,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    assert found["case"] == "kernel --target=spirv:gpu race.tw"
+    assert found["status"] == "FAILED"
+
+
+def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) -> None:
+    text = ADD.replace("4, 20", "65536, 65536").replace("in 4,", "in 65536,")
+    (folder / "huge.tw").write_text(text.replace("in 20", "in 65536"), encoding="utf-8")
+    long = SCALE.replace("j in n", "j in n, k in 65536").replace("=", "add=", 1)
+    (folder / "long.tw").write_text(long, encoding="utf-8")
+    for words in (("huge.tw",), ("--set=m=4096", "--set=n=4096", "--random=1", "long.tw")):
+        ended = tilewright("verify", "kernel", *words)
+        assert ended.code == 1
+        assert ended.lines[0].startswith("SKIPPED (")
+        assert "too many to verify: the" in ended.lines[0]
+
+
+PADDED = """
+kernel padded(
+    in a: s64[5, 3]{0:2:12 1:3:4 0:4:1}, in ids: s32[9], in x: u8[16]{0:16:1 +4 ^1:1:1},
+    out c: s64[9, 3]{0:3:16 1:4:4 0:4:1}, inout d: u8[16],
+):
+  compute gather(i in 9, j in 3):
+    id = ids[i]
+    c[i, j] = a[s64(id), j] * 4611686018427387905
+  compute add(i in 16):
+    d[i] = d[i] + x[i]
+"""
+
+
+def test_layouts_and_places(tilewright: Command, folder: Path) -> None:
+    """Blocks with padding that the kernel does not write, swizzles, integers beyond those of f64,
+    and contents that say places."""
+    (folder / "padded.tw").write_text(PADDED, encoding="utf-8")
+    for target in ("x86", "interpreter"):
+        ended = tilewright("verify", "kernel", "--target", target, "padded.tw")
+        assert ended.code == 0, ended.out + ended.err
+
+
+def test_show_and_build(tilewright: Command, folder: Path) -> None:
+    shown = tilewright("show", "kernel", "--target=x86:avx2", "two.tw")
+    assert shown.code == 0
+    heads = [line for line in shown.lines if line.startswith("# kernel")]
+    assert heads == [f"# kernel --target=x86:avx2 two.tw:{name}" for name in ("add", "scale")]
+    assert "# stage naive\nkernel add(" in shown.out
+    for stage in ("llvm", "asm", "config", "cost"):
+        assert tilewright("show", "kernel", "--stage", stage, "scale.tw").code == 0
+    built = tilewright("build", "kernel", "two.tw", "-o", "out")
+    assert built.code == 0, built.err
+    assert {path.name for path in (folder / "out" / "1").iterdir()} >= {"scale.h", "scale.o"}
+
+
+def test_run_on_files(tilewright: Command, folder: Path) -> None:
+    a = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
+    np.save(folder / "a.npy", a)
+    words = ("run", "kernel", "two.tw:scale", "-a", "a=a.npy", "-o", "out")
+    ended = tilewright(*words, "--set", "alpha=2")
+    assert ended.code == 0, ended.err
+    np.testing.assert_array_equal(np.load(folder / "out" / "c.npy"), 2 * np.maximum(a, 0))
+    for more, message in (
+        ((), "alpha is missing"),
+        (("--set=alpha=2", "-a", "b=a.npy"), "there is no argument 'b'"),
+        (("--set=alpha=2", "--set=m=4"), "the array [3, 8]"),
+    ):
+        ended = tilewright(*words, *more)
+        assert ended.code == 2 and message in ended.err, ended.err
+    np.save(folder / "a.npy", a[:, :5])
+    ended = tilewright(*words, "--set=alpha=2")
+    assert ended.code == 2 and "n is 5, but it must be a multiple of 4" in ended.err
+    two = tilewright("run", "kernel", "two.tw", "-a", "a=a.npy", "-o", "out")
+    assert two.code == 2 and "2 cases are given" in two.err
+
+
+def test_bench_times_a_call(tilewright: Command, folder: Path) -> None:
+    words = ("--threads=1", "--seconds=0.02", "--peer=interpreter", "--json=out.json")
+    sizes = ("--set=m=16", "--set=n=16")
+    ended = tilewright("bench", "kernel", *words, *sizes, "two.tw")
+    assert ended.code == 0, ended.err
+    found = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    add, scale = found["rows"]
+    assert (add["name"], add["flops"], add["bytes"], add["peer"]) == ("add", 80, 960, "interpreter")
+    assert (scale["flops"], scale["bytes"]) == (2 * 256, 2048)
+    assert all(row["ratio"] > 1 and row["level"] == "L1" for row in found["rows"])
+    assert scale["case"].startswith("kernel --threads=1 --set=m=16 --set=n=16 --set=alpha=")
+    alone = tilewright("bench", "kernel", "--set=m=8", "scale.tw")
+    assert alone.code == 2
+    assert "n is not set" in alone.err and "cure: set it: --set n=NUMBER" in alone.err
+
+
+def test_operations_are_counted() -> None:
+    found = {name: operations_of(parse_kernel(e.text)) for name, e in EXAMPLES.items()}
+    dense = 32 * 96 * 64 + 32 * 10 * 96
+    assert found["perceptron"] == (2 * dense + 32 * 96, f32)
+    assert found["gather"] == (0, None)
+    assert found["Newton"] == (0, None)  # nobody knows how often it repeats
+    assert found["symbolic scale"] == (0, None)  # nor this one's sizes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("verify kernel", "give a file with kernels"),
+        ("verify kernel none.tw", "cannot read the kernel file none.tw"),
+        ("verify kernel .", "Is a directory"),
+        ("verify kernel binary.tw", "it is no text in UTF-8"),
+        ("verify kernel empty.tw", "expected `kernel`, found the end of the text"),
+        ("verify kernel wrong.tw", "wrong.tw:2:3"),
+        ("verify kernel ill.tw", "ill.tw"),
+        ("verify kernel same.tw", "has 2 kernels called 'add'"),
+        ("verify kernel two.tw:mul", "choose one of add, scale"),
+        ("verify kernel code.py", "functions in Python are not there yet"),
+        ("verify kernel --set n scale.tw", "'n' sets no number"),
+        ("verify kernel --set k=8 scale.tw", "choose one of m, n, alpha"),
+        ("verify kernel --set n=8 two.tw:add", "the kernel takes none"),
+        ("verify kernel --set n=5 scale.tw", "it must be a multiple of 4"),
+        ("verify kernel --set n=8.5 scale.tw", "it must be an integer"),
+        ("verify kernel --set alpha=x scale.tw", "it must be a number"),
+        ("verify kernel --constant b scale.tw", "'b' cannot be constant"),
+        ("verify kernel --dt f32 scale.tw", "kernel takes no --dt"),
+        ("verify kernel --batch scale.tw scale.tw", "kernel takes no --batch"),
+        ("verify kernel --set m=4096 --set n=65536 scale.tw", "at most 4096"),
+        ("verify kernel negative.tw", "a size that may be negative"),
+        ("verify conv --constant src ic3ih4oc5kh3", "conv takes no --constant"),
+        ("show kernel --stage nothing scale.tw", "there is no stage 'nothing'"),
+    ],
+)
+def test_bad_input(tilewright: Command, folder: Path, words: str, message: str) -> None:
+    negative = SCALE.replace("f32[m, n]", "f32[m, n - 5000]")
+    files = {
+        "empty.tw": "# nothing\n",
+        "wrong.tw": ADD.strip().replace("compute", "computes"),
+        "ill.tw": ADD.replace("c[i, j] =", "a[i, j] ="),
+        "same.tw": ADD + ADD,
+        "code.py": "@kernel\ndef f(): ...\n",
+        "negative.tw": negative,
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "binary.tw").write_bytes(b"\xff\xfe\x00")
+    ended = tilewright(*words.split())
+    assert ended.code == 2, ended.out
+    assert message in ended.err
+    assert ended.out == ""
+    assert "Traceback" not in ended.err
