@@ -88,7 +88,7 @@ def fault_of(scheduled: ScheduledKernel, start: Start, target: Target) -> str | 
     again = KernelSchedule(recorded.start, target.machine)
     try:
         with starting_from(Facts.empty()):
-            again.replay(record)
+            again.repeat(record)
     except TilewrightError as error:
         return f"the record does not replay: {error}\n{text}"
     if again.text() != text:

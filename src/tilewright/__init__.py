@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tilewright.engine import CompiledKernel, Packed
+    from tilewright.engine import CompiledKernel, Packed, Schedule
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
     from tilewright.ir.stmt import Kernel
@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     )
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
+    from tilewright.schedule.record import Record
 
 __all__ = [
     "CompiledKernel",
     "Packed",
+    "Schedule",
     "TilewrightError",
     "add",
     "bias",
@@ -54,6 +56,7 @@ __all__ = [
     "matmul",
     "mul",
     "parse_kernel",
+    "parse_schedule",
     "pool",
     "prelu",
     "reduce",
@@ -71,6 +74,7 @@ _OPS = ("convolution", "elementwise", "matmul", "pool", "reduce", "reorder")
 _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
+    "Schedule": "tilewright.engine",
     "TilewrightError": "tilewright.errors",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
 }
@@ -79,29 +83,33 @@ _ELEMENTS = "tilewright.ops.epilogue_elements"
 
 
 def compile(
-    what: Op | Kernel,
-    target: str = "x86",
+    what: Op | Kernel | Schedule,
+    target: str | None = None,
     threads: int | None = None,
     config: Config | str | None = None,
     trace: Trace | None = None,
     constant: Sequence[str] = (),
+    schedule: Schedule | str | None = None,
 ) -> CompiledKernel:
     """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
-    ``what`` is an op, or a kernel. ``target`` is a family, or a family and a variant
-    (``"x86:avx2"``, ``"spirv:gpu"``). ``threads`` run the kernel (default: all cores); of an OpenCL
-    device that is a processor, so many cores do, and any other runs it whole. ``config`` overrides
-    the model's choice: a config object, or its text. ``trace`` records what every stage and pass
-    did. ``constant`` names arrays whose contents stay the same, so that they may be packed before
-    the kernel runs; others are taken as they are, but for weights of an op whose layout is ``any``.
+    ``what`` is an op, a kernel, or a schedule of one of these. ``target`` is a family, or a family
+    and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the schedule's, or ``"x86"``.
+    ``threads`` run the kernel (default: all cores); of an OpenCL device that is a processor, so
+    many cores do, and any other runs it whole. ``config`` overrides the model's choice: a config
+    object, or its text. ``trace`` records what every stage and pass did. ``schedule`` is what to do
+    instead of what recipes would: a `Schedule`, or its text, of the same kernel and machine.
+    ``constant`` names arrays whose contents stay the same, so that they may be packed before the
+    kernel runs; others are taken as they are, but for weights of an op whose layout is ``any``.
 
-    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `VerificationError` for an
-    ill-formed kernel, or `DeviceError` for a device that is not there or that refuses the kernel.
+    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
+    schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
+    not there or that refuses the kernel.
     """
     # LLVM and the schedules load with the first kernel: describing ops needs neither.
     from tilewright.engine import compile_kernel
 
-    return compile_kernel(what, target, threads, config, trace, constant)
+    return compile_kernel(what, target, threads, config, trace, constant, schedule)
 
 
 def parse_kernel(
@@ -116,6 +124,16 @@ def parse_kernel(
     from tilewright.ir.parser import parse_kernel as parse
 
     return parse(text, file=file, constants=constants)
+
+
+def parse_schedule(text: str) -> Record:
+    """The steps that ``text`` says, in the form in which schedules print: read, not executed.
+
+    Raises `ParseError`, which marks the place.
+    """
+    from tilewright.schedule.reading import parse_schedule as parse
+
+    return parse(text)
 
 
 def __getattr__(name: str) -> Any:

@@ -170,6 +170,8 @@ def repeat(knobs: Knobs, case: AnyCase) -> str:
         shared.append(f"--target={knobs.target}")
     if knobs.threads is not None:
         shared.append(f"--threads={knobs.threads}")
-    if knobs.config is not None:
+    if knobs.schedule is not None:
+        shared.append("--schedule=" + shlex.quote(str(knobs.schedule)))
+    elif knobs.config is not None:
         shared.append("--config=" + shlex.quote(knobs.config))
     return " ".join([words[0], *shared, words[1]])

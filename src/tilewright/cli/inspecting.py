@@ -30,19 +30,25 @@ from tilewright.testing.kernel_case import KernelCase
 def show_command(
     knobs: Knobs,
     stage: Annotated[
-        str, typer.Option("--stage", help="A stage's name, all, llvm, asm, config or cost.")
+        str,
+        typer.Option("--stage", help="A stage's name, all, llvm, asm, schedule, config or cost."),
     ] = "all",
 ) -> None:
-    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config.
+    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
+    its schedule.
 
     Each stage is IR that parses back and runs in the interpreter. After the config stand the
-    candidates that it was chosen from, with what the model predicts of each.
+    candidates that it was chosen from, with what the model predicts of each. The schedule is the
+    transforms from the naive kernel on, as Python: a file of them, edited or not, is what
+    --schedule takes.
 
     Examples:
 
       tilewright show conv ic64ih56oc64kh3ph1
 
       tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
+
+      tilewright show matmul --stage schedule 256x256:256x256 > steps.py
 
       tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
 
@@ -51,7 +57,9 @@ def show_command(
     for case in knobs.cases():
         kernel = compile_case(knobs, what_of(case))
         text = _shown(kernel, stage).rstrip("\n")
-        print(f"# {repeat(knobs, case)}\n{text}")
+        # The first line of a schedule says what it is for.
+        title = f"# {repeat(knobs, case)}"
+        print("\n".join([text, title] if stage == "schedule" else [title, text]))
 
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:
@@ -60,16 +68,17 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
     if stage == "cost":
         cost = kernel.cost()
         return "\n".join(f"{name}: {getattr(cost, name)}" for name in type(cost).__annotations__)
-    if stage in ("llvm", "asm"):
+    if stage in ("llvm", "asm", "schedule"):
         return kernel.source(stage)
     stages = kernel.stages
     if stage == "all":
         return "\n\n".join(f"# stage {name}\n{to_text(each)}" for name, each in stages.items())
     if stage not in stages:
+        others = ("llvm", "asm", "schedule", "config", "cost")
         raise ProblemError(
             f"there is no stage {stage!r}",
             where="--stage",
-            cure="choose one of " + ", ".join(["all", *stages, "llvm", "asm", "config", "cost"]),
+            cure="choose one of " + ", ".join(["all", *stages, *others]),
         )
     return to_text(stages[stage])
 

@@ -19,6 +19,7 @@ import typer
 from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
 from tilewright.cli.kernels import draws, kernel_cases
+from tilewright.cli.steps import read_steps
 from tilewright.config import MAX_THREADS
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError
@@ -82,7 +83,8 @@ def what_of(case: AnyCase) -> Op | Kernel:
 @dataclass(frozen=True)
 class Knobs:
     """What the shared options say. ``texts``: those of `_DEFAULTS` that were given; ``sets`` are
-    names of sets of problems, or of a kernel's numbers with their values."""
+    names of sets of problems, or of a kernel's numbers with their values; ``schedule`` is the file
+    that the schedule in ``config`` came from."""
 
     driver: str
     descriptors: tuple[str, ...] = ()
@@ -93,6 +95,7 @@ class Knobs:
     batch: Path | None = None
     sets: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+    schedule: Path | None = None
     random: int = 0
     seed: int = 0
 
@@ -288,6 +291,10 @@ def _knobs(
     config: Annotated[
         str | None, typer.Option("--config", help="A schedule's config, as show prints it.")
     ] = None,
+    schedule: Annotated[
+        Path | None,
+        typer.Option("--schedule", help="A file of steps, as show --stage schedule prints them."),
+    ] = None,
     batch: Annotated[
         Path | None, typer.Option("--batch", help="A file of options and descriptors.")
     ] = None,
@@ -303,6 +310,12 @@ def _knobs(
     ] = None,
 ) -> Knobs:
     find_target(target)  # one that is not there is bad input, whatever the cases
+    if schedule is not None:
+        if config is not None:
+            raise ProblemError(
+                "a config and a schedule are given", where="--schedule", cure="leave one out"
+            )
+        config = read_steps(schedule)
     return Knobs(
         driver,
         tuple(descriptors or ()),
@@ -313,6 +326,7 @@ def _knobs(
         batch,
         tuple(sets or ()),
         tuple(constant or ()),
+        schedule,
     )
 
 

@@ -1,14 +1,15 @@
 """Compiling: a kernel, a target and a config become a program, which is cached.
 
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
-signature, from whatever gives one), `program` (code, loaded), `compile` (the way there, and the
-caches), `fitting` (what the arrays of a call have to be), `kernel` (what a user holds and calls),
-`cost` (what the code costs), `export` (files for others), `disk_cache` (bytes by their key),
-`entry` (what is kept of a kernel there).
+signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `program`
+(code, loaded), `compile` (the way there, and the caches), `fitting` (what the arrays of a call have
+to be), `kernel` (what a user holds and calls), `cost` (what the code costs), `export` (files for
+others), `disk_cache` (bytes by their key), `entry` (what is kept of a kernel there).
 """
 
 from tilewright.engine.compile import compile_kernel
 from tilewright.engine.kernel import CompiledKernel
 from tilewright.engine.placing import Packed
+from tilewright.engine.scheduling import Schedule
 
-__all__ = ["CompiledKernel", "Packed", "compile_kernel"]
+__all__ = ["CompiledKernel", "Packed", "Schedule", "compile_kernel"]

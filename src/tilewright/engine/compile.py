@@ -18,6 +18,7 @@ from tilewright.engine.kernel import CompiledKernel, Made
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
+from tilewright.engine.scheduling import Schedule
 from tilewright.engine.signature import Form
 from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, TilewrightError
@@ -26,7 +27,8 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config, parse_config
+from tilewright.recipes.config import Config, OwnSchedule, parse_config
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import Target, find_target
@@ -37,17 +39,19 @@ _MEMORY_LIMIT = 512
 
 def compile_kernel(
     what: object,
-    target: str = "x86",
+    target: str | None = None,
     threads: int | None = None,
     config: Config | str | None = None,
     trace: Trace | None = None,
     constant: Sequence[str] = (),
+    schedule: KernelSchedule | str | None = None,
 ) -> CompiledKernel:
-    """Compiles ``what``, a kernel or what gives one, for ``target``, or takes the code from memory
-    or disk.
+    """Compiles ``what``, a kernel, what gives one, or a schedule of one, for ``target`` (default:
+    the schedule's, or x86), or takes the code from memory or disk.
 
-    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice; ``constant``
-    names arrays that may be packed before it runs; with a ``trace``, which is then filled, the
+    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice, ``schedule``
+    (one, or the text of one) the recipes; ``constant`` names arrays that may be packed before it
+    runs; with a ``trace``, which is then filled, the
     caches are not asked. Raises `ArgumentError`, `VerificationError`, `UnsupportedError`,
     `ScheduleError`, `DeviceError`.
     """
@@ -59,9 +63,15 @@ def compile_kernel(
         )
     if trace is not None and not isinstance(trace, Trace):
         raise ArgumentError(f"{short(trace)} is no trace", cure="pass a Trace, or leave it out")
-    where = find_target(target)
+    if isinstance(what, Schedule):
+        given = what
+        schedule = given if schedule is None else schedule
+        what, target, constant = given.what, target or given.target, constant or given.constant
+    where = find_target(target or "x86")
     request = request_of(what, constant)
-    if config is not None and not isinstance(config, Config):
+    if schedule is not None:
+        config = _own(schedule, config, where)
+    elif config is not None and not isinstance(config, Config):
         config = parse_config(config)
     parts = (generator_identity(), request.identity, where.identity, repr(config))
     key = content_key(*(part.encode() for part in parts))
@@ -76,6 +86,28 @@ def compile_kernel(
     _remember(key, found)
     seconds = time.perf_counter() - start
     return CompiledKernel(request, where, found, threads, seconds, cached)
+
+
+def _own(schedule: object, config: object, target: Target) -> OwnSchedule:
+    """What replays ``schedule``, which is given instead of a config."""
+    if config is not None:
+        raise ArgumentError(
+            "a config and a schedule are given",
+            why="a config says how a recipe schedules, a schedule is what comes of it",
+            cure="leave one of them out",
+        )
+    if not isinstance(schedule, KernelSchedule | str):
+        raise ArgumentError(
+            f"{short(schedule)} is no schedule",
+            cure="pass a tw.Schedule, or the text of one",
+        )
+    if not target.schedules:
+        raise ArgumentError(
+            f"a schedule is given for {target.name}",
+            why="it runs kernels as they are",
+            cure="compile for the machine that the schedule is for",
+        )
+    return OwnSchedule(schedule if isinstance(schedule, str) else schedule.text())
 
 
 def forget() -> None:

@@ -26,6 +26,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -261,12 +262,19 @@ class CompiledKernel:
         return self.target.lower(run(kernel) if self.target.schedules else kernel)
 
     def source(self, kind: str) -> str:
-        """The kernel as text: ``"llvm"`` or ``"asm"``."""
+        """The kernel as text: ``"llvm"``, ``"asm"``, or ``"schedule"``, the steps from the naive
+        kernel to that of the last stage, which `compile` takes as its ``schedule``."""
         if isinstance(kind, str) and kind == "llvm":
             return self.module.text
         if isinstance(kind, str) and kind == "asm":
             return self.target.assembly(self.module)
-        raise ArgumentError(f"there is no source {short(kind)}", cure="choose llvm or asm")
+        if isinstance(kind, str) and kind == "schedule":
+            made = self.schedule
+            packs = tuple(made.packs.values())
+            return KernelSchedule.of(made.kernel, self.target.machine, packs).text()
+        raise ArgumentError(
+            f"there is no source {short(kind)}", cure="choose llvm, asm or schedule"
+        )
 
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""

@@ -10,6 +10,7 @@ from tilewright.recipes import (
     choices,
     contraction,
     direct,
+    own,
     plain,
     streaming,
     workgroup_model,
@@ -19,6 +20,7 @@ from tilewright.recipes.config import (
     Config,
     ContractionConfig,
     DirectConfig,
+    OwnSchedule,
     PlainConfig,
     StreamingConfig,
     WorkgroupConfig,
@@ -78,6 +80,8 @@ def _multiplies_matrices(config: Config, machine: Machine) -> bool:
 def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
     """Carries ``config`` out; without the rounding that may be left out, unless the config
     multiplies matrices: it would only cost time. Raises `ScheduleError`."""
+    if isinstance(config, OwnSchedule):
+        return own.schedule(start, machine, config)
     kernel = start.kernel if _multiplies_matrices(config, machine) else start.exact
     if isinstance(config, PlainConfig):
         return plain.schedule(kernel, machine, config)

@@ -177,21 +177,35 @@ class PlainConfig:
         _check(self)
 
 
+@dataclass(frozen=True)
+class OwnSchedule:
+    """A schedule that somebody gives instead of a recipe: the ``text`` of its record."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
 # The `fill` of tiles that a unit of the machine copies.
 TENSOR = "tensor"
 
-Config = ContractionConfig | DirectConfig | PlainConfig | StreamingConfig | WorkgroupConfig
+Config = (
+    ContractionConfig | DirectConfig | OwnSchedule | PlainConfig | StreamingConfig | WorkgroupConfig
+)
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
     "WorkgroupConfig": WorkgroupConfig,
     "DirectConfig": DirectConfig,
     "StreamingConfig": StreamingConfig,
     "PlainConfig": PlainConfig,
+    "OwnSchedule": OwnSchedule,
 }
 
 
-# Characters of a text, far beyond any config.
+# Characters of a text, far beyond any config, and beyond any record of a schedule.
 _LONGEST = 10_000
+_LONGEST_RECORD = 500_000
 
 
 def _is_count(value: Any) -> bool:
@@ -277,7 +291,7 @@ def parse_config(text: str) -> Config:
         raise ScheduleError(
             f"{short(text)} is not a config", cure="pass a config, or its text as it prints"
         )
-    if len(text) > _LONGEST:
+    if len(text) > (_LONGEST_RECORD if text.startswith(OwnSchedule.__name__) else _LONGEST):
         # Python's own parser, which reads it, may crash of texts that nest beyond measure.
         raise ScheduleError(
             "the text is too long for a config",

@@ -30,8 +30,9 @@ _HEADER = re.compile(
 _LONGEST = 200_000
 
 
-def parse_schedule(text: str) -> Record:
-    """The steps that ``text`` says. Raises `ParseError`, which marks the place."""
+def parse_schedule(text: str, file: str | None = None) -> Record:
+    """The steps that ``text`` says, which is that of ``file`` where it came from one. Raises
+    `ParseError`, which marks the place."""
     if not isinstance(text, str):
         raise ParseError(f"{short(text)} is no text of a schedule", cure="pass a str")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -44,7 +45,7 @@ def parse_schedule(text: str) -> Record:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise _unparsed(text, error) from None
+        raise _unparsed(text, file, error) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ParseError(
             "this is no text of a schedule",
@@ -56,22 +57,22 @@ def parse_schedule(text: str) -> Record:
     if found is not None and int(found[1]) != FORMAT:
         raise ParseError(
             f"the schedule is of format {found[1]}",
-            where=Span(text, found.start(1), found.end(1)),
+            where=Span(text, found.start(1), found.end(1), file),
             why=f"this version reads format {FORMAT}",
             cure="record it again: `--stage schedule` prints the one of any kernel",
         )
-    lines = _Reader(text).lines(tree)
+    lines = _Reader(text, file).lines(tree)
     machine, kernel, digest = (found[2] or "", found[3], found[4]) if found else ("", "", "")
     return Record(machine, kernel, digest, lines)
 
 
-def _unparsed(text: str, error: SyntaxError) -> ParseError:
+def _unparsed(text: str, file: str | None, error: SyntaxError) -> ParseError:
     line = max(1, error.lineno or 1)
     starts = [0, *(match.end() for match in re.finditer(r"\n", text))]
     start = min(len(text), starts[min(line, len(starts)) - 1] + max(0, (error.offset or 1) - 1))
     return ParseError(
         "this is no text of a schedule",
-        where=Span(text, start, start + 1),
+        where=Span(text, start, start + 1, file),
         why=f"Python cannot read it: {error.msg}",
         cure=f"write steps, such as {MAIN}.unroll('k')",
     )
@@ -81,8 +82,8 @@ class _Reader:
     """Turns statements into lines. ``kernels`` are variables that stand for one, ``handles`` those
     that steps gave."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, file: str | None) -> None:
+        self.text, self.file = text, file
         self.starts = [0, *(match.end() for match in re.finditer(r"\n", text))]
         self.kernels, self.handles = {MAIN}, set[str]()
 
@@ -204,7 +205,8 @@ class _Reader:
 
     def _span(self, node: ast.stmt | ast.expr) -> Span:
         ends = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-        return Span(self.text, self._at(node.lineno, node.col_offset), self._at(*ends))
+        start = self._at(node.lineno, node.col_offset)
+        return Span(self.text, start, self._at(*ends), self.file)
 
     def _at(self, line: int, column: int) -> int:
         """The character at a place of Python's, whose columns are bytes."""

@@ -6,17 +6,18 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any
 
 from tilewright.dtypes import DType
-from tilewright.errors import Span
+from tilewright.errors import ScheduleError, Span
 from tilewright.ir.buffer import Swizzle
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.transform import TRANSFORMS
 
@@ -64,7 +65,34 @@ class Record:
 
     def __str__(self) -> str:
         """Python that repeats the steps; `reading.parse_schedule` reads it."""
-        return "\n".join([self._header(), *map(str, self.lines), ""])
+        header = [self._header()] if self.digest else []
+        return "\n".join([*header, *map(str, self.lines), ""])
+
+    def start_among(self, kernels: Sequence[Kernel], machine: Machine) -> Kernel:
+        """The one of ``kernels`` that the steps were recorded for, the first if the record says of
+        none. Raises `ScheduleError` for a record of another kernel or machine."""
+        if self.machine and self.machine != machine.name:
+            raise ScheduleError(
+                f"the schedule is for the machine {self.machine}, not for {machine.name}",
+                where=self._header(),
+                why="its tiles and instructions suit that one",
+                cure="compile for that machine; or take the first line of the text away (in "
+                "Python, strict=False): every step then checks whether it is legal",
+            )
+        for kernel in kernels if self.digest else kernels[:1]:
+            if not self.digest or digest_of(kernel) == self.digest:
+                return kernel
+        raise ScheduleError(
+            f"the schedule is for another kernel than this {kernels[0].name}",
+            where=self._header(),
+            why=f"this kernel's text has the digest {digest_of(kernels[0])}",
+            cure="take the kernel that it was recorded for; or take the first line of the text "
+            "away (in Python, strict=False): every step then checks whether it is legal",
+        )
+
+    def anywhere(self) -> Record:
+        """The same steps, for any kernel and any machine."""
+        return replace(self, machine="", kernel="", digest="")
 
     def _header(self) -> str:
         machine = f"; machine {self.machine}" if self.machine else ""

@@ -278,7 +278,7 @@ class KernelSchedule:
             if done.pack is not None:
                 yield from done.pack._lines(results[0], names)
 
-    def replay(self, record: Record) -> None:
+    def repeat(self, record: Record) -> None:
         """Takes the steps of ``record``, whatever it was recorded for: each checks that it is legal
         here. Raises `ScheduleError`, which says which step does not fit; the schedule is then as it
         was."""

@@ -1,0 +1,66 @@
+"""Schedules that somebody gives: their records are replayed, and what comes of them is checked."""
+
+from __future__ import annotations
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import SHARED, own_bytes
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Compute, Kernel
+from tilewright.ir.verify import verify
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import OwnSchedule
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
+from tilewright.schedule.reading import parse_schedule
+from tilewright.schedule.schedule import KernelSchedule
+
+
+def schedule(start: Start, machine: Machine, config: OwnSchedule) -> ScheduledKernel:
+    """Carries the steps of the record out. Raises `ParseError` for what is none, `ScheduleError`
+    for one of another kernel or machine, a step that does not fit, or what cannot be compiled."""
+    record = parse_schedule(config.text)
+    made = KernelSchedule(record.start_among((start.kernel, start.exact), machine), machine)
+    result = ScheduledKernel(made.start)
+    result.stage("naive", made.start)
+    made.repeat(record)
+    for number, done in enumerate(made.done, start=1):
+        result.stage(f"{number} {done.step.name}", done.kernel)
+    _check(made.kernel, machine)
+    for argument, pack in made.packs.items():
+        if argument != start.prepacked:
+            raise ScheduleError(
+                f"the schedule packs '{argument}' beforehand, which may change from call to call",
+                where=f"kernel {made.start.name}",
+                cure=f'compile with constant=("{argument}",), or leave the step hoist_pack out',
+            )
+        _check(pack.kernel, machine)
+        result.packs[argument] = pack.kernel
+    return result
+
+
+def _check(kernel: Kernel, machine: Machine) -> None:
+    """Refuses what is no code yet, and what the machine has no memory for."""
+    verify(kernel)
+    left = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and not s.instruction]
+    if left:
+        raise ScheduleError(
+            f"compute '{left[0].name}' is no loop yet, and no instruction",
+            where=headline(left[0]),
+            why="a kernel is compiled when nothing else is left of its computes",
+            cure="end the schedule with lower_computes(), of the packing kernel as well",
+        )
+    shared = [
+        stmt.buffer
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Allocate) and stmt.buffer.space in SHARED
+    ]
+    most = machine.hierarchy.shared if machine.hierarchy is not None else 0
+    if sum(map(own_bytes, shared)) > most:
+        raise ScheduleError(
+            f"a workgroup shares {sum(map(own_bytes, shared))} bytes",
+            where=f"kernel {kernel.name}",
+            why=f"{machine.name} has {most}, and "
+            + ", ".join(f"{b.name} takes {own_bytes(b)}" for b in shared),
+            cure="make tiles smaller, or keep less of them at a time",
+        )
