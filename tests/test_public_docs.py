@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import tilewright as tw
 from tilewright.cli.app import app
-from tilewright.ir import Kernel, difference, parse_kernel, to_text, verify
+from tilewright.ir import Kernel, difference, parse_kernel, parse_kernels, to_text, verify
 from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
@@ -137,9 +137,9 @@ KERNELS = [
 
 @pytest.mark.parametrize(("path", "line", "block"), KERNELS)
 def test_kernels_in_documents_are_well_formed(path: Path, line: int, block: str) -> None:
-    kernel = parse_kernel("\n" * (line - 1) + block, file=path.name)
-    verify(kernel)
-    assert difference(kernel, parse_kernel(to_text(kernel))) is None
+    for kernel in parse_kernels("\n" * (line - 1) + block, file=path.name):
+        verify(kernel)
+        assert difference(kernel, parse_kernel(to_text(kernel))) is None
 
 
 COMMANDS = sorted(
@@ -175,8 +175,19 @@ def test_wrong_commands_are_found() -> None:
 
 # Commands on a whole network, or that time, take too long here.
 QUICK = [
-    (t, w) for t, w in COMMANDS if not {"--set", "--random", "bench"} & set(w) and "-a" not in w
+    (t, w)
+    for t, w in COMMANDS
+    if not {"--random", "bench", "-a"} & set(w) and ("--set" not in w or "kernel" in w)
 ]
+
+# Kernels that begin with the comment `# NAME.tw` are files that commands take.
+_FILE = re.compile(r"# (\S+\.tw)\n")
+FILES = {
+    named.group(1): block
+    for path in DOCUMENTS
+    for _, block in blocks(_read(path), "tilewright")
+    if (named := _FILE.match(block))
+}
 
 
 @pytest.mark.parametrize("words", [w for _, w in QUICK], ids=[text for text, _ in QUICK])
@@ -185,6 +196,8 @@ def test_quick_commands_in_documents_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert "FAILED" not in result.output

@@ -59,7 +59,16 @@ def test_the_kernel_the_code_and_the_rewrites(
     third = printed(monkeypatch, capfd, 3)
     fourth = printed(monkeypatch, capfd, 4)
     fifth = printed(monkeypatch, capfd, 5)
-    assert any(line.startswith("kernel conv") for line in third)
+    kernels = [at for at, line in enumerate(third) if line.startswith("kernel conv_fwd_d(")]
+    changed = [line for line in third if LINE.fullmatch(line) and line.endswith("changed")]
+    assert len(kernels) == len(changed) > 3  # those of the kernel, and none of its packing
+    same = [
+        at
+        for at, line in enumerate(third)
+        if line.startswith(("stage", "pass")) and line[-1] == "-"
+    ]
+    assert same and all(LINE.fullmatch(third[at + 1]) for at in same[:-1])  # a line, no kernel
+    assert any(line.startswith('      tile("main", ') for line in third)  # a transform
     assert not any(".cfi" in line or "retq" in line for line in third)
     assert any("retq" in line for line in fourth)
     rewrite = re.compile(r"  [\w-]+: .+ => .+")
@@ -85,6 +94,7 @@ def test_the_page_has_the_kernels_behind_the_passes(tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<title>a &lt; b</title>" in text
     assert "t = i // 2" in text
+    assert '<script type="application/json"' in text
     assert "lower &amp; more" in text
     assert [(s.kind, s.name, s.changed) for s in trace.steps] == [
         ("pass", "steps", False),

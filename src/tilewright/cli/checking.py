@@ -15,6 +15,7 @@ import typer
 from tilewright.cli.knobs import AnyCase, Knobs, what_of, with_knobs
 from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.trace import Trace
 from tilewright.errors import (
     ArgumentError,
     LayoutError,
@@ -142,9 +143,10 @@ def _compile_first(
         pass
 
 
-def compile_case(knobs: Knobs, what: Op | Kernel) -> CompiledKernel:
-    """Compiles with what the options say of target, threads, config and constants."""
-    return compile_kernel(what, knobs.target, knobs.threads, knobs.config, constant=knobs.constant)
+def compile_case(knobs: Knobs, what: Op | Kernel, trace: Trace | None = None) -> CompiledKernel:
+    """Compiles with what the options say of target, threads, config and constants; a ``trace`` is
+    filled."""
+    return compile_kernel(what, knobs.target, knobs.threads, knobs.config, trace, knobs.constant)
 
 
 def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:

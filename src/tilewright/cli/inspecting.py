@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,11 @@ import typer
 
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, what_of, with_knobs
-from tilewright.cli.output import OutputFile, make_folder
+from tilewright.cli.output import OutputFile, make_folder, open_output
 from tilewright.engine import CompiledKernel
 from tilewright.engine.signature import Signature, form_of
-from tilewright.errors import ArgumentError, ProblemError
+from tilewright.engine.trace import Trace
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
@@ -31,8 +33,14 @@ def show_command(
     knobs: Knobs,
     stage: Annotated[
         str,
-        typer.Option("--stage", help="A stage's name, all, llvm, asm, schedule, config or cost."),
-    ] = "all",
+        typer.Option(
+            "--stage",
+            help="A stage's name, all (the default), llvm, asm, schedule, config or cost.",
+        ),
+    ] = "",
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write all of it to this file, for a browser.")
+    ] = None,
 ) -> None:
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
     its schedule.
@@ -41,6 +49,9 @@ def show_command(
     candidates that it was chosen from, with what the model predicts of each. The schedule is the
     transforms from the naive kernel on, as Python: a file of them, edited or not, is what
     --schedule takes.
+
+    A page (one file, which needs no network) has all of it: what each stage, pass and transform
+    changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.
 
     Examples:
 
@@ -53,13 +64,42 @@ def show_command(
       tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
 
       tilewright show kernel --target spirv:gpu scale.tw:scale
+
+      tilewright show conv --page conv.html ic64ih56oc64kh3ph1
     """
-    for case in knobs.cases():
-        kernel = compile_case(knobs, what_of(case))
-        text = _shown(kernel, stage).rstrip("\n")
-        # The first line of a schedule says what it is for.
-        title = f"# {repeat(knobs, case)}"
-        print("\n".join([text, title] if stage == "schedule" else [title, text]))
+    cases = knobs.cases()
+    if page is not None and len(cases) != 1:
+        raise ProblemError(
+            f"{len(cases)} cases are given", where="--page", cure="give one: a page has one kernel"
+        )
+    with ExitStack() as stack:
+        output = open_output(stack, page, "--page")
+        for case in cases:
+            trace = None if output is None else Trace()
+            kernel = compile_case(knobs, what_of(case), trace)
+            title = repeat(knobs, case)
+            if stage or trace is None:
+                text, head = _shown(kernel, stage or "all").rstrip("\n"), f"# {title}"
+                # The first line of a schedule says what it is for.
+                print("\n".join([text, head] if stage == "schedule" else [head, text]))
+            if output is not None and trace is not None:
+                output.write(trace.page_text(title, dict(_texts(kernel))).encode())
+                print(f"{output.path}: {title}")
+
+
+def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
+    """What a page has beside stages, by name."""
+    for name, stage in (
+        ("config", "config"),
+        ("schedule", "schedule"),
+        ("cost", "cost"),
+        ("LLVM IR", "llvm"),
+        ("assembly", "asm"),
+    ):
+        try:
+            yield name, _shown(kernel, stage)
+        except UnsupportedError as error:
+            yield name, str(error)
 
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:

@@ -1,5 +1,5 @@
-"""What a compilation did: every stage and pass with its time, whether it changed the kernel, and
-the kernel behind it; as text on stderr, or as a page.
+"""What a compilation did: every stage and pass with its time, whether it changed the kernel, by
+which transforms, and the kernel behind it; as text on stderr, or as a page.
 
 `TILEWRIGHT_DEBUG` says how much is printed:
 
@@ -7,17 +7,16 @@ the kernel behind it; as text on stderr, or as a page.
 | ----- | -------------------------------------------------------------------------- |
 | 1     | the time that each stage and pass took, one line each                       |
 | 2     | and whether it changed the kernel                                           |
-| 3     | and the kernel that the target gets                                         |
+| 3     | and the transforms of each step, and the kernel behind it if it changed     |
 | 4     | and the target's code                                                       |
 | 5     | and every rewrite of an expression, with its rule, before the stages' times |
 """
 
 from __future__ import annotations
 
-import html
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager as ContextManager
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,24 +24,39 @@ from pathlib import Path
 from typing import TextIO
 
 from tilewright.config import settings
+from tilewright.engine.page import Entry, page_text
 from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import PASSES, Record, run
+from tilewright.schedule.provenance import origins
+from tilewright.schedule.record import call_text
 from tilewright.simplify import traced
 
 
 @dataclass(frozen=True)
 class Step:
     """One line of a trace. ``kind`` is ``stage`` (of the schedule), ``pass`` or ``part`` (of the
-    compilation); a part has no kernel, and ``changed`` is None."""
+    compilation); a part has no kernel, and ``changed`` is None. ``before`` is the kernel in front
+    of the step; the first one of a schedule has none."""
 
     kind: str
     name: str
     seconds: float
     changed: bool | None = None
     kernel: Kernel | None = None
+    before: Kernel | None = None
+
+    @property
+    def transforms(self) -> list[tuple[str, Kernel, Kernel]]:
+        """The transforms that made the step, as Python, with the kernels before and behind each."""
+        if self.kernel is None or self.before is None or not self.changed:
+            return []
+        return [
+            (call_text(o.step.name, o.step.args, o.step.kwargs), o.before, after)
+            for o, after in origins(self.kernel, self.before)
+        ]
 
     def line(self, verbose: bool) -> str:
         """The step as text; ``verbose`` says whether it changed anything."""
@@ -56,7 +70,10 @@ class Trace:
     def __init__(self, level: int | None = None, stream: TextIO | None = None) -> None:
         self.level = settings().debug if level is None else level
         self.steps: list[Step] = []
+        self.kernels: list[Kernel] = []
+        """What the target gets: the kernel, and those that pack its operands."""
         self._stream = stream
+        self._printed: Kernel | None = None
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -71,21 +88,29 @@ class Trace:
 
     def stages(self, records: Iterable[Record]) -> None:
         """Takes the stages of a schedule."""
+        before = None
         for each in records:
-            self._add(Step("stage", each.name, each.seconds, each.changed, each.kernel))
+            self._add(Step("stage", each.name, each.seconds, each.changed, each.kernel, before))
+            before = each.kernel
 
     def passes(self, kernel: Kernel) -> Kernel:
         """``kernel`` behind all passes. From level 2 on, what each makes is verified."""
 
+        before = kernel
+
         def note(record: Record) -> None:
-            self._add(Step("pass", record.name, record.seconds, record.changed, record.kernel))
+            nonlocal before
+            name, seconds, after = record.name, record.seconds, record.kernel
+            self._add(Step("pass", name, seconds, record.changed, after, before))
+            before = after
 
         return run(kernel, PASSES, note, check=self.level >= 2)
 
     def kernel(self, kernel: Kernel) -> None:
-        """Prints what the target gets."""
-        if self.level >= 3:
-            self._print(to_text(kernel))
+        """Takes what the target gets; prints it, where it is not what was printed last."""
+        self.kernels.append(kernel)
+        if self.level >= 3 and kernel is not self._printed:
+            self._show(kernel)
 
     def code(self, text: Callable[[], str]) -> None:
         """Prints the target's code, which is not made before it is asked for."""
@@ -96,24 +121,20 @@ class Trace:
         """Inside it, every rewrite is printed where the level asks for it."""
         return traced(self._rewrite) if self.level >= 5 else nullcontext()
 
-    def page(self, path: str | Path, title: str = "Tilewright") -> None:
-        """Writes the steps as a page: a table, each row of which opens to the kernel behind it.
-
-        Raises `ArgumentError` where it cannot be written.
-        """
-        rows = []
+    def page_text(self, title: str = "Tilewright", texts: Mapping[str, str] | None = None) -> str:
+        """The steps as a page, with the transforms of each, and ``texts`` by their names."""
+        entries: list[Entry] = []
         for step in self.steps:
-            line = html.escape(step.line(verbose=True))
-            if step.kernel is None or not step.changed:
-                rows.append(f"<p>{line}</p>")
-            else:
-                code = html.escape(to_text(step.kernel))
-                rows.append(f"<details><summary>{line}</summary><pre>{code}</pre></details>")
-        style = "p, summary { font-family: monospace; white-space: pre; margin: 0.2em 1em }"
-        head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
-        text = "\n".join(["<!doctype html>", head, f"<h1>{html.escape(title)}</h1>", *rows, ""])
+            entries += _entries(step)
+        for kernel in self.kernels:
+            entries.append(Entry("the target gets", kernel.name, after=to_text(kernel)))
+        entries += [Entry("beside", name, after=text) for name, text in (texts or {}).items()]
+        return page_text(title, entries)
+
+    def page(self, path: str | Path, title: str = "Tilewright") -> None:
+        """Writes `page_text` to a file. Raises `ArgumentError` where it cannot be written."""
         try:
-            Path(path).write_text(text, encoding="utf-8")
+            Path(path).write_text(self.page_text(title), encoding="utf-8")
         except OSError as error:
             raise ArgumentError(
                 f"cannot write {path}",
@@ -125,9 +146,33 @@ class Trace:
         self.steps.append(step)
         if self.level >= 1:
             self._print(step.line(self.level >= 2))
+        if self.level >= 3 and step.kernel is not None and step.changed:
+            for call, _, _ in step.transforms:
+                self._print(f"      {call}")
+            self._show(step.kernel)
+
+    def _show(self, kernel: Kernel) -> None:
+        self._print(to_text(kernel))
+        self._printed = kernel
 
     def _rewrite(self, rule: str, before: Expr, after: Expr) -> None:
         self._print(f"  {rule}: {before!r} => {after!r}")
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream if self._stream is not None else sys.stderr)
+
+
+def _entries(step: Step) -> Iterator[Entry]:
+    """The lines of a page for one step: its own, and its transforms'."""
+    label, note = f"{step.kind} {step.name}", f"{step.seconds * 1e3:.1f} ms"
+    if step.kernel is None:
+        yield Entry("compilation", label, note)
+        return
+    group = f"kernel {step.kernel.name}"
+    if not step.changed:
+        yield Entry(group, label, "unchanged")
+        return
+    before = None if step.before is None else to_text(step.before)
+    yield Entry(group, label, note, before, to_text(step.kernel))
+    for call, front, behind in step.transforms:
+        yield Entry(group, call, "", to_text(front), to_text(behind), inner=True)

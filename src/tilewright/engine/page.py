@@ -1,0 +1,209 @@
+"""A page of one compilation: its steps side by side with what changed, and texts on demand.
+
+One file that needs no network: the texts are in it once each, as data, and a short script shows
+what is asked for. (A browser lays out what it shows, and a kernel may have ten thousand lines.)
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the list: ``label`` and what it says beside (``note``), below the heading
+    ``group``; with a text ``after`` (None: nothing to look at), and one ``before`` that it is
+    compared with. ``inner``: it is a part of what stands above."""
+
+    group: str
+    label: str
+    note: str = ""
+    before: str | None = None
+    after: str | None = None
+    inner: bool = False
+
+
+def page_text(title: str, entries: Sequence[Entry]) -> str:
+    """The page as HTML. The first entry that has a text is shown when it opens."""
+    texts: dict[str, int] = {}
+    shown = [_entry(each, texts) for each in entries]
+    data = {"entries": shown, "texts": [text.splitlines() for text in texts]}
+    # A script ends at the first "</script", whatever it is in.
+    written = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    name = html.escape(title)
+    return _PAGE.format(
+        title=name, style=_STYLE, list="\n".join(_list(entries)), data=written, script=_SCRIPT
+    )
+
+
+def _entry(entry: Entry, texts: dict[str, int]) -> Mapping[str, Any]:
+    """What the script is told of an entry: the numbers of its texts, and how they differ."""
+    if entry.after is None:
+        return {}
+    after = texts.setdefault(entry.after, len(texts))
+    found: dict[str, Any] = {"after": after, "label": entry.label}
+    if entry.before is not None:
+        found["before"] = texts.setdefault(entry.before, len(texts))
+        found["changes"] = list(_changes(entry.before, entry.after))
+    return found
+
+
+def _changes(before: str, after: str) -> Iterable[tuple[int, int, int, int]]:
+    """The lines of both that differ by more than how far they are indented: from and to (exclusive)
+    before, from and to after."""
+    old, new = ([line.strip() for line in text.splitlines()] for text in (before, after))
+    matcher = difflib.SequenceMatcher(None, old, new)
+    for tag, *places in matcher.get_opcodes():
+        if tag != "equal":
+            a, b, c, d = places
+            yield a, b, c, d
+
+
+def _list(entries: Sequence[Entry]) -> Iterable[str]:
+    group = None
+    for number, entry in enumerate(entries):
+        if entry.group != group:
+            group = entry.group
+            yield f"<h2>{html.escape(group)}</h2>"
+        label, note = html.escape(entry.label), html.escape(entry.note)
+        said = f"<b>{label}</b> <i>{note}</i>"
+        if entry.after is None:
+            yield f"<p>{said}</p>"
+            continue
+        kind = ' class="inner"' if entry.inner else ""
+        yield f'<button{kind} data-entry="{number}" title="{label}">{said}</button>'
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>{style}</style>
+<h1>{title}</h1>
+<nav>
+{list}
+</nav>
+<main>
+<noscript>The texts are shown by a script.</noscript>
+<p id="what"></p>
+<table id="text"></table>
+</main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</html>
+"""
+
+_STYLE = """
+:root { color-scheme: light dark; --mark: light-dark(#ffe0dc, #5a2a26);
+  --new: light-dark(#d8f5dc, #1f4a2a); --line: light-dark(#ddd, #444);
+  --dim: light-dark(#666, #aaa); --word: light-dark(#0002, #fff3) }
+body { display: grid; grid-template: auto 1fr / 22em 1fr; height: 100vh; margin: 0;
+  font: 14px/1.4 system-ui, sans-serif }
+h1 { grid-column: 1 / 3; font: bold 15px monospace; margin: 0; padding: .6em 1em;
+  border-bottom: 1px solid var(--line); overflow-wrap: anywhere }
+nav { overflow-y: auto; padding: 0 0 1em; border-right: 1px solid var(--line) }
+h2 { font-size: 12px; margin: 1em 1em .3em; color: var(--dim); overflow-wrap: anywhere }
+nav p, nav button { display: flex; justify-content: space-between; gap: 1em; width: 100%;
+  box-sizing: border-box; margin: 0; padding: .25em 1em; border: 0; background: none;
+  color: inherit; font: inherit; text-align: left }
+nav button { cursor: pointer }
+nav button:hover, nav button:focus-visible { background: var(--line) }
+nav button[aria-current] { background: Highlight; color: HighlightText }
+nav p { color: var(--dim) }
+nav button.inner { padding-left: 2em; font: 12px/1.3 ui-monospace, monospace }
+nav b { font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
+nav button.inner b { font-weight: 400 } nav p b { font-weight: 400 }
+nav i { font-style: normal; font-variant-numeric: tabular-nums; white-space: nowrap }
+main { overflow: auto }
+#what { margin: 0; padding: .5em 1em; color: var(--dim); position: sticky; left: 0 }
+table { border-collapse: collapse; font: 12px/1.45 ui-monospace, monospace }
+td { white-space: pre; padding: 0 1em 0 .5em; vertical-align: top }
+td.number { text-align: right; color: var(--dim); user-select: none; padding: 0 .5em 0 1em }
+table.pair { table-layout: fixed; width: 100% }
+table.pair td { white-space: pre-wrap; overflow-wrap: anywhere }
+table.pair tr:first-child td.number { width: 3em }
+mark { background: var(--word); color: inherit }
+td.old { background: var(--mark) } td.new { background: var(--new) }
+td + td.number { border-left: 1px solid var(--line) }
+"""
+
+_SCRIPT = r"""
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const table = document.getElementById("text");
+const what = document.getElementById("what");
+const buttons = [...document.querySelectorAll("button[data-entry]")];
+
+function cell(row, text, kind, from, to) {
+  const made = row.insertCell();
+  made.textContent = text;
+  if (kind) made.className = kind;
+  if (!(from < to)) return;
+  const mark = document.createElement("mark");
+  mark.textContent = text.slice(from, to);
+  made.replaceChildren(text.slice(0, from), mark, text.slice(to));
+}
+
+function line(body, before, i, after, j, marked) {
+  const row = body.insertRow();
+  const left = before && i !== null ? before[i] : "", right = j !== null ? after[j] : "";
+  let same = 0, tail = 0;
+  if (marked && left && right) {
+    const most = Math.min(left.length, right.length);
+    while (same < most && left[same] === right[same]) same++;
+    while (tail < most - same && left.at(-1 - tail) === right.at(-1 - tail)) tail++;
+  }
+  const kind = (name, here) => marked && before && here !== null ? name : "";
+  const alike = 3 * (same + tail) > Math.max(left.length, right.length);
+  const end = text => alike ? text.length - tail : 0;
+  if (before) {
+    cell(row, i === null ? "" : i + 1, "number");
+    cell(row, left, kind("old", i), same, end(left));
+  }
+  cell(row, j === null ? "" : j + 1, "number");
+  cell(row, right, kind("new", j), same, end(right));
+}
+
+function show(number) {
+  const entry = data.entries[number];
+  const after = data.texts[entry.after];
+  const before = "before" in entry ? data.texts[entry.before] : null;
+  const body = document.createElement("tbody");
+  let i = 0, j = 0;
+  for (const [from, to, start, end] of entry.changes || []) {
+    for (; i < from; i++, j++) line(body, before, i, after, j, false);
+    for (; i < to || j < end; i++, j++)
+      line(body, before, i < to ? i : null, after, j < end ? j : null, true);
+    i = to; j = end;
+  }
+  for (; j < after.length; i++, j++) line(body, before, i, after, j, false);
+  table.replaceChildren(body);
+  table.className = before ? "pair" : "";
+  const count = (entry.changes || []).length;
+  what.textContent = before === null ? entry.label
+    : `before and after ${entry.label}: ${count} ${count === 1 ? "place" : "places"} changed`;
+  for (const button of buttons)
+    if (button.dataset.entry === String(number)) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+  const first = table.querySelector(".old, .new");
+  document.querySelector("main").scrollTo(0, 0);
+  if (first) first.scrollIntoView({block: "center"});
+}
+
+for (const button of buttons)
+  button.addEventListener("click", () => show(Number(button.dataset.entry)));
+document.addEventListener("keydown", event => {
+  const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  if (!step) return;
+  const now = buttons.findIndex(button => button.hasAttribute("aria-current"));
+  const next = buttons[now + step];
+  if (next) { next.focus(); next.click(); event.preventDefault(); }
+});
+if (buttons.length) buttons[0].click();
+"""
