@@ -121,7 +121,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
         flops=lambda: 0,
         identity=f"{constant} {to_text(kernel)}",
         signature=lambda: Signature(kernel.params),
-        start=partial(Start, kernel, kernel, next(iter(constant), None)),
+        start=partial(Start, kernel, kernel, constant=constant),
     )
 
 

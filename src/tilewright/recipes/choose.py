@@ -20,21 +20,44 @@ from tilewright.recipes.config import (
     Config,
     ContractionConfig,
     DirectConfig,
+    GroupsConfig,
     OwnSchedule,
     PlainConfig,
     StreamingConfig,
     WorkgroupConfig,
 )
+from tilewright.recipes.groups import starts, together
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.groups import cut
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    """The first of the default configs that is legal, and the schedule that it gives."""
+    """The first of the default configs that is legal, and the schedule that it gives; of a kernel
+    of several groups, of each."""
+    if start.structured:
+        return _choose_group(start, machine)
+    found = cut(start.kernel)
+    chosen = [_choose_part(each, machine) for each in starts(start, found)]
+    if len(chosen) == 1:
+        return chosen[0]
+    config = GroupsConfig(tuple(config for config, _ in chosen))
+    return config, together(found, [scheduled for _, scheduled in chosen])
+
+
+def _choose_part(group: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
+    """A group by its own recipe; by the plain one where that does not take it."""
+    if group.structured:
+        try:
+            return _choose_group(group, machine)
+        except ScheduleError:
+            pass
+    config = plain.default_config(group.kernel, machine)
+    return config, plain.schedule(group.kernel, machine, config)
+
+
+def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
     kernel = start.kernel
-    if not start.structured:
-        simple = plain.default_config(kernel, machine)
-        return simple, plain.schedule(kernel, machine, simple)
     if not choices.is_contraction(kernel):
         config = streaming.choose(kernel, machine)
         return config, streaming.schedule(kernel, machine, config)
@@ -46,6 +69,33 @@ def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
             refusal = error
     assert refusal is not None
     raise refusal
+
+
+def _schedule_groups(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
+    """Each group by its own config: ``config``, if there is one group."""
+    found = cut(start.kernel)
+    groups = starts(start, found)
+    configs = config.groups if isinstance(config, GroupsConfig) else (config,)
+    if start.structured or len(configs) != len(groups):
+        raise ScheduleError(
+            f"{len(configs)} configs are given, and {start.kernel.name} has "
+            + (f"{len(groups)} groups" if len(groups) > 1 else "one group"),
+            where=f"config {config!r}",
+            cure="use a GroupsConfig with a config for each of "
+            + ", ".join(group.kernel.name for group in groups)
+            if len(groups) > 1
+            else "use the config of the one group itself",
+        )
+    for group, each in zip(groups, configs, strict=True):
+        if not group.structured and not isinstance(each, PlainConfig):
+            raise ScheduleError(
+                f"{group.kernel.name} is scheduled by the plain recipe only",
+                where=f"config {each!r}",
+                why="no contraction whose sizes are numbers was found in it",
+                cure="use a PlainConfig",
+            )
+    parts = [schedule(g, machine, c) for g, c in zip(groups, configs, strict=True)]
+    return parts[0] if len(parts) == 1 else together(found, parts)
 
 
 def unscheduled(start: Start) -> tuple[Config, ScheduledKernel]:
@@ -82,16 +132,11 @@ def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
     multiplies matrices: it would only cost time. Raises `ScheduleError`."""
     if isinstance(config, OwnSchedule):
         return own.schedule(start, machine, config)
-    kernel = start.kernel if _multiplies_matrices(config, machine) else start.exact
     if isinstance(config, PlainConfig):
-        return plain.schedule(kernel, machine, config)
-    if not start.structured:
-        raise ScheduleError(
-            f"{kernel.name} is scheduled by the plain recipe only",
-            where=f"config {config!r}",
-            why="the others find their way by the names that ops give to computes",
-            cure="use a PlainConfig",
-        )
+        return plain.schedule(start.exact, machine, config)
+    if not start.structured or isinstance(config, GroupsConfig):
+        return _schedule_groups(start, machine, config)
+    kernel = start.kernel if _multiplies_matrices(config, machine) else start.exact
     if isinstance(config, ContractionConfig | DirectConfig | WorkgroupConfig):
         if not choices.is_contraction(kernel):
             raise ScheduleError(

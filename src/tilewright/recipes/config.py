@@ -187,11 +187,27 @@ class OwnSchedule:
         _check(self)
 
 
+@dataclass(frozen=True)
+class GroupsConfig:
+    """How a kernel runs that is cut into several groups: the config of each, in order."""
+
+    groups: tuple[Config, ...]
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
 # The `fill` of tiles that a unit of the machine copies.
 TENSOR = "tensor"
 
 Config = (
-    ContractionConfig | DirectConfig | OwnSchedule | PlainConfig | StreamingConfig | WorkgroupConfig
+    ContractionConfig
+    | DirectConfig
+    | GroupsConfig
+    | OwnSchedule
+    | PlainConfig
+    | StreamingConfig
+    | WorkgroupConfig
 )
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
@@ -200,6 +216,7 @@ CONFIGS: dict[str, type[Config]] = {
     "StreamingConfig": StreamingConfig,
     "PlainConfig": PlainConfig,
     "OwnSchedule": OwnSchedule,
+    "GroupsConfig": GroupsConfig,
 }
 
 
@@ -247,6 +264,12 @@ def _is_fusions(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
 
 
+def _is_groups(value: Any) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(each, Config) and not isinstance(each, GroupsConfig) for each in value
+    )
+
+
 # By the type of the field: what a value is, and whether it is that.
 _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a name in quotes", lambda value: isinstance(value, str)),
@@ -260,6 +283,7 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
     "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
+    "tuple[Config, ...]": ("a tuple of configs, none of which is of groups", _is_groups),
     "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),
 }
 
@@ -304,11 +328,7 @@ def parse_config(text: str) -> Config:
     )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args):
-            raise ValueError("not a call with keywords")
-        kind = CONFIGS[tree.func.id]
-        values = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
-        return kind(**values)
+        return _made(tree)
     except (SyntaxError, ValueError, KeyError, TypeError) as error:
         raise ScheduleError(f"{text!r} is not a config", why=str(error), cure=cure) from error
     except (RecursionError, MemoryError):
@@ -316,3 +336,17 @@ def parse_config(text: str) -> Config:
         raise ScheduleError(
             f"{text[:40]!r}... is not a config", why="it nests too deeply", cure=cure
         ) from None
+
+
+def _made(tree: ast.expr) -> Config:
+    """The config that a call makes, whose arguments are literals or tuples of configs."""
+    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args):
+        raise ValueError("not a call with keywords")
+    kind = CONFIGS[tree.func.id]
+    return kind(**{str(each.arg): _value(each.value) for each in tree.keywords})
+
+
+def _value(tree: ast.expr) -> Any:
+    if isinstance(tree, ast.Tuple) and any(isinstance(each, ast.Call) for each in tree.elts):
+        return tuple(map(_made, tree.elts))
+    return ast.literal_eval(tree)

@@ -42,8 +42,6 @@ from tilewright.schedule.unroll_known import unroll_known
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
-# Positions whose loops stay loops.
-_POSITIONS = frozenset({"id", "ih", "iw"})
 
 
 def schedule(
@@ -220,7 +218,8 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
             kernel = trim(kernel, loop)
     small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
-    return guard(unroll_known(kernel, small, _UNROLL, sorted(_POSITIONS)), MAIN)
+    stay = [dim for dim in roles(main).kept if dim not in small]
+    return guard(unroll_known(kernel, small, _UNROLL, stay), MAIN)
 
 
 def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruction) -> Kernel:

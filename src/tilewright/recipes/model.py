@@ -17,7 +17,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.roles import Roles, extents, roles, strides
+from tilewright.recipes.roles import Roles, channels_of, extents, roles, strides
 
 # Multiply-adds that must be under way: four cycles until a result can be added to, two started per
 # cycle on some processors, and some more to bridge loads that miss L1.
@@ -29,10 +29,11 @@ BODY = 72
 
 @dataclass(frozen=True)
 class Shape:
-    """A contraction as the model sees it."""
+    """A contraction as the model sees it. ``channels`` are those of K that are no taps."""
 
     sizes: Mapping[str, int]
     roles: Roles
+    channels: Sequence[str]
     a: Mapping[str, int | None]
     b: Mapping[str, int | None]
     c: Mapping[str, int | None]
@@ -46,6 +47,7 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
     return Shape(
         extents(compute),
         roles(compute),
+        channels_of(compute),
         strides(compute, a),
         strides(compute, b),
         strides(out, out.out),
@@ -192,7 +194,7 @@ def reduced_order(shape: Shape) -> tuple[str, ...]:
         step = shape.a.get(dim)
         return step if step is not None else 0
 
-    channels = [d for d in dims if d in ("ic", "oc", "k")]
+    channels = list(shape.channels)
     taps = [d for d in dims if d not in channels]
     if not channels:
         return tuple(taps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
@@ -84,13 +86,27 @@ def roles(compute: Compute) -> Roles:
 
 def taps_of(compute: Compute) -> list[str]:
     """The reduced dims that index a dim of A together with one of M: taps of a convolution."""
+    found = frozenset[str]().union(*(reduced for _, reduced in _windows(compute)))
+    return [dim for dim in roles(compute).k if dim in found]
+
+
+def channels_of(compute: Compute) -> list[str]:
+    """The reduced dims beside the taps; none where what is reduced are not taps but the positions
+    that they are moved to (gradients of weights)."""
+    sizes, taps = extents(compute), taps_of(compute)
+    for kept, reduced in _windows(compute):
+        if prod(sizes[dim] for dim in reduced) > prod(sizes[dim] for dim in kept):
+            return []
+    return [dim for dim in roles(compute).k if dim not in taps]
+
+
+def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
+    """Of each index of A with dims of M and reduced ones, these."""
     parts = roles(compute)
-    found: set[str] = set()
     for index in compute.operands[0].view.index:
         names = {v.name for v in variables(index)}
-        if names & set(parts.m):
-            found |= names
-    return [dim for dim in parts.k if dim in found]
+        if names & set(parts.m) and names & set(parts.k):
+            yield names & set(parts.m), names & set(parts.k)
 
 
 def strides(compute: Compute, view: View) -> dict[str, int | None]:

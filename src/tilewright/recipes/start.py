@@ -21,15 +21,17 @@ class Source(Protocol):
 class Start:
     """A kernel before any stage of a schedule, and what is known beside it.
 
-    ``prepacked`` names the array that may be packed before the kernel runs. ``exact`` is the kernel
-    without the rounding that may be left out, itself where there is none. ``structured``: the
-    computes have the names and the order that `ops.op` describes, which recipes go by.
+    ``prepacked`` names the array that may be packed before the kernel runs, ``constant`` all that
+    may be. ``exact`` is the kernel without the rounding that may be left out, itself where there is
+    none. ``structured``: it is one group, whose computes have the names and the order that `ops.op`
+    describes, which recipes go by; others are cut into groups first (`groups`).
     """
 
     kernel: Kernel
     exact: Kernel
     prepacked: str | None = None
     structured: bool = False
+    constant: tuple[str, ...] = ()
 
     @staticmethod
     def of(source: Source) -> Start:

@@ -1,8 +1,9 @@
 """Transforms on kernels: from the naive form to the fast one.
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
-`provenance` and `transform` (what makes a function a transform, and what is remembered of it); then
-the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
+`provenance` and `transform` (what makes a function a transform, and what is remembered of it),
+`flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
+then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
 `distribute` (over a hierarchy), `collapse` and `linearize` (dims made one), `split` (the inverse),
 `residues` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
@@ -16,9 +17,8 @@ that run meanwhile), `opening` (of opaque nests), `raster` (in which order), `en
 iteration around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups
 made one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` and `points`
 (lowering to loops). `storage`, `identity`, `dependence`, `digits` and `runs` hold what several of
-them need; `schedule` has the
-`KernelSchedule`, which records them; `excerpt` is for models that try them
-out.
+them need; `schedule` has the `KernelSchedule`, which records them; `excerpt` is for models that try
+them out.
 """
 
 from tilewright.schedule.asynchronous import start_products
@@ -29,6 +29,7 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.join import join_groups
@@ -70,6 +71,7 @@ __all__ = [
     "TRANSFORMS",
     "Fill",
     "KernelSchedule",
+    "as_contraction",
     "distribute",
     "drop_unit_dims",
     "enclose",

@@ -23,6 +23,7 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
@@ -206,6 +207,7 @@ class KernelSchedule:
         self._advance(Done(Step.of(HOIST, (buffer,), {}), kernel, pack))
         return pack
 
+    as_contraction = _method(as_contraction)
     distribute = _method(distribute)
     drop_unit_dims = _method(drop_unit_dims)
     enclose = _method(enclose)

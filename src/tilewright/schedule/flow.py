@@ -1,0 +1,128 @@
+"""Which memory the statements of a kernel read and write, one after the other.
+
+What recipes know of a kernel before they schedule it is data flow: which compute gives another its
+operands, what else reads them, and whether statements may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import count
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import complication, view_exprs
+from tilewright.ir.expr import Const, Expr, Var, var
+from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
+from tilewright.schedule.access import accesses
+from tilewright.schedule.place import Place, sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A statement at the top of a kernel, and the buffers that it reads and writes. What adds to a
+    buffer reads it, too. ``simple`` is its compute, where it is one that schedules can take apart
+    (see `_simple`)."""
+
+    stmt: Stmt
+    reads: frozenset[Buffer]
+    writes: frozenset[Buffer]
+    simple: Compute | None
+
+    @property
+    def touches(self) -> frozenset[Buffer]:
+        """What it reads or writes."""
+        return self.reads | self.writes
+
+    def may_pass(self, other: Item) -> bool:
+        """Whether the two do the same in either order."""
+        return not (self.writes & other.touches or other.writes & self.touches)
+
+
+def flow(kernel: Kernel) -> tuple[list[Buffer], list[Item]]:
+    """The buffers that are allocated at the top of ``kernel``, and the statements there."""
+    allocated: list[Buffer] = []
+    items: list[Item] = []
+    for stmt in sequence(kernel.body):
+        if isinstance(stmt, Allocate):
+            allocated.append(stmt.buffer)
+        else:
+            items.append(item_of(stmt))
+    return allocated, items
+
+
+def item_of(stmt: Stmt) -> Item:
+    """``stmt`` with what it reads and writes."""
+    found = list(accesses(stmt, Place()))
+    reads = {a.view.buffer for a in found if not a.writes or a.combiner is not None}
+    writes = {a.view.buffer for a in found if a.writes}
+    simple = _simple(stmt) if not any(b.symbols for b in reads | writes) else None
+    return Item(stmt, frozenset(reads), frozenset(writes), simple)
+
+
+def _simple(stmt: Stmt) -> Compute | None:
+    """``stmt``, where it is a compute of one result at places that its dims say, of sizes that are
+    known; what it loads in its value become operands."""
+    if not isinstance(stmt, Compute) or complication(stmt) is not None:
+        return None
+    if stmt.instruction is not None or stmt.completion is not None:
+        return None
+    if not all(isinstance(dim.extent, Const) for dim in stmt.dims):
+        return None
+    if any(reads_memory(e) for o in stmt.operands for e in view_exprs(o.view)):
+        return None
+    return _with_operands(stmt)
+
+
+def _with_operands(compute: Compute) -> Compute | None:
+    """``compute`` without loads in its value; None where one says where another is."""
+    loads = list(loads_in(compute.body))
+    if not loads:
+        return compute
+    if any(reads_memory(index) for each in loads for index in each.index):
+        return None
+    known: dict[Expr, Var] = {}
+    taken = {v.name for v in (*(d.var for d in compute.dims), *(o.var for o in compute.operands))}
+    for each in loads:
+        known[each] = var(unused(each.buffer.name, taken), each.type)
+        taken.add(known[each].name)
+    own = {operand.var for operand in compute.operands}
+    views = [View(each.buffer, each.index, each.mask) for each in loads]
+    if any(variables(e) & own or reads_memory(e) for view in views for e in view_exprs(view)):
+        return None
+    added = (Operand(v, view) for v, view in zip(known.values(), views, strict=True))
+    body = rewrite_loads(compute.body, lambda each: known[each])
+    return replace(compute, operands=(*compute.operands, *added)).with_result(body=body)
+
+
+def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
+    """The dims that index ``view``, where they give each of its elements exactly once."""
+    if view.mask is not None:
+        return None
+    extents = {dim.var: dim.extent for dim in compute.dims}
+    found: list[Var] = []
+    for index, size in zip(view.index, view.buffer.sizes, strict=True):
+        extent = extents.get(index) if isinstance(index, Var) else None
+        if not isinstance(extent, Const) or extent.value != size:
+            return None
+        assert isinstance(index, Var)
+        found.append(index)
+    return tuple(found) if len(set(found)) == len(found) else None
+
+
+def touching(items: Sequence[Item], buffer: Buffer) -> Iterator[int]:
+    """The positions of those that read or write ``buffer``."""
+    return (n for n, item in enumerate(items) if buffer in item.touches)
+
+
+def unused(name: str, taken: Set[str]) -> str:
+    """``name``, or one like it that is not among ``taken``."""
+    return next(each for each in alike(name) if each not in taken)
+
+
+def alike(name: str) -> Iterator[str]:
+    """``name``, and the same with numbers from 2 on."""
+    yield name
+    for number in count(2):
+        yield f"{name}{number}"

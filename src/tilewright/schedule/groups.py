@@ -1,0 +1,204 @@
+"""Kernels of many computes, cut into groups that are scheduled one by one.
+
+    kernel perceptron(x, w1, b1, w2, y):            kernel perceptron_1(x, w1, b1, hidden)
+      alloc hidden                              ->    bias, first, relu as one contraction
+      bias, first, relu, clear, second              kernel perceptron_2(hidden, w2, y)
+                                                      clear, second as one contraction
+
+The rule is simple: each contraction is a group, with what its sums begin with and the elementwise
+computes behind it (`contractions`); statements in a row between them are groups, too. Each group is
+outlined as a kernel of its own, and what became of them is put together again, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Layout, Space
+from tilewright.ir.expr import Expr, const
+from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
+from tilewright.ir.visit import block, replace_buffer
+from tilewright.schedule.access import buffers_allocated, buffers_in, readdress
+from tilewright.schedule.contractions import Contraction, contractions
+from tilewright.schedule.flow import Item, flow, item_of
+from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify_kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A part of a kernel as a kernel of its own; ``contracts``: it is a contraction, in the form of
+    `contractions`. ``alone`` names the inputs that no other group reads."""
+
+    kernel: Kernel
+    contracts: bool
+    alone: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A kernel in groups. ``between`` are the buffers that one group leaves to another."""
+
+    kernel: Kernel
+    between: tuple[Buffer, ...]
+    groups: tuple[Group, ...]
+
+
+def cut(kernel: Kernel) -> Cut:
+    """The groups of ``kernel``; one, as it is, where there is no contraction, or where sizes are
+    not known."""
+    allocated, items = flow(kernel)
+    names = {param.name for param in kernel.params}
+    found = [] if kernel.scalars else contractions(items, frozenset(allocated), names)
+    if not found:
+        inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
+        return Cut(kernel, (), (Group(kernel, False, inputs),))
+    parts = _in_order(items, found)
+    crossing = _crossing(allocated, parts)
+    for buffer in [b for b in crossing if b.space is not Space.GLOBAL]:
+        shared = replace(buffer, space=Space.GLOBAL)
+        parts = [(replace_buffer(stmt, buffer, shared), known) for stmt, known in parts]
+        crossing[crossing.index(buffer)] = shared
+    touched = [buffers_in(stmt) for stmt, _ in parts]
+    groups: list[Group] = []
+    for number, (stmt, known) in enumerate(parts, 1):
+        outlined = _outlined(f"{kernel.name}_{number}", kernel, stmt, allocated, crossing)
+        if len(parts) == 1:
+            # It is called like the kernel, whatever it does not touch.
+            outlined = replace(kernel, body=outlined.body)
+        mine = [p for p in outlined.arrays if sum(p.buffer in each for each in touched) == 1]
+        alone = tuple(p.name for p in mine if p.access == "in")
+        groups.append(Group(outlined, known, alone))
+    return Cut(kernel, tuple(crossing), tuple(groups))
+
+
+@transform
+def as_contraction(kernel: Kernel) -> Kernel:
+    """A kernel that is one contraction, in the form that recipes take.
+
+        compute bias(m, h): hidden[m, h] = b[h]
+        compute first(m, h, k): hidden[m, h] add= x[m, k] * w[k, h]
+        compute relu(m, h): hidden[m, h] = max(hidden[m, h], 0.0)
+    ->  as_contraction()
+        alloc acc
+        compute init(m, n): acc[m, n] = 0.0
+        compute main(m, n, k): acc[m, n] add= a * b
+        compute epilogue(m, n): hidden[m, n] = max(b[n] + acc[m, n], 0.0)
+
+    Dims are called by the part that they play: ``batch``, ``m``, ``n``, ``k``, further ones by
+    number. Refuses with `ScheduleError` what is no contraction, or more than one.
+    """
+    found = cut(kernel)
+    if len(found.groups) == 1 and found.groups[0].contracts:
+        return found.groups[0].kernel
+    names = ", ".join(group.kernel.name for group in found.groups)
+    raise ScheduleError(
+        f"as_contraction: {kernel.name} is not one contraction",
+        where=f"kernel {kernel.name}",
+        why=f"it has several groups: {names}"
+        if len(found.groups) > 1
+        else "it has no sum of products over dims whose sizes are numbers",
+        cure="cut it into its groups first" if len(found.groups) > 1 else "use other transforms",
+    )
+
+
+def _in_order(items: Sequence[Item], found: Sequence[Contraction]) -> list[tuple[Stmt, bool]]:
+    """The statements of each group in the order in which they run, and whether it is a
+    contraction; each of these runs where its last item did."""
+    ends = {max(each.members): each for each in found}
+    taken = frozenset[int]().union(*(each.members for each in found))
+    parts: list[tuple[Stmt, bool]] = []
+    others: list[Stmt] = []
+    for n, item in enumerate(items):
+        if n not in taken:
+            others.append(item.stmt)
+        elif n in ends:
+            if others:
+                parts.append((block(*others), False))
+                others = []
+            parts.append((block(*ends[n].stmts), True))
+    if others:
+        parts.append((block(*others), False))
+    return parts
+
+
+def _crossing(allocated: Sequence[Buffer], parts: Sequence[tuple[Stmt, bool]]) -> list[Buffer]:
+    """The buffers of the kernel's own that several groups touch."""
+    touched = [buffers_in(stmt) for stmt, _ in parts]
+    return [b for b in allocated if sum(b in each for each in touched) > 1]
+
+
+def _outlined(
+    name: str,
+    kernel: Kernel,
+    stmt: Stmt,
+    allocated: Sequence[Buffer],
+    crossing: Sequence[Buffer],
+) -> Kernel:
+    """``stmt`` as a kernel of its own, whose parameters are what it shares with others."""
+    item = item_of(stmt)
+    params: list[Param | ScalarParam] = []
+    for buffer in [*(p.buffer for p in kernel.arrays), *crossing]:
+        if buffer in item.touches:
+            access = "out" if buffer not in item.reads else "in"
+            access = "inout" if buffer in item.reads & item.writes else access
+            params.append(Param(buffer, access))
+    inside = item.touches - buffers_allocated(stmt)
+    own = [Allocate(b) for b in allocated if b in inside and b not in crossing]
+    return Kernel(name, tuple(params), block(*own, stmt), kernel.notes)
+
+
+def put_together(cut: Cut, kernels: Sequence[Kernel], packed: Collection[str] = ()) -> Kernel:
+    """The kernel that does what ``kernels``, which became of the groups, do one after the other;
+    ``packed`` names the arguments that some of them take packed."""
+    params: dict[str, Param] = {}
+    bodies: list[Stmt] = []
+    for group, kernel in zip(cut.groups, kernels, strict=True):
+        body = kernel.body
+        for old, new in zip(group.kernel.arrays, kernel.arrays, strict=True):
+            if old.name in packed:
+                params[old.name] = new
+            elif new.buffer is not old.buffer:
+                body = _reshaped(body, new.buffer, old.buffer)
+        bodies.append(body)
+    return simplify_kernel(
+        replace(
+            cut.kernel,
+            params=tuple(params.get(p.name, p) for p in cut.kernel.params),
+            body=block(*map(Allocate, cut.between), *bodies),
+        )
+    )
+
+
+def _reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:
+    """``stmt`` on ``old`` instead of ``new``, the same memory in another shape."""
+
+    def change(view: View) -> View:
+        index = index_at(old.layout, old.rank, new.layout.offset_of(view.index))
+        return View(old, index, view.mask)
+
+    return readdress(stmt, new, change)
+
+
+def index_at(layout: Layout, rank: int, offset: Expr) -> tuple[Expr, ...]:
+    """The index of the element at ``offset``, the inverse of `Layout.offset_of`. Raises
+    `ScheduleError` for a layout in which elements are not nested."""
+    found: list[Expr] = [const(0)] * rank
+    rest, reach = offset - layout.offset, 0
+    for each in sorted(layout.blocks, key=lambda b: b.stride):
+        if each.stride <= reach or layout.swizzle is not None:
+            raise ScheduleError(
+                "elements of the layout cannot be told by where they lie",
+                where=str(layout),
+                why="a schedule gave its buffer another shape, and another group wants the first",
+                cure="choose a layout whose dims do not run into each other",
+            )
+        reach += (each.size - 1) * each.stride
+    for position, each in sorted(enumerate(layout.blocks), key=lambda pair: -pair[1].stride):
+        inside = prod(b.size for b in layout.blocks[position + 1 :] if b.dim == each.dim)
+        found[each.dim] = found[each.dim] + rest // each.stride * inside
+        rest = rest % each.stride
+    return tuple(found)
