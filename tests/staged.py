@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,11 @@ def check_schedule(schedule: ScheduledKernel) -> None:
     assert list(schedule.stages.values())[-1] is schedule.kernel
 
 
+def uncounted(machine: Machine) -> Machine:
+    """``machine``, of which nobody counts what accesses cost: that takes a third of the time."""
+    return replace(machine, hierarchy=None)
+
+
 def check_races(op: Op, machine: Machine, config: Config | None = None) -> ScheduledKernel:
     """The op's schedule, by default the model's, all of whose stages are right and free of races
     on integers, after a round trip through text."""
@@ -75,6 +81,6 @@ def check_races(op: Op, machine: Machine, config: Config | None = None) -> Sched
         scheduled = choose.schedule(Start.of(op), machine, config)
     stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
     inputs = make_inputs(op, exact=True, seed=0)
-    reports = check_stages(stages, scheduled.packs, machine, inputs, "all")
+    reports = check_stages(stages, scheduled.packs, uncounted(machine), inputs, "all")
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
     return scheduled

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, boolean, f64, s64, u64
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.lanes import Frame
+from tilewright.interpret.lanes import Frame, spread
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.stmt import Combiner, Compute, Result
 
@@ -83,7 +83,7 @@ class _Named:
         wide = self._widened(values[0])
         if mask is not None:
             wide = np.where(mask, wide, self._identity(wide.dtype))
-        wide = np.broadcast_to(wide, shape)
+        wide = spread(wide, shape)
         if not axes:
             return [wide]
         found = self._accumulate.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True)
@@ -91,6 +91,8 @@ class _Named:
 
     def merge(self, values: Values, others: Values) -> Values:
         found = self._accumulate(values[0], others[0])
+        if self._combiner not in ("min", "max"):
+            return [found]
         both = np.stack(np.broadcast_arrays(values[0], others[0]))
         return [self._signed(found, both, lambda x: x.any(axis=0))]
 
@@ -156,7 +158,7 @@ class _Own:
             if mask is not None:
                 neutral = self._evaluator.evaluate(identity, Frame({}), self._stmt)
                 array = np.where(mask, array, np.asarray(neutral).astype(type_))
-            whole.append(np.broadcast_to(array, shape))
+            whole.append(spread(array, shape))
         if not axes:
             return whole
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))

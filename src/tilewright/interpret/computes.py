@@ -26,6 +26,7 @@ from tilewright.interpret.lanes import (
     both,
     fault,
     first_lane,
+    spread,
 )
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
@@ -173,7 +174,7 @@ class Computes:
                 if update.how is not None:
                     values = update.how.reduce(values, active, part.shape, axes)
                     if active is not None:
-                        shaped = np.broadcast_to(active, part.shape)
+                        shaped = spread(active, part.shape)
                         active = np.any(shaped, axis=axes, keepdims=True)
                 key = tuple(s.start for axis, s in enumerate(box) if axis not in axes)
                 known = pieces.get(key)
@@ -221,10 +222,10 @@ class Computes:
         if active is not None and not np.any(active):
             self._start_without_writes(stmt, site)
             return
-        places = [np.broadcast_to(offsets, frame.shape) for offsets in places]
-        values: Values = [np.broadcast_to(value, frame.shape) for value in piece.values]
+        places = [spread(offsets, frame.shape) for offsets in places]
+        values: Values = [spread(value, frame.shape) for value in piece.values]
         if active is not None:
-            active = np.broadcast_to(active, frame.shape)
+            active = spread(active, frame.shape)
         if any(_repeat(offsets, active) for offsets in places):
             # They may be points of several work-items: this is seen before they become one.
             for view, offsets in zip(views, places, strict=True):

@@ -107,6 +107,13 @@ def _cut(value: Any, box: Sequence[slice]) -> Any:
     return value[tuple(s if n > 1 else whole for s, n in zip(box, value.shape, strict=True))]
 
 
+def spread(value: Any, shape: tuple[int, ...]) -> Any:
+    """``value`` for all lanes of ``shape``; numpy takes long to find that it has them already."""
+    if isinstance(value, np.ndarray) and value.shape == shape:
+        return value
+    return np.broadcast_to(value, shape)
+
+
 def both(a: Any, b: Any) -> Any:
     """The conjunction of two masks, where None holds everywhere."""
     if a is None:

@@ -106,7 +106,7 @@ class Memory:
         storage = self.storage(buffer, site)
         inside = list(index)
         for dim, (value, size) in enumerate(zip(index, storage.shape, strict=True)):
-            bad = (value < 0) | (value >= size)
+            bad = _outside(value, size)
             if not (bad if isinstance(bad, bool) else bad.any()):
                 continue
             inside[dim] = np.where(bad, 0, value)
@@ -238,6 +238,14 @@ class Memory:
         if mask is None or np.any(mask):
             offsets, mask = self.locate(buffer, index, mask, site)
             self.write(buffer, offsets, values, mask, site)
+
+
+def _outside(value: Any, size: int) -> Any:
+    """Where an index is none of those from 0 to ``size``."""
+    if isinstance(value, np.ndarray) and value.dtype == np.int64:
+        # What is negative is greater than any size, read as unsigned.
+        return value.view(np.uint64) >= size
+    return (value < 0) | (value >= size)
 
 
 def _new(buffer: Buffer, count: int) -> Any:

@@ -147,7 +147,8 @@ def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple
     def arranged(values: Any) -> Any:
         whole = np.broadcast_to(values, frame.shape).transpose(order)
         whole = whole.reshape(-1, count, elements)
-        whole = np.pad(whole, ((0, 0), (0, pad), (0, 0)))
+        if pad:
+            whole = np.pad(whole, ((0, 0), (0, pad), (0, 0)))
         return whole.reshape(-1, launch.subgroup, elements)
 
     exists = np.arange(count + pad) < count

@@ -168,16 +168,19 @@ def _python_value(value: Any, type: DType) -> Any:
     return (value + 2**63) % 2**64 - 2**63
 
 
-class _Step(NamedTuple):
-    """One node of an expression: where its arguments are, and which slots end with it."""
+# What one node gives: from the values of all nodes before it, the lanes, and the statement.
+_Operation = Callable[[list[Any], Frame, Stmt], Any]
 
-    node: Expr
-    args: tuple[int, ...]
+
+class _Step(NamedTuple):
+    """One node of an expression: how it is evaluated, and which values end with it."""
+
+    operation: _Operation
     dead: tuple[int, ...]
 
 
-def _steps(expr: Expr) -> list[_Step]:
-    """``expr`` in an order in which every node follows its arguments, each once."""
+def _order(expr: Expr) -> tuple[list[Expr], dict[Expr, int]]:
+    """The nodes of ``expr``, each once and behind its arguments; and the place of each."""
     slot: dict[Expr, int] = {}
     order: list[Expr] = []
     stack: list[tuple[Expr, bool]] = [(expr, False)]
@@ -192,17 +195,36 @@ def _steps(expr: Expr) -> list[_Step]:
             continue
         slot[node] = len(order)
         order.append(node)
-    last_use: dict[int, int] = {}
-    for position, node in enumerate(order):
-        for part in children(node):
-            last_use[slot[part]] = position
-    dead: dict[int, list[int]] = {}
-    for used, position in last_use.items():
-        dead.setdefault(position, []).append(used)
-    return [
-        _Step(node, tuple(slot[p] for p in children(node)), tuple(dead.get(position, ())))
-        for position, node in enumerate(order)
-    ]
+    return order, slot
+
+
+def _binary(node: Binary, first: int, second: int) -> _Operation:
+    op, type_ = node.op, node.a.type
+    logic = type_ is boolean and op in ("and", "or", "xor")
+    exact = (type_.is_integer and type_ is not boolean) or type_ is f32 or type_ is f64
+    plain = _NUMPY_BINARY.get(op) if logic or exact else None
+    if plain is None:
+        return lambda slots, frame, stmt: binary_values(op, type_, slots[first], slots[second])
+    function = plain
+
+    def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
+        # As `binary_values`, of types that numpy computes in as the IR does.
+        a, b = slots[first], slots[second]
+        if isinstance(a, int) and isinstance(b, int):
+            return _python_value(BINARY[op](a, b, type_.bits), type_)
+        return function(a, b)
+
+    return run
+
+
+def _select(condition: int, then: int, otherwise: int) -> _Operation:
+    def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
+        chosen = slots[condition]
+        if isinstance(chosen, np.ndarray) and chosen.ndim:
+            return np.where(chosen, slots[then], slots[otherwise])
+        return slots[then if chosen else otherwise]
+
+    return run
 
 
 class Evaluator:
@@ -221,36 +243,66 @@ class Evaluator:
             return self._constant(expr)
         steps = self._programs.get(expr)
         if steps is None:
-            steps = self._programs[expr] = _steps(expr)
-        slots: list[Any] = [None] * len(steps)
-        for position, (node, args, dead) in enumerate(steps):
-            slots[position] = self._node(node, [slots[i] for i in args], frame, stmt)
+            steps = self._programs[expr] = self._steps(expr)
+        slots: list[Any] = []
+        for operation, dead in steps:
+            slots.append(operation(slots, frame, stmt))
             for slot in dead:
                 slots[slot] = None
         return slots[-1]
 
-    def _node(self, node: Expr, args: list[Any], frame: Frame, stmt: Stmt) -> Any:
+    def _steps(self, expr: Expr) -> list[_Step]:
+        order, slot = _order(expr)
+        last_use: dict[int, int] = {}
+        for position, node in enumerate(order):
+            for part in children(node):
+                last_use[slot[part]] = position
+        dead: dict[int, list[int]] = {}
+        for used, position in last_use.items():
+            dead.setdefault(position, []).append(used)
+        return [
+            _Step(
+                self._operation(node, [slot[part] for part in children(node)]),
+                tuple(dead.get(position, ())),
+            )
+            for position, node in enumerate(order)
+        ]
+
+    def _operation(self, node: Expr, args: list[int]) -> _Operation:
+        """How ``node`` is evaluated, whose arguments stand in the slots ``args``."""
         match node:
             case Var():
-                return self._variable(node, frame, stmt)
+                return lambda slots, frame, stmt: self._variable(node, frame, stmt)
             case Const():
-                return self._constant(node)
+                value = self._constant(node)
+                return lambda slots, frame, stmt: value
             case Binary():
-                return binary_values(node.op, node.a.type, args[0], args[1])
+                return _binary(node, *args)
             case Unary():
-                return unary_values(node.op, node.type, args[0])
+                op, type_, (a,) = node.op, node.type, args
+                return lambda slots, frame, stmt: unary_values(op, type_, slots[a])
             case Select():
-                return np.where(*args) if np.ndim(args[0]) else args[1 if args[0] else 2]
+                return _select(*args)
             case Cast():
-                return convert(args[0], node.a.type, node.type)
+                source, target, (a,) = node.a.type, node.type, args
+                return lambda slots, frame, stmt: convert(slots[a], source, target)
             case Bitcast():
-                return reinterpret(args[0], node.a.type, node.type)
+                source, target, (a,) = node.a.type, node.type, args
+                return lambda slots, frame, stmt: reinterpret(slots[a], source, target)
             case Load():
-                rank = len(node.index)
-                mask = args[rank] if node.mask is not None else None
-                return self._memory.load(node.buffer, args[:rank], mask, Site(stmt, frame))
+                return self._load(node, args)
             case _:
                 raise TypeError(f"no evaluation for {type(node).__name__}")
+
+    def _load(self, node: Load, args: list[int]) -> _Operation:
+        rank, masked = len(node.index), node.mask is not None
+
+        def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
+            mask = slots[args[rank]] if masked else None
+            index = [slots[i] for i in args[:rank]]
+            return self._memory.load(node.buffer, index, mask, Site(stmt, frame))
+
+        return run
 
     def _variable(self, var: Var, frame: Frame, stmt: Stmt) -> Any:
         value = frame.values.get(var)

@@ -255,10 +255,22 @@ class Layout:
     def place(self, index: Sequence[Any]) -> Any:
         """The element offset of an index of numbers, or of arrays of integers."""
         offset = self.offset
-        result: Any = 0
-        for _, step in self._steps(index):
-            result = result + step
-        return offset + (result if self.swizzle is None else self.swizzle.place(result))
+        result: Any = None
+        for dim, divisor, modulus, stride in self._digits:
+            # Arrays may be large: none is made where it would be what is there.
+            part = index[dim]
+            if divisor > 1:
+                part = part // divisor
+            if modulus:
+                part = part % modulus
+            if stride != 1:
+                part = part * stride
+            result = part if result is None else result + part
+        if result is None:
+            return offset
+        if self.swizzle is not None:
+            result = self.swizzle.place(result)
+        return result + offset if offset else result
 
     def _steps(self, index: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """The stride of each block, innermost first, and how far ``index`` goes along it."""
