@@ -174,19 +174,23 @@ class ClockLog:
             run.threads(frame),
             True if mask is None else mask,
         )
-        chosen = arrays[3].ravel()
-        offsets, groups, threads = (a.ravel()[chosen] for a in arrays[:3])
-        places = np.flatnonzero(chosen)
+        places = None if mask is None else np.flatnonzero(arrays[3])
+        offsets, groups, threads = (
+            a.ravel() if places is None else a.ravel()[places] for a in arrays[:3]
+        )
+        lanes = len(offsets)
         if started is None and _together(site):
             # Which lane accesses which element is the instruction's business: any may.
-            offsets, groups, places = (np.tile(a, 2) for a in (offsets, groups, places))
-            threads = np.repeat(threads_of(subgroup), len(threads))
-        bad, rival, kind = self._rivals(clocks, verb, (offsets, groups, threads), started)
+            offsets, groups = np.tile(offsets, 2), np.tile(groups, 2)
+            threads = np.repeat(threads_of(subgroup), lanes)
+        now = (offsets, groups, threads)
+        bad, rival, kind = self._rivals(clocks, verb, now, subgroup, started)
         if started is None:
             counts = clocks.known[groups, threads, ORDINARY, threads]
-            for thread in np.unique(threads):
+            for thread in threads_of(subgroup):
                 mine = threads == thread
-                self._record(verb, int(thread))[offsets[mine]] = counts[mine]
+                if mine.any():
+                    self._record(verb, thread)[offsets[mine]] = counts[mine]
         else:
             self._record(verb, clocks.asynchronous(subgroup, started.queue))[offsets] = (
                 started.count
@@ -195,7 +199,10 @@ class ClockLog:
             return raced
         if findings is not None:
             first = int(np.argmax(bad))
-            lane = np.unravel_index(int(places[first]), arrays[0].shape)
+            position = first % lanes
+            lane = np.unravel_index(
+                position if places is None else int(places[position]), arrays[0].shape
+            )
             agent = threads[first]
             if started is not None:
                 agent = clocks.asynchronous(subgroup, started.queue)
@@ -231,22 +238,35 @@ class ClockLog:
         return found
 
     def _rivals(
-        self, clocks: Clocks, verb: str, now: tuple[Any, Any, Any], started: Started | None
+        self,
+        clocks: Clocks,
+        verb: str,
+        now: tuple[Any, Any, Any],
+        subgroup: int,
+        started: Started | None,
     ) -> tuple[Any, tuple[str, int], FaultKind]:
         """Which accesses have no order with an earlier one (None: all have), with whose, and what
         that is."""
         offsets, groups, threads = now
+        if not len(offsets):
+            return None, ("", 0), FaultKind.RACE
+        mine = list(threads_of(subgroup))
         verbs = (*RIVALS[verb], *(("write",) if verb == "write" else ()))
         for (other, agent), record in self._counts.items():
             if other not in verbs:
                 continue
             counts = record[offsets]
+            fenced = started is not None and agent < clocks.threads and other != "read"
+            # Mostly all of the subgroup's threads know all of it, which is soon seen.
+            rows = slice(ORDINARY, FENCED + fenced)
+            if counts.max() <= clocks.known[:, mine, rows, agent].min():
+                continue
             bad = counts > clocks.known[groups, threads, ORDINARY, agent]
             if agent < clocks.threads:
                 bad &= threads != agent
             if bad.any():
                 return bad, (other, agent), FaultKind.RACE
-            if started is not None and agent < clocks.threads and other != "read":
+            if fenced:
                 bad = counts > clocks.known[groups, threads, FENCED, agent]
                 if bad.any():
                     return bad, (other, agent), FaultKind.MISSING_FENCE
