@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import skips
+import sweeps
 from commands import Command, Ended
 from tilewright.cli import main
 from tilewright.engine import compile
@@ -29,10 +30,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
     skips.add_options(parser)
+    sweeps.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     skips.register(config)
+    sweeps.register(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sweeps.choose(config, items)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from schedule_cases import ROW, becomes, equal
+from sweeps import in_turns
 from tilewright.dtypes import dtype
 from tilewright.errors import ProblemError, ScheduleError
 from tilewright.ir import Compute, For, If, Kernel, LoopKind, Stmt, Var, parse_kernel
@@ -316,14 +317,23 @@ STRIDED = (
 )
 
 
-@pytest.mark.parametrize("words", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("descriptor", STRIDED)
-def test_strided_convolutions_by_data_are_right(descriptor: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("descriptor", "words", "machine"),
+    in_turns(
+        3,
+        STRIDED,
+        ("f32", "f16", "bf16"),
+        (nvidia.machine("sm_80"), nvidia.machine("sm_70"), spirv.machine("gpu")),
+    ),
+)
+def test_strided_convolutions_by_data_are_right(
+    descriptor: str, words: str, machine: Machine
+) -> None:
     op = _op(descriptor, words)
-    for machine in (nvidia.machine("sm_80"), nvidia.machine("sm_70"), spirv.machine("gpu")):
-        assert "residues" in _scheduled(op, machine)[1]
-        verdict = verify(op, lambda op, machine=machine: InterpretedKernel(op, machine))
-        assert verdict.status is Status.PASSED, (machine.name, verdict)
+    config, stages = _scheduled(op, machine)
+    assert "residues" in stages
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
+    assert verdict.status is Status.PASSED, verdict
 
 
 def test_boxes_of_a_residue_without_taps_are_not_copied() -> None:
@@ -331,5 +341,5 @@ def test_boxes_of_a_residue_without_taps_are_not_copied() -> None:
     op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
     config, _ = _scheduled(op, machine)
     assert config.fill == TENSOR and config.group.get(RESIDUE, 1) == 1
-    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict
