@@ -6,6 +6,7 @@ import json
 import textwrap
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from commands import Command
 from kernel_examples import EXAMPLES
 from tilewright.bench.operations import operations_of
 from tilewright.dtypes import f32
+from tilewright.ir.constants import digest_of
 from tilewright.ir.parser import parse_kernel
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.kernel_data import draw_numbers
@@ -185,6 +187,42 @@ def test_show_and_build(tilewright: Command, folder: Path) -> None:
     assert {path.name for path in (folder / "out" / "1").iterdir()} >= {"scale.h", "scale.o"}
 
 
+def test_contents_of_constants(tilewright: Command, folder: Path) -> None:
+    """Their digests say which constants they are."""
+    table = np.arange(12, dtype=np.float32)
+    np.save(folder / "table.npy", table)
+    wide = np.arange(4).astype(ml_dtypes.bfloat16)
+    np.save(folder / "wide.npy", wide.view("V2"))
+    text = f"""
+kernel look(
+    constant table: f32[3, 4] = {digest_of(table)}, constant wide: bf16[4] = {digest_of(wide)},
+    in row: s8[5], out c: f32[5, 4],
+):
+  compute look(i in 5, j in 4):
+    r = row[i]
+    c[i, j] = table[s64(r), j] + f32(wide[j])
+"""
+    (folder / "look.tw").write_text(text, encoding="utf-8")
+    words = ("--contents=table.npy", "--contents=wide.npy", "look.tw")
+    for target in ("x86", "interpreter"):
+        ended = tilewright("verify", "kernel", "--target", target, *words)
+        assert ended.code == 0, ended.out + ended.err
+    line = ended.lines[0].removeprefix("PASSED ")
+    assert line == f"kernel --target=interpreter {' '.join(words)}"
+    assert tilewright("check", "kernel", *words).code == 0
+    alone = tilewright("verify", "kernel", "look.tw")
+    assert alone.code == 2 and "on the command line, --contents FILE.npy" in alone.err
+    np.save(folder / "other.npy", table + 1)
+    other = tilewright("verify", "kernel", "--contents=other.npy", "look.tw")
+    assert other.code == 2 and "other.npy is no constant of these kernels" in other.err
+    short = text.replace("f32[3, 4]", "f64[3, 4]").replace(
+        "= table[s64(r), j]", "= f32(table[0, j])"
+    )
+    (folder / "short.tw").write_text(short, encoding="utf-8")
+    typed = tilewright("verify", "kernel", "--contents=table.npy", "short.tw")
+    assert typed.code == 2 and "table has elements of type float32, expected f64" in typed.err
+
+
 def test_run_on_files(tilewright: Command, folder: Path) -> None:
     a = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
     np.save(folder / "a.npy", a)
@@ -256,6 +294,8 @@ def test_operations_are_counted() -> None:
         ("verify kernel --set m=4096 --set n=65536 scale.tw", "at most 4096"),
         ("verify kernel negative.tw", "a size that may be negative"),
         ("verify conv --constant src ic3ih4oc5kh3", "conv takes no --constant"),
+        ("verify conv --contents w.npy ic3ih4oc5kh3", "conv takes no --contents"),
+        ("verify kernel --contents none.npy scale.tw", "cannot read none.npy"),
         ("show kernel --stage nothing scale.tw", "there is no stage 'nothing'"),
     ],
 )

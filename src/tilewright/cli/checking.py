@@ -176,4 +176,5 @@ def repeat(knobs: Knobs, case: AnyCase) -> str:
         shared.append("--schedule=" + shlex.quote(str(knobs.schedule)))
     elif knobs.config is not None:
         shared.append("--config=" + shlex.quote(knobs.config))
+    shared += ["--contents=" + shlex.quote(str(path)) for path in knobs.contents]
     return " ".join([words[0], *shared, words[1]])

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tilewright.cli.arrays import load_array, raw, typed
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs, what_of, with_knobs
 from tilewright.cli.output import OutputFile, make_folder, open_output
@@ -21,7 +22,6 @@ from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Param
 from tilewright.recipes import workgroup_model
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.workgroup_candidates import Candidate, table
@@ -199,7 +199,7 @@ def run_command(
     kernel = compile_case(knobs, what_of(case))
     for name, values in _results(kernel, given, numbers).items():
         contents = io.BytesIO()
-        np.save(contents, _raw(values), allow_pickle=False)
+        np.save(contents, raw(values), allow_pickle=False)
         with OutputFile(output / f"{name}.npy", "--output") as file:
             file.write(contents.getvalue())
         print(file.path)
@@ -213,12 +213,7 @@ def _given(words: list[str]) -> dict[str, Any]:
             raise ProblemError(
                 f"{word!r} is not NAME=FILE", where="--array", cure="write --array src=x.npy"
             )
-        try:
-            found[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ArgumentError(
-                f"cannot read {file}", where=f"--array {name}", why=str(error)
-            ) from error
+        found[name] = load_array(file, f"--array {name}")
     return found
 
 
@@ -242,7 +237,9 @@ def _results(
         if argument.access == "out":
             memory[name] = np.zeros(argument.buffer.layout.extent, argument.dtype.numpy)
         elif name in given:
-            memory[name] = pack(argument.buffer, _typed(argument, given[name]))
+            memory[name] = pack(
+                argument.buffer, typed(argument.buffer, given[name], f"--array {name}")
+            )
         else:
             raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
     arrays = {
@@ -276,24 +273,3 @@ def _all_numbers(
         array, dim = told[0]
         where = f"--array {array}: {param.name} is dim {dim}"
         yield param.name, scalar_argument(param, given[array].shape[dim], where)
-
-
-def _raw(array: Any) -> Any:
-    """``array`` as bytes, where numpy has no name for its type."""
-    if array.dtype.isbuiltin == 1:
-        return array
-    return array.view(f"V{array.dtype.itemsize}")
-
-
-def _typed(argument: Param, array: Any) -> Any:
-    """``array``, whose raw bytes are bf16 or fp8 where the argument has such a type."""
-    wanted = argument.dtype.numpy
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        return array.view(wanted)
-    if array.dtype != wanted:
-        raise ArgumentError(
-            f"{argument.name} has elements of type {array.dtype}, expected {argument.dtype}",
-            where=f"--array {argument.name}",
-            cure=f"save it as {argument.dtype.numpy_name}",
-        )
-    return array

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from tilewright.cli.arrays import load_array, typed
 from tilewright.errors import ProblemError
 from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.constants import contents_of, digest_of, missing_constant
 from tilewright.ir.parser import parse_kernels
 from tilewright.ir.stmt import Kernel, ScalarParam
 from tilewright.ir.verify import verify
@@ -20,15 +23,20 @@ _WORDS: dict[str, bool] = {"true": True, "false": False}
 
 
 def kernel_cases(
-    sources: Sequence[str], settings: Sequence[str], constant: tuple[str, ...]
+    sources: Sequence[str],
+    settings: Sequence[str],
+    constant: tuple[str, ...],
+    contents: Sequence[Path] = (),
 ) -> list[KernelCase]:
     """The kernels of ``sources``, each ``FILE`` (all that it has) or ``FILE:NAME``, with the
-    numbers that ``settings`` give (``n=64``) to those that have such a parameter.
+    numbers that ``settings`` give (``n=64``) to those that have such a parameter, and the constants
+    whose ``contents`` are in files.
 
     Raises `ProblemError`, `ParseError`, `VerificationError`, and `ArgumentError` for a number that
-    breaks a promise.
+    breaks a promise, and for contents of another type or length than declared.
     """
-    kernels = [each for source in sources for each in _read(source)]
+    found = [each for source in sources for each in _read(source)]
+    kernels = _with_constants(found, contents) if contents else found
     given = [_setting(word) for word in settings]
     names = dict.fromkeys(each.name for _, kernel in kernels for each in kernel.scalars)
     for name, _ in given:
@@ -47,7 +55,10 @@ def kernel_cases(
 
 def draws(case: KernelCase, count: int, seed: int) -> Iterator[KernelCase]:
     """``case`` with all numbers: ``count`` times (0: as often as it has something to draw), each
-    with contents of its own."""
+    with contents of its own. Raises `ArgumentError` for constants whose contents are missing."""
+    for param in case.kernel.arrays:
+        if param.digest is not None and param.digest not in case.kernel.constants:
+            raise missing_constant(param)
     complete = all(each.name in case.numbers for each in case.kernel.scalars)
     for draw in range(count or (1 if complete else _DRAWS)):
         numbers = draw_numbers(case.kernel, case.numbers, seed + draw)
@@ -100,6 +111,35 @@ def _parsed(path: Path) -> tuple[Kernel, ...]:
             cure="give FILE or FILE:NAME, a file with kernels as IR text",
         ) from error
     return parse_kernels(text, file=str(path))
+
+
+def _with_constants(
+    kernels: Sequence[tuple[str, Kernel]], files: Sequence[Path]
+) -> list[tuple[str, Kernel]]:
+    """The kernels with those constants whose contents are in ``files``: their digests say which."""
+    known = {}
+    declared = {each.digest for _, kernel in kernels for each in kernel.arrays if each.digest}
+    for path in files:
+        array = load_array(path, "--contents")
+        known[digest_of(array)] = array
+        if digest_of(array) not in declared:
+            raise ProblemError(
+                f"{path} is no constant of these kernels",
+                where="--contents",
+                why=f"its contents have the digest {digest_of(array)}",
+                cure="write that digest where the kernel declares the constant, or leave it out",
+            )
+    return [
+        (source, replace(kernel, constants=dict(_contents(kernel, known))))
+        for source, kernel in kernels
+    ]
+
+
+def _contents(kernel: Kernel, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for param in kernel.arrays:
+        if param.digest is not None and param.digest in known:
+            array = typed(param.buffer, known[param.digest], "--contents")
+            yield param.digest, contents_of(param.buffer, array)
 
 
 def _setting(word: str) -> tuple[str, str]:

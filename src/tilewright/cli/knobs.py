@@ -95,6 +95,7 @@ class Knobs:
     batch: Path | None = None
     sets: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+    contents: tuple[Path, ...] = ()
     schedule: Path | None = None
     random: int = 0
     seed: int = 0
@@ -119,7 +120,7 @@ class Knobs:
                 where="the command line",
                 cure="give a file with kernels: kernel FILE, or kernel FILE:NAME",
             )
-        cases = kernel_cases(self.descriptors, self.sets, self.constant)
+        cases = kernel_cases(self.descriptors, self.sets, self.constant, self.contents)
         if not drawn:
             return cases
         return [each for case in cases for each in draws(case, self.random, self.seed)]
@@ -131,11 +132,11 @@ class Knobs:
                 where="the first argument",
                 cure="choose one of " + ", ".join((*DRIVERS, KERNEL)),
             )
-        if self.constant:
+        for name in [n for n in ("constant", "contents") if getattr(self, n)]:
             raise ProblemError(
-                f"{self.driver} takes no --constant",
-                where="--constant",
-                why="what of an op may be packed is known",
+                f"{self.driver} takes no --{name}",
+                where=f"--{name}",
+                why="it is for kernels from files",
                 cure="leave it out",
             )
         found: list[Case] = []
@@ -308,6 +309,10 @@ def _knobs(
         list[str] | None,
         typer.Option("--constant", help="Of kernel: an array that may be packed beforehand."),
     ] = None,
+    contents: Annotated[
+        list[Path] | None,
+        typer.Option("--contents", help="Of kernel: a constant's, FILE.npy, known by its digest."),
+    ] = None,
 ) -> Knobs:
     find_target(target)  # one that is not there is bad input, whatever the cases
     if schedule is not None:
@@ -326,6 +331,7 @@ def _knobs(
         batch,
         tuple(sets or ()),
         tuple(constant or ()),
+        tuple(contents or ()),
         schedule,
     )
 

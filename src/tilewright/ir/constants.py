@@ -74,5 +74,6 @@ def missing_constant(param: Param) -> ArgumentError:
         f"the contents of the constant {param.name} are not known",
         where=f"constant {param.buffer!r} = {param.digest}",
         why="the text of a kernel has only their digest",
-        cure="pass them: parse_kernel(text, constants={digest: array})",
+        cure="pass them: parse_kernel(text, constants={digest: array}); on the command line, "
+        "--contents FILE.npy",
     )

@@ -33,7 +33,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
-from tilewright.testing.data import integers, reals
+from tilewright.testing.data import exact_limit, integers, reals
 from tilewright.testing.inputs import MAX_ELEMENTS
 
 # Exact in all types, and in products of a few.
@@ -127,9 +127,11 @@ def padded(param: Param) -> tuple[int, ...]:
 
 
 def _places(shape: tuple[int, ...], dtype: DType, below: int, seed: int) -> Any:
-    """Numbers from 0 to ``below``, each once where there are enough of them."""
+    """Numbers from 0 to ``below``, as far as the type has them; each once where there are enough of
+    them."""
     generator = np.random.default_rng(seed)
     count = math.prod(shape)
+    below = min(below, exact_limit(dtype) + 1)
     if count <= below:
         drawn = generator.permutation(below)[:count]
     else:
