@@ -26,6 +26,7 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule import KernelSchedule
 from tilewright.schedule.reading import parse_schedule
+from tilewright.schedule.replaying import repeat
 from tilewright.targets.registry import Target, find_target
 from tilewright.testing.case import ROLES, Case
 
@@ -88,7 +89,7 @@ def fault_of(scheduled: ScheduledKernel, start: Start, target: Target) -> str | 
     again = KernelSchedule(recorded.start, target.machine)
     try:
         with starting_from(Facts.empty()):
-            again.repeat(record)
+            repeat(again, record)
     except TilewrightError as error:
         return f"the record does not replay: {error}\n{text}"
     if again.text() != text:

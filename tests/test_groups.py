@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from kernel_examples import EXAMPLES
 from renaming import renamed, with_names
+from schedule_replays import fault_of
 from tilewright.bench import catalog
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run as interpret
@@ -360,3 +361,44 @@ def test_as_contraction_refuses_what_is_not_one() -> None:
     assert "perceptron_1, perceptron_2" in str(caught.value)
     with pytest.raises(ScheduleError, match="no sum of products"):
         as_contraction(tw.parse_kernel(EXAMPLES["cumulative sum"].text))
+
+
+def test_records_of_groups_replay() -> None:
+    """Each group has a schedule of its own, and what it packs another."""
+    kernel = tw.parse_kernel(EXAMPLES["perceptron"].text)
+    made = tw.compile(kernel, "x86:avx2", constant=("w1", "w2"))
+    text = made.source("schedule")
+    assert "group, group_2 = schedule.cut()" in text
+    assert "pack_2 = group_2.hoist_pack" in text and text.endswith("schedule.put_together()\n")
+    again = tw.compile(kernel, "x86:avx2", constant=("w1", "w2"), schedule=text)
+    assert again.source("schedule") == text and again.packed == made.packed
+    assert again.source("llvm") == made.source("llvm")
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_records_replay(name: str) -> None:
+    kernel = kernel_of(BODIES[name])
+    for target in ("x86:avx2", "spirv:gpu"):
+        found = find_target(target)
+        _, scheduled = choose.choose(Start(kernel, kernel), found.machine)
+        assert fault_of(scheduled, Start(kernel, kernel), found) is None
+
+
+def test_groups_are_scheduled_by_hand() -> None:
+    """And refused where the kernel is still in groups, or is one."""
+    schedule = tw.Schedule(tw.parse_kernel(EXAMPLES["perceptron"].text), "x86:avx2")
+    first, second = schedule.cut()
+    with pytest.raises(ScheduleError, match="the kernel is in groups"):
+        schedule.lower_computes()
+    first.tile_and_fuse("epilogue", {"m": 4})
+    for group in (first, second):
+        group.lower_computes()
+    schedule.put_together()
+    with pytest.raises(ScheduleError, match="there are no groups"):
+        schedule.put_together()
+    arrays = arrays_of(schedule.start)
+    np.testing.assert_array_equal(
+        tw.compile(schedule)(**arrays), interpreted(schedule.start, arrays)["y"]
+    )
+    with pytest.raises(ScheduleError, match="is one group"):
+        tw.Schedule(tw.matmul("8x8:8x8"), "x86:avx2").cut()

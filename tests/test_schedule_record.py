@@ -22,6 +22,7 @@ from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
 from tilewright.schedule.handles import Handle
 from tilewright.schedule.reading import parse_schedule
 from tilewright.schedule.record import call_text, source
+from tilewright.schedule.replaying import repeat
 
 AVX512 = machine("avx512")
 NAIVE = """
@@ -75,7 +76,7 @@ def test_a_schedule_replays_from_its_text() -> None:
     ]
     assert 'schedule.unroll("kw")' in lines
     again = KernelSchedule(naive, AVX512)
-    again.repeat(parse_schedule(text))
+    repeat(again, parse_schedule(text))
     assert to_text(again.kernel) == to_text(first.kernel)
     assert list(map(to_text, _packs(again))) == list(map(to_text, _packs(first)))
     assert again.text() == text == str(parse_schedule(text))
@@ -177,7 +178,7 @@ def test_a_replay_that_does_not_fit_says_which_step() -> None:
     )
     schedule = _schedule()
     with pytest.raises(ScheduleError) as caught:
-        schedule.repeat(record)
+        repeat(schedule, record)
     assert str(caught.value).startswith(
         "step 3 does not fit: unroll: there is no loop 'k'\n  at line 3, column 1:\n"
         '  schedule.unroll("k")'
@@ -185,10 +186,10 @@ def test_a_replay_that_does_not_fit_says_which_step() -> None:
     assert schedule.done == [] and schedule.kernel is schedule.start
     record = parse_schedule('schedule.tensorize("twice", schedule.instruction("tdp"), {"n": "i"})')
     with pytest.raises(ScheduleError, match="step 1 does not fit: x86-avx512 has no instruction"):
-        schedule.repeat(record)
+        repeat(schedule, record)
     record = parse_schedule('a, b = schedule.tile("twice", {"i": 8})')
     with pytest.raises(ScheduleError, match="tile makes 1 things, and 2 are named"):
-        schedule.repeat(record)
+        repeat(schedule, record)
     assert schedule.done == []
 
 
@@ -197,14 +198,15 @@ def test_a_replay_that_does_not_fit_says_which_step() -> None:
 
 def test_texts_may_name_what_steps_give() -> None:
     schedule = _schedule()
-    schedule.repeat(
+    repeat(
+        schedule,
         parse_schedule("""
 i, j = schedule.tile(
     "twice", {"i": 8, "j": 8}
 )
 schedule.reorder([j, i])  # as lists, too
 schedule.set_kind(j, LoopKind.PARALLEL)
-""")
+"""),
     )
     assert [str(done) for done in schedule.done] == [
         'tile("twice", {"i": 8, "j": 8})',

@@ -8,6 +8,7 @@ from tilewright.engine.request import request_of
 from tilewright.machines.machine import Machine
 from tilewright.schedule.reading import parse_schedule
 from tilewright.schedule.record import Record
+from tilewright.schedule.replaying import repeat
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
@@ -71,5 +72,5 @@ class Schedule(KernelSchedule):
         assert made.machine is not None
         start = request_of(what, constant).start()
         made.start = record.start_among((start.kernel, start.exact), made.machine)
-        made.repeat(record)
+        repeat(made, record)
         return made

@@ -13,6 +13,7 @@ from tilewright.recipes.config import OwnSchedule
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.reading import parse_schedule
+from tilewright.schedule.replaying import repeat
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -23,12 +24,12 @@ def schedule(start: Start, machine: Machine, config: OwnSchedule) -> ScheduledKe
     made = KernelSchedule(record.start_among((start.kernel, start.exact), machine), machine)
     result = ScheduledKernel(made.start)
     result.stage("naive", made.start)
-    made.repeat(record)
+    repeat(made, record)
     for number, done in enumerate(made.done, start=1):
         result.stage(f"{number} {done.step.name}", done.kernel)
     _check(made.kernel, machine)
     for argument, pack in made.packs.items():
-        if argument != start.prepacked:
+        if argument not in (start.prepacked, *start.constant):
             raise ScheduleError(
                 f"the schedule packs '{argument}' beforehand, which may change from call to call",
                 where=f"kernel {made.start.name}",

@@ -9,9 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tilewright.errors import ScheduleError
-from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.record import HOIST, signature_of
-from tilewright.schedule.transform import TRANSFORMS
+from tilewright.schedule.record import signature_of, step_function
 
 
 def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -47,7 +45,7 @@ def _usage(name: str) -> str:
 
 @cache
 def _hints(name: str) -> Mapping[str, Any]:
-    return get_type_hints(inspect.unwrap(hoist_pack if name == HOIST else TRANSFORMS[name]))
+    return get_type_hints(inspect.unwrap(step_function(name)))
 
 
 def _shortened(value: Any) -> str:

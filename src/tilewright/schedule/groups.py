@@ -24,6 +24,7 @@ from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.access import buffers_allocated, buffers_in, readdress
 from tilewright.schedule.contractions import Contraction, contractions
 from tilewright.schedule.flow import Item, flow, item_of
+from tilewright.schedule.provenance import Step, remember
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -72,6 +73,10 @@ def cut(kernel: Kernel) -> Cut:
         mine = [p for p in outlined.arrays if sum(p.buffer in each for each in touched) == 1]
         alone = tuple(p.name for p in mine if p.access == "in")
         groups.append(Group(outlined, known, alone))
+    if len(groups) > 1:
+        step = Step.of("cut", (), {})
+        for group in groups:
+            remember(group.kernel, kernel, step, split_off=True)
     return Cut(kernel, tuple(crossing), tuple(groups))
 
 
@@ -164,13 +169,16 @@ def put_together(cut: Cut, kernels: Sequence[Kernel], packed: Collection[str] = 
             elif new.buffer is not old.buffer:
                 body = _reshaped(body, new.buffer, old.buffer)
         bodies.append(body)
-    return simplify_kernel(
+    result = simplify_kernel(
         replace(
             cut.kernel,
             params=tuple(params.get(p.name, p) for p in cut.kernel.params),
             body=block(*map(Allocate, cut.between), *bodies),
         )
     )
+    step = Step.of("put_together", (), {})
+    remember(result, cut.kernel, step, parts=tuple(kernels))
+    return result
 
 
 def _reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:

@@ -34,21 +34,30 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """``before`` became another kernel by ``step``. Of a step that splits a kernel in two,
-    ``split_off`` is the part that is no longer in the kernel itself."""
+    """``before`` became another kernel by ``step``. Of a step that splits a kernel,
+    ``split_off`` is a part that is no longer in the kernel itself; of one that puts it together
+    again, ``parts`` are what became of these."""
 
     before: Kernel
     step: Step
     split_off: bool = False
+    parts: tuple[Kernel, ...] = ()
 
 
 _origins: weakref.WeakKeyDictionary[Kernel, Origin] = weakref.WeakKeyDictionary()
 
 
-def remember(kernel: Kernel, before: Kernel, step: Step, *, split_off: bool = False) -> None:
+def remember(
+    kernel: Kernel,
+    before: Kernel,
+    step: Step,
+    *,
+    split_off: bool = False,
+    parts: tuple[Kernel, ...] = (),
+) -> None:
     """Notes that ``step`` made ``kernel`` of ``before``. What a transform has other transforms do
     is one step, its own: it is the last to be noted."""
-    _origins[kernel] = Origin(before, step, split_off)
+    _origins[kernel] = Origin(before, step, split_off, parts)
 
 
 def origins(kernel: Kernel, start: Kernel | None = None) -> list[tuple[Origin, Kernel]]:

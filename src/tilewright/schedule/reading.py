@@ -19,7 +19,7 @@ from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.stmt import LoopKind
 from tilewright.problems.numbers import short
 from tilewright.schedule.pipeline import Fill
-from tilewright.schedule.record import FORMAT, HOIST, MAIN, Line, Named, Record
+from tilewright.schedule.record import FORMAT, HOIST, MAIN, SPLITTING, Line, Named, Record
 from tilewright.schedule.transform import TRANSFORMS
 
 _ENUMS: dict[str, type[Enum]] = {"Space": Space, "LoopKind": LoopKind, "Fill": Fill}
@@ -113,7 +113,7 @@ class _Reader:
             raise self._refused(
                 stmt, f"{HOIST} gives one kernel", f"write pack = {variable}.{HOIST}(...)"
             )
-        (self.kernels if name == HOIST else self.handles).update(results)
+        (self.kernels if name in SPLITTING else self.handles).update(results)
         return Line(variable, name, args, kwargs, results, self._span(stmt))
 
     def _results(self, target: ast.expr) -> tuple[str, ...]:
@@ -134,8 +134,9 @@ class _Reader:
         if variable not in self.kernels:
             cure = "choose one of " + ", ".join(sorted(self.kernels))
             raise self._refused(call.func, f"'{variable}' stands for no kernel", cure)
-        if name != HOIST and name not in TRANSFORMS:
-            near = get_close_matches(name, [*TRANSFORMS, HOIST]) or [*TRANSFORMS, HOIST]
+        known = [*TRANSFORMS, *SPLITTING]
+        if name not in known:
+            near = get_close_matches(name, known) or known
             raise self._refused(
                 call, f"there is no transform '{name}'", "choose one of " + ", ".join(near)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -18,6 +18,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.schedule.groups import cut
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.transform import TRANSFORMS
 
@@ -25,7 +26,9 @@ from tilewright.schedule.transform import TRANSFORMS
 FORMAT = 1
 # The variable of the kernel's own schedule, in the text.
 MAIN = "schedule"
-HOIST = hoist_pack.__name__
+# The steps that are no transforms: they make several kernels of one, and one of several.
+HOIST, CUT, TOGETHER = "hoist_pack", "cut", "put_together"
+SPLITTING: Mapping[str, Callable[..., object]] = {HOIST: hoist_pack, CUT: cut, TOGETHER: cut}
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,15 @@ def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(parts)})"
 
 
+def step_function(name: str) -> Callable[..., object]:
+    """The function whose arguments, behind the kernel, the step called ``name`` takes."""
+    return SPLITTING[name] if name in SPLITTING else TRANSFORMS[name]
+
+
 @cache
 def signature_of(name: str) -> inspect.Signature:
     """How the transform called ``name`` is called on a schedule: without the kernel."""
-    function = hoist_pack if name == HOIST else TRANSFORMS[name]
-    whole = inspect.signature(function)
+    whole = inspect.signature(step_function(name))
     return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 

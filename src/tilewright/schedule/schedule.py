@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import Any, Concatenate, ParamSpec, Self
 
-from tilewright.errors import ScheduleError, TilewrightError
+from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
@@ -23,7 +24,7 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.groups import as_contraction
+from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
 from tilewright.schedule.guard import guard
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
@@ -39,9 +40,18 @@ from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import pipeline
 from tilewright.schedule.promote import promote
-from tilewright.schedule.provenance import Step, origins
+from tilewright.schedule.provenance import Origin, Step, origins
 from tilewright.schedule.raster import persist, rasterize
-from tilewright.schedule.record import HOIST, MAIN, Line, Named, Record, call_text, digest_of
+from tilewright.schedule.record import (
+    CUT,
+    HOIST,
+    MAIN,
+    TOGETHER,
+    Line,
+    Record,
+    call_text,
+    digest_of,
+)
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.residues import split_residues
 from tilewright.schedule.result import promote_result
@@ -71,12 +81,13 @@ Handles = Any
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was taken, and what came of it: the kernel, and the schedule of what was split
-    off."""
+    """A step that was taken, and what came of it: the kernel, and the schedules of what was split
+    off: of a pack, or of the groups of ``groups``."""
 
     step: Step
     kernel: Kernel
-    pack: KernelSchedule | None = None
+    parts: tuple[KernelSchedule, ...] = ()
+    groups: Cut | None = None
 
     @cached_property
     def names(self) -> Names:
@@ -135,19 +146,31 @@ class KernelSchedule:
     def of(cls, kernel: Kernel, machine: Machine | None, packs: Sequence[Kernel] = ()) -> Self:
         """The schedule that made ``kernel``, whatever code it was that applied the transforms, and
         the ``packs`` that were split off on the way."""
-        found = [(origins(pack), pack) for pack in packs]
-        split = {chain[0][0].step: (chain, pack) for chain, pack in found if chain}
-        chain = origins(kernel)
         made = cls.__new__(cls)
-        KernelSchedule.__init__(made, chain[0][0].before if chain else kernel, machine)
-        for origin, after in chain:
-            pack = None
-            if origin.step in split:
-                own, _ = split[origin.step]
-                pack = KernelSchedule(own[0][1], machine)
-                pack.done = [Done(each.step, result) for each, result in own[1:]]
-            made.done.append(Done(origin.step, after, pack))
+        steps = origins(kernel)
+        KernelSchedule.__init__(made, steps[0][0].before if steps else kernel, machine)
+        made._take(steps, packs)
         return made
+
+    def _take(self, steps: Sequence[tuple[Origin, Kernel]], packs: Sequence[Kernel]) -> None:
+        """The steps of a chain of origins."""
+        split = {found[0][0].step: found for pack in packs if (found := origins(pack))}
+        for origin, after in steps:
+            parts: tuple[KernelSchedule, ...] = ()
+            if origin.parts:
+                groups = tuple(self._part(origins(part), packs) for part in origin.parts)
+                self.done.append(Done(Step.of(CUT, (), {}), origin.before, groups))
+            elif origin.step in split:
+                parts = (self._part(split[origin.step], ()),)
+            self.done.append(Done(origin.step, after, parts))
+
+    def _part(
+        self, steps: Sequence[tuple[Origin, Kernel]], packs: Sequence[Kernel]
+    ) -> KernelSchedule:
+        """The schedule of what was split off by the first of ``steps``."""
+        part = KernelSchedule(steps[0][1], self.machine)
+        part._take(steps[1:], packs)
+        return part
 
     @property
     def kernel(self) -> Kernel:
@@ -157,8 +180,13 @@ class KernelSchedule:
     @property
     def packs(self) -> dict[str, KernelSchedule]:
         """The schedules of what `hoist_pack` split off, by the argument that each packs."""
-        packs = [each.pack for each in self.done if each.pack is not None]
-        return {pack.start.arrays[0].name: pack for pack in packs}
+        found: dict[str, KernelSchedule] = {}
+        for done in self.done:
+            for part in done.parts:
+                found |= (
+                    {part.start.arrays[0].name: part} if done.step.name == HOIST else part.packs
+                )
+        return found
 
     def instruction(self, name: str) -> Instruction:
         """The machine's instruction called ``name``."""
@@ -204,8 +232,41 @@ class KernelSchedule:
             verify(split)
             verify(kernel)
         pack = KernelSchedule(split, self.machine, check=self.check)
-        self._advance(Done(Step.of(HOIST, (buffer,), {}), kernel, pack))
+        self._advance(Done(Step.of(HOIST, (buffer,), {}), kernel, (pack,)))
         return pack
+
+    def cut(self) -> tuple[KernelSchedule, ...]:
+        """Cuts the kernel into its groups (see `groups`), and gives the schedules of these: each is
+        a kernel of its own. The next step is `put_together`."""
+        self._given(CUT, (), {})
+        found = cut(self.kernel)
+        if len(found.groups) == 1:
+            raise ScheduleError(
+                f"cut: {self.kernel.name} is one group",
+                where=f"kernel {self.kernel.name}",
+                cure="schedule it as it is, or as_contraction() where it is one",
+            )
+        parts = tuple(
+            KernelSchedule(group.kernel, self.machine, check=self.check) for group in found.groups
+        )
+        self._advance(Done(Step.of(CUT, (), {}), self.kernel, parts, found))
+        return parts
+
+    def put_together(self) -> None:
+        """Makes one kernel of what became of the groups that `cut` gave."""
+        last = self.done[-1] if self.done else self._first
+        if last.groups is None:
+            raise ScheduleError(
+                "put_together: there are no groups",
+                where=f"step {len(self.done) + 1}",
+                why="it is the step behind cut()",
+                cure="cut the kernel first",
+            )
+        packed = [name for part in last.parts for name in part.packs]
+        kernel = put_together(last.groups, [part.kernel for part in last.parts], packed)
+        if self.check:
+            verify(kernel)
+        self._advance(Done(Step.of(TOGETHER, (), {}), kernel))
 
     as_contraction = _method(as_contraction)
     distribute = _method(distribute)
@@ -262,10 +323,8 @@ class KernelSchedule:
     def record(self) -> Record:
         """The steps as data, with the machine and the kernel that they are for."""
         machine = self.machine.name if self.machine is not None else ""
-        names = iter(("pack", *(f"pack_{number}" for number in range(2, len(self.done) + 2))))
-        return Record(
-            machine, self.start.name, digest_of(self.start), tuple(self._lines(MAIN, names))
-        )
+        lines = tuple(self._lines(MAIN, set()))
+        return Record(machine, self.start.name, digest_of(self.start), lines)
 
     def text(self) -> str:
         """The record as Python: a header, and a line for each step."""
@@ -273,71 +332,18 @@ class KernelSchedule:
 
     __str__ = text
 
-    def _lines(self, variable: str, names: Iterator[str]) -> Iterator[Line]:
+    def _lines(self, variable: str, taken: set[str]) -> Iterator[Line]:
+        """The steps, where ``taken`` are the variables that other parts have."""
         for done in self.done:
-            results: tuple[str, ...] = (next(names),) if done.step.name == HOIST else ()
-            yield Line(variable, done.step.name, done.step.args, done.step.kwargs, results)
-            if done.pack is not None:
-                yield from done.pack._lines(results[0], names)
-
-    def repeat(self, record: Record) -> None:
-        """Takes the steps of ``record``, whatever it was recorded for: each checks that it is legal
-        here. Raises `ScheduleError`, which says which step does not fit; the schedule is then as it
-        was."""
-        before = len(self.done)
-        kernels: dict[str, KernelSchedule] = {MAIN: self}
-        handles: dict[str, Handle] = {}
-        try:
-            for number, line in enumerate(record.lines, start=1):
-                try:
-                    self._repeat(line, kernels, handles)
-                except TilewrightError as error:
-                    raise ScheduleError(
-                        f"step {number} does not fit: {error.what}",
-                        where=error.where if isinstance(error.where, str) else str(line),
-                        span=line.span,
-                        why=error.why,
-                        cure=error.cure,
-                    ) from error
-        except ScheduleError:
-            del self.done[before:]
-            raise
-
-    def _repeat(
-        self, line: Line, kernels: dict[str, KernelSchedule], handles: dict[str, Handle]
-    ) -> None:
-        owner = kernels[line.variable]
-
-        def named(value: Any) -> Any:
-            match value:
-                case Named(kind="instruction"):
-                    return self.instruction(value.name)
-                case Named():
-                    return handles[value.name]
-                case Mapping():
-                    return {named(key): named(each) for key, each in value.items()}
-                case list():
-                    return [named(each) for each in value]
-                case tuple():
-                    return tuple([named(each) for each in value])
-                case _:
-                    return value
-
-        args, kwargs = named(line.args), named(line.kwargs)
-        if line.name == HOIST:
-            check_arguments(HOIST, args, kwargs)
-            pack = owner.hoist_pack(*args, **kwargs)
-            kernels.update((name, pack) for name in line.results)
-            return
-        found = owner.apply(line.name, *args, **kwargs)
-        several = (found,) if isinstance(found, Handle) else found
-        if line.results and len(line.results) != len(several):
-            raise ScheduleError(
-                f"{line.name} makes {len(several)} things, and {len(line.results)} are named",
-                where=str(line),
-                cure="name " + (", ".join(several) or "none"),
-            )
-        handles.update(zip(line.results, several, strict=False))
+            stem = "pack" if done.step.name == HOIST else "group"
+            results: list[str] = []
+            for _ in done.parts:
+                several = (f"{stem}_{number}" for number in count(2))
+                results.append(next(n for n in chain((stem,), several) if n not in taken))
+                taken.add(results[-1])
+            yield Line(variable, done.step.name, done.step.args, done.step.kwargs, tuple(results))
+            for part, name in zip(done.parts, results, strict=True):
+                yield from part._lines(name, taken)
 
     # Handles.
 
@@ -345,6 +351,13 @@ class KernelSchedule:
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with names for handles, checked."""
+        if self.done and self.done[-1].groups is not None:
+            raise ScheduleError(
+                f"{name}: the kernel is in groups",
+                where=f"step {len(self.done) + 1}",
+                why=f"step {len(self.done)} cut it, and nothing has put it together since",
+                cure="schedule the groups by themselves, and then put_together()",
+            )
         check_arguments(name, args, kwargs)
         self._check_handles(name, (args, kwargs))
         step = Step.of(name, args, kwargs)
