@@ -97,6 +97,10 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def placed(self) -> list[tuple[ast.AST, str, bool]]:
+        return list(_placed(self.tree))
+
     @property
     def name(self) -> str:
         """Dotted, below the package; a folder's ``__init__`` has the folder's name."""
@@ -121,7 +125,7 @@ def modules_of(source: Path) -> dict[str, Module]:
 
 
 def _imports(module: Module, known: Mapping[str, Module]) -> Iterator[Import]:
-    for node, function, typing_only in _placed(module.tree):
+    for node, function, typing_only in module.placed:
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -260,7 +264,7 @@ def target_names(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         if module.room == "targets":
             continue
-        for node, function, _ in _placed(module.tree):
+        for node, function, _ in module.placed:
             asked = [name for name in _compared(node) if name.split(":")[0] in FAMILIES]
             if asked:
                 used.add((module.file, function))

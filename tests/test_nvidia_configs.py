@@ -78,8 +78,8 @@ def test_default_configs_are_assembled(words: str, level: str) -> None:
 @pytest.mark.parametrize("words", CASES)
 def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> None:
     machine = nvidia.machine(level)
-    op = case(words).op()
-    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    config, _ = scheduled(words, level)
+    verdict = verify(case(words).op(), lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict
 
 

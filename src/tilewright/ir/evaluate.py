@@ -6,6 +6,7 @@ Slow and plain on purpose: the simplifier is tested against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from tilewright.conversions import reinterpreted, represented
@@ -34,19 +35,33 @@ def evaluate(expr: Expr, values: Mapping[Var, Any], loads: Loads | None = None) 
     ``values`` has a value for each variable. Raises `KeyError` for one that is missing, and
     `LookupError` for a load without ``loads``.
     """
-    done: dict[int, Any] = {}
+    done: list[Any] = []
+    for node, parts in _order(expr):
+        done.append(_value(node, [done[part] for part in parts], values, loads))
+    return done[-1]
+
+
+@lru_cache(maxsize=256)
+def _order(expr: Expr) -> list[tuple[Expr, list[int]]]:
+    """The nodes of ``expr``, each once and behind its parts; and where in the list these are.
+
+    An expression is mostly evaluated for many values in a row.
+    """
+    place: dict[Expr, int] = {}
+    order: list[tuple[Expr, list[int]]] = []
     stack = [expr]
     while stack:
         node = stack[-1]
-        if id(node) in done:
+        if node in place:
             stack.pop()
             continue
-        missing = [part for part in children(node) if id(part) not in done]
+        missing = [part for part in children(node) if part not in place]
         if missing:
             stack += missing
             continue
-        done[id(node)] = _value(node, [done[id(part)] for part in children(node)], values, loads)
-    return done[id(expr)]
+        place[node] = len(order)
+        order.append((node, [place[part] for part in children(node)]))
+    return order
 
 
 def _value(
