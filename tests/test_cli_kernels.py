@@ -10,12 +10,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
 from commands import Command
 from kernel_examples import EXAMPLES
 from tilewright.bench.operations import operations_of
 from tilewright.dtypes import f32
 from tilewright.ir.constants import digest_of
 from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import to_text
+from tilewright.targets.registry import find_target
+from tilewright.testing.check import check_stages
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.kernel_data import draw_numbers
 from tilewright.testing.verify import Status, verify_on
@@ -150,6 +154,40 @@ def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) 
         assert ended.code == 1
         assert ended.lines[0].startswith("SKIPPED (")
         assert "too many to verify: the" in ended.lines[0]
+
+
+@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])
+def test_kernels_in_groups(tilewright: Command, folder: Path, target: str) -> None:
+    """Each group's stages are checked against its first, on what the groups in front give."""
+    text = textwrap.dedent(EXAMPLES["perceptron"].text)
+    (folder / "layers.tw").write_text(text, encoding="utf-8")
+    words = ("kernel", "--target", target, "layers.tw")
+    for stage in ("all", "perceptron_2: naive", "perceptron_2: lowered", "together", ""):
+        ended = tilewright("check", *words, "--stage", stage)
+        assert ended.code == 0, ended.out + ended.err
+    shown = tilewright("show", *words, "--stage=config")
+    assert shown.lines[1].startswith("GroupsConfig(groups=(")
+    groups = [line for line in shown.lines if line.startswith("# perceptron_")]
+    assert [line.split(":")[0] for line in groups] == ["# perceptron_1", "# perceptron_2"]
+    page = tilewright("show", *words, "--page=page.html")
+    assert page.code == 0, page.err
+    written = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<h2>kernel perceptron_1</h2>" in written and "<h2>kernel perceptron_2</h2>" in written
+
+
+def test_faults_of_a_group_are_found() -> None:
+    kernel = tw.compile(parse_kernel(EXAMPLES["perceptron"].text), "x86:avx2").schedule
+    stages = dict(kernel.stages)
+    last = "perceptron_2: tiled"
+    broken = to_text(stages[last]).replace("add= a * b", "add= a * -b")
+    stages[last] = parse_kernel(broken)
+    case = KernelCase(parse_kernel(EXAMPLES["perceptron"].text), "layers.tw")
+    inputs = case.contents(exact=True)
+    machine = find_target("x86:avx2").machine
+    reports = check_stages(stages, kernel.packs, machine, inputs, "all")
+    assert {r.stage: [i.kind for i in r.issues] for r in reports if r.issues} == {
+        last: ["wrong result"]
+    }
 
 
 PADDED = """

@@ -90,6 +90,8 @@ class Trace:
         """Takes the stages of a schedule."""
         before = None
         for each in records:
+            if before is not None and before.name != each.kernel.name:
+                before = None  # of another group
             self._add(Step("stage", each.name, each.seconds, each.changed, each.kernel, before))
             before = each.kernel
 

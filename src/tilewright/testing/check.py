@@ -176,14 +176,48 @@ def check_stages(
         if accepted is not None and p.name in accepted
     }
     chosen = others if stage == "all" else [stage or list(stages)[-1]]
-    for name in chosen:
-        if name != first:
-            kernel = stages[name]
-            own = {p.name: memory[p.name].copy() for p in Signature(kernel.params).arguments}
-            own.update(given)
-            reports.append(_check(name, kernel, machine, own, wanted, limits))
+    groups = _Groups(machine, memory)
+    for name in others:
+        kernel = stages[name]
+        if kernel.name != naive.name and any(stages[each].name != naive.name for each in chosen):
+            reports += groups.check(name, kernel, name in chosen)
+        elif name in chosen and kernel.name == naive.name:
+            reports.append(_check(name, kernel, machine, _own(kernel, memory), wanted, limits))
     # Of kernels that were not asked for, only what is wrong is of interest.
     return [r for r in reports if r.issues or stage == "all" or r.stage == chosen[0]]
+
+
+class _Groups:
+    """The stages of kernels that are cut into groups, each group with a kernel of its own: what its
+    first stage gives is what its others have to give, and what the groups behind it read."""
+
+    def __init__(self, machine: Machine, memory: Mapping[str, Any]) -> None:
+        self._machine = machine
+        self._before: dict[str, Any] = {}
+        self._after: dict[str, Any] = dict(memory)
+        self._kernel = ""
+
+    def check(self, stage: str, kernel: Kernel, asked: bool) -> list[StageReport]:
+        """The report on a stage, in their order; on one that is not ``asked`` for, only if the
+        others depend on it."""
+        if kernel.name != self._kernel:
+            self._kernel = kernel.name
+            left = {p.name: _filled(p, {}) for p in kernel.arrays if p.name not in self._after}
+            self._before = {**self._after, **left}
+            results = _own(kernel, self._before)
+            report = _check(stage, kernel, self._machine, results)
+            self._after = {**self._before, **results}
+            return [report]
+        if not asked:
+            return []
+        own = _own(kernel, self._before)
+        return [_check(stage, kernel, self._machine, own, self._after)]
+
+
+def _own(kernel: Kernel, memory: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``kernel``, of which it may write the arrays."""
+    arrays = {each.name: memory[each.name].copy() for each in Signature(kernel.params).arguments}
+    return {**{each.name: memory[each.name] for each in kernel.scalars}, **arrays}
 
 
 def _filled(param: Param, inputs: Mapping[str, Any]) -> Any:
