@@ -9,9 +9,11 @@ A block of IR in a document follows a line ``<!-- stage: NAME -->`` (the kernel)
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -269,7 +271,39 @@ def test_walked_stages_parse_back() -> None:
         assert to_text(parse_kernel(to_text(kernel))) == to_text(kernel)
 
 
-# Links and paths.
+# Names, links and paths.
+
+
+def unknown_names(text: str) -> list[str]:
+    """What is named by its module, and is not there."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [
+        name
+        for name in re.findall(r"`([a-z_]\w*(?:\.\w+)+)(?:\([^`]*\))?`", prose)
+        if (SOURCE / name.split(".")[0]).is_dir() and not _is_there(name)
+    ]
+
+
+def _is_there(name: str) -> bool:
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        with suppress(ImportError):
+            found: Any = importlib.import_module(".".join(["tilewright", *parts[:count]]))
+            for part in parts[count:]:
+                found = getattr(found, part, None)
+            return found is not None
+    return False
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_names_in_documents_are_there(path: Path) -> None:
+    if path.name != "CHANGELOG.md":  # which speaks of what was
+        assert unknown_names(_read(path)) == []
+
+
+def test_unknown_names_are_found() -> None:
+    text = "`ir.gone` `ir.visit.walk` `ir.visit.gone` `kernel.pack` `schedule.tile(...)`\n"
+    assert unknown_names(text + "```text\nir.gone\n```\n") == ["ir.gone", "ir.visit.gone"]
 
 
 def dead_links(path: Path, text: str) -> list[str]:
