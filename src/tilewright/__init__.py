@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tilewright.engine import CompiledKernel, Packed, Schedule
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
-    from tilewright.ir.stmt import Kernel
+    from tilewright.ir.buffer import Space, Swizzle
+    from tilewright.ir.stmt import Kernel, LoopKind
     from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
     from tilewright.ops.epilogue_elements import (
         add,
@@ -39,12 +40,17 @@ if TYPE_CHECKING:
     )
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
+    from tilewright.schedule.pipeline import Fill
     from tilewright.schedule.record import Record
 
 __all__ = [
     "CompiledKernel",
+    "Fill",
+    "LoopKind",
     "Packed",
     "Schedule",
+    "Space",
+    "Swizzle",
     "TilewrightError",
     "add",
     "bias",
@@ -75,6 +81,10 @@ _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
     "Schedule": "tilewright.engine",
+    "Fill": "tilewright.schedule.pipeline",
+    "LoopKind": "tilewright.ir.stmt",
+    "Space": "tilewright.ir.buffer",
+    "Swizzle": "tilewright.ir.buffer",
     "TilewrightError": "tilewright.errors",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
 }
