@@ -130,7 +130,7 @@ class Trace:
             entries += _entries(step)
         for kernel in self.kernels:
             entries.append(Entry("the target gets", kernel.name, after=to_text(kernel)))
-        entries += [Entry("beside", name, after=text) for name, text in (texts or {}).items()]
+        entries += [Entry("also", name, after=text) for name, text in (texts or {}).items()]
         return page_text(title, entries)
 
     def page(self, path: str | Path, title: str = "Tilewright") -> None:

@@ -30,7 +30,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.testing.approximate import Accepted
-from tilewright.testing.definition import memory_of
+from tilewright.testing.definition import check_length, memory_of
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
 from tilewright.testing.kernel_case import KernelCase
@@ -113,6 +113,7 @@ def check_kernel(
     case: KernelCase, machine: Machine, stage: str = "", config: Config | None = None
 ) -> list[StageReport]:
     """Schedules the kernel of ``case`` for ``machine``, and checks it as `check_op` does."""
+    check_length(case.kernel, case.numbers)
     start = request_of(case.kernel, case.constant).start()
     stages, packs = _scheduled(start, machine, config)
     return check_stages(

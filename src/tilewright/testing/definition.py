@@ -52,11 +52,9 @@ def meaning(
     """What each result of ``kernel`` may be. ``arrays`` are its arguments, of known shapes,
     ``contents`` what they hold (padding included), ``exact``: integers.
 
-    Raises `InterpreterFault` for what the kernel does wrong, and `UnsupportedError` where it would
-    take too long.
+    Raises `InterpreterFault` for what the kernel does wrong.
     """
     known = bind_scalars(kernel, numbers)
-    _check_length(known)
     memory: dict[str, Any] = {}
     for param in arrays:
         whole = memory_of(param)
@@ -160,10 +158,11 @@ def _truncates(kernel: Kernel) -> bool:
     )
 
 
-def _check_length(kernel: Kernel) -> None:
+def check_length(kernel: Kernel, numbers: Mapping[str, Scalar]) -> None:
+    """Raises `UnsupportedError` where the interpreter would take too long."""
     points = sum(
         times * math.prod(_count(each) for each in _extents(stmt))
-        for stmt, times in _repeated(kernel.body, 1)
+        for stmt, times in _repeated(bind_scalars(kernel, numbers).body, 1)
         if isinstance(stmt, Compute | Store)
     )
     if points > _MOST_POINTS:

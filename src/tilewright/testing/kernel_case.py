@@ -15,7 +15,7 @@ from tilewright.interpret import pack
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.ops.op import Argument
-from tilewright.testing.definition import meaning, memory_of
+from tilewright.testing.definition import check_length, meaning, memory_of
 from tilewright.testing.kernel_data import make_contents, padded
 from tilewright.testing.trial import Trial
 
@@ -46,7 +46,9 @@ class KernelCase:
         return make_contents(self.kernel, self.arrays(), self.numbers, exact=exact, seed=self.seed)
 
     def trials(self) -> Iterator[Trial]:
-        """On integers, then on reals, against the interpreter."""
+        """On integers, then on reals, against the interpreter. Raises `UnsupportedError` for what
+        would take too long."""
+        check_length(self.kernel, self.numbers)
         arrays = self.arrays()
         # Padding is memory like any other: what a kernel does not write stays.
         arguments = tuple(
