@@ -53,6 +53,12 @@ def lower_computes(
     function. What an instruction carries out, and what runs asynchronously, stays as it is. Where
     all are lowered, so are those in opaque nests.
     """
+    if lanes < 1:
+        raise ScheduleError(
+            f"lower_computes: vectors of {lanes} lanes",
+            where=f"kernel {kernel.name}",
+            cure="choose 1 or more",
+        )
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll), tails)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
