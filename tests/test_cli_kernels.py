@@ -158,6 +158,23 @@ def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) 
         assert "too many to verify: the" in ended.lines[0]
 
 
+def test_loops_that_do_not_end(tilewright: Command, folder: Path) -> None:
+    """Of negative numbers this has no root."""
+    (folder / "root.tw").write_text(
+        "kernel root(in a: f32[4], out r: f32[4]):\n"
+        "  for i in 4:\n"
+        "    r[i] = max(a[i], 1.0)\n"
+        "    while a[i] * 1e-06 < r[i] * r[i] - a[i]:\n"
+        "      r[i] = 0.5 * (r[i] + a[i] / r[i])\n",
+        encoding="utf-8",
+    )
+    ended = tilewright("verify", "kernel", "root.tw")
+    assert ended.code == 1
+    assert ended.lines[0].startswith("SKIPPED (the while repeats more than 5000 times: nobody")
+    checked = tilewright("check", "kernel", "root.tw")
+    assert checked.code == 1 and "at root.tw:4:5" in checked.out
+
+
 @pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])
 def test_kernels_in_groups(tilewright: Command, folder: Path, target: str) -> None:
     """Each group's stages are checked against its first, on what the groups in front give."""

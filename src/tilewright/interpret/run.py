@@ -67,6 +67,7 @@ def run(
     findings: Findings | None = None,
     profile: Profile | None = None,
     instructions: Sequence[Instruction] = (),
+    repeats: int | None = None,
 ) -> None:
     """Runs ``kernel`` on ``arguments`` by parameter name: flat memory (1-D, as `pack` makes it),
     and numbers for scalar parameters.
@@ -75,6 +76,7 @@ def run(
     ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
     work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
     ``instructions`` are those of the machine: what they ask of matrices in registers is checked.
+    ``repeats`` is the most that a `while` may repeat; more is an `UnsupportedError`.
 
     `ArgumentError` for an argument that does not fit. `InterpreterFault` for an access out of
     bounds, a read of uninitialized memory, a store to an input, a data race, a barrier that not all
@@ -91,15 +93,21 @@ def run(
     subgroup = 1 if hierarchy is None else hierarchy.subgroup
     # Infinities, NaNs and wrapping are values here, not mistakes.
     with np.errstate(all="ignore"):
-        interpreter = _Interpreter(memory, subgroup, profile, Fragments(instructions))
+        interpreter = _Interpreter(memory, subgroup, profile, Fragments(instructions), repeats)
         interpreter.run(kernel.body, Frame(values))
 
 
 class _Interpreter:
     def __init__(
-        self, memory: Memory, subgroup: int, profile: Profile | None, fragments: Fragments
+        self,
+        memory: Memory,
+        subgroup: int,
+        profile: Profile | None,
+        fragments: Fragments,
+        repeats: int | None,
     ) -> None:
         self._memory = memory
+        self._repeats = math.inf if repeats is None else repeats
         self._subgroup = subgroup
         self._profile = profile
         self._evaluator = Evaluator(memory)
@@ -181,6 +189,7 @@ class _Interpreter:
         """Lanes leave at different times: those whose condition does not hold any more are masked
         until the last one has left."""
         running = frame
+        repeated = 0
         while True:
             if self._memory.abandoned:
                 raise Abandoned
@@ -191,6 +200,15 @@ class _Interpreter:
                     return
             elif not condition:
                 return
+            if repeated >= self._repeats:
+                raise UnsupportedError(
+                    f"the while repeats more than {self._repeats} times",
+                    where=headline(stmt),
+                    span=stmt.span,
+                    why="nobody knows whether it ends for these arguments",
+                    cure="let its condition end it for all arguments, say by counting",
+                )
+            repeated += 1
             self.execute(stmt.body, running.scope())
 
     def _masked(self, stmt: Stmt, frame: Frame) -> None:

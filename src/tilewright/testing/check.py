@@ -30,7 +30,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.testing.approximate import Accepted
-from tilewright.testing.definition import check_length, memory_of
+from tilewright.testing.definition import MOST_REPEATS, check_length, memory_of
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
 from tilewright.testing.kernel_case import KernelCase
@@ -250,6 +250,7 @@ def _check(
             findings=findings,
             profile=profile,
             instructions=machine.instructions,
+            repeats=MOST_REPEATS,
         )
     except TilewrightError as error:
         ended = False

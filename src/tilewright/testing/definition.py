@@ -34,6 +34,8 @@ _UNITS = 32
 _UNKNOWN = 256
 # The interpreter takes about a second for 10^7 points.
 _MOST_POINTS = 10**9
+# Of a loop that repeats so often nobody knows whether it ends at all.
+MOST_REPEATS = 5_000
 
 
 def memory_of(param: Param) -> Buffer:
@@ -52,7 +54,8 @@ def meaning(
     """What each result of ``kernel`` may be. ``arrays`` are its arguments, of known shapes,
     ``contents`` what they hold (padding included), ``exact``: integers.
 
-    Raises `InterpreterFault` for what the kernel does wrong.
+    Raises `InterpreterFault` for what the kernel does wrong, and `UnsupportedError` where a `while`
+    repeats too often.
     """
     known = bind_scalars(kernel, numbers)
     memory: dict[str, Any] = {}
@@ -63,7 +66,7 @@ def meaning(
             memory[param.name] = raw.view(param.dtype.numpy)
         else:
             memory[param.name] = pack(whole, contents[param.name])
-    run(kernel, {**numbers, **memory})
+    run(kernel, {**numbers, **memory}, repeats=MOST_REPEATS)
     roundings, truncated = _roundings(known), _truncates(known)
     return {
         param.name: _accepted(
