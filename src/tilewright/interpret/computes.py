@@ -33,7 +33,7 @@ from tilewright.interpret.specialized import specialized
 from tilewright.interpret.storage import Where
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.computes import addressing, mentioned
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Const, Var
 from tilewright.ir.functions import Queue, atomic_operator
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, LoopKind, Result
@@ -145,9 +145,12 @@ class Computes:
         # An instruction's points are accessed together.
         together = stmt.instruction is not None and not _atomic(stmt)
         kind = LoopKind.VECTOR if together else LoopKind.SERIAL
-        for dim in stmt.dims:
-            if dim.ordered:
-                continue
+        dims = [dim for dim in stmt.dims if not dim.ordered]
+        known = [(d.var, int(d.extent.value)) for d in dims if isinstance(d.extent, Const)]
+        if len(known) == len(dims):
+            # Mostly so: then all axes come at once.
+            return frame.over(known, kind) if all(most > 0 for _, most in known) else None
+        for dim in dims:
             extent = self._evaluator.evaluate(dim.extent, domain, stmt)
             most = int(np.max(extent))
             if most <= 0:

@@ -74,6 +74,19 @@ class Frame:
         threads = self.threads | new if kind is LoopKind.LANE else self.threads
         return Frame(values_, shape, _deeper(self.mask), vectors, threads)
 
+    def over(self, axes: Sequence[tuple[Var, int]], kind: LoopKind) -> Frame:
+        """As `extend`, once for each of ``axes``: a variable that counts up to a number."""
+        rank, count = len(self.shape), len(axes)
+        values = {v: _deeper(value, count) for v, value in self.values.items()}
+        for place, (var, most) in enumerate(axes):
+            ones_before, ones_behind = (1,) * (rank + place), (1,) * (count - place - 1)
+            values[var] = np.arange(most).reshape((*ones_before, most, *ones_behind))
+        new = set(range(rank, rank + count))
+        vectors = self.vectors | new if kind is LoopKind.VECTOR else self.vectors
+        threads = self.threads | new if kind is LoopKind.LANE else self.threads
+        shape = (*self.shape, *(most for _, most in axes))
+        return Frame(values, shape, _deeper(self.mask, count), vectors, threads)
+
     def restrict(self, condition: Any) -> Frame:
         """The lanes of this frame for which ``condition`` holds."""
         mask = condition if self.mask is None else self.mask & condition
@@ -96,8 +109,10 @@ class Frame:
         return Frame(values, lanes.shape)
 
 
-def _deeper(value: Any) -> Any:
-    return value[..., None] if isinstance(value, np.ndarray) and value.ndim else value
+def _deeper(value: Any, count: int = 1) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value[(..., *(None,) * count)]
+    return value
 
 
 def _cut(value: Any, box: Sequence[slice]) -> Any:
