@@ -280,7 +280,9 @@ def unknown_names(text: str) -> list[str]:
     return [
         name
         for name in re.findall(r"`([a-z_]\w*(?:\.\w+)+)(?:\([^`]*\))?`", prose)
-        if (SOURCE / name.split(".")[0]).is_dir() and not _is_there(name)
+        if (SOURCE / name.split(".")[0]).is_dir()
+        and not name.endswith(".py")
+        and not _is_there(name)
     ]
 
 
