@@ -158,6 +158,20 @@ def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) 
         assert "too many to verify: the" in ended.lines[0]
 
 
+def test_barriers_that_not_all_reach_are_found(tilewright: Command, folder: Path) -> None:
+    (folder / "half.tw").write_text(
+        "kernel half(in a: f32[64], out c: f32[64]):\n  grid for g in 4:\n"
+        "    alloc s: f32[16] workgroup\n    workgroup for i in 16:\n"
+        "      s[i] = a[g * 16 + i]\n      if i < 8:\n        barrier()\n"
+        "      c[g * 16 + i] = s[15 - i]\n",
+        encoding="utf-8",
+    )
+    ended = tilewright("check", "kernel", "--target=nvidia:sm_80", "half.tw")
+    assert ended.code == 1
+    assert "divergent barrier: not all work-items of the workgroup reach it" in ended.out
+    assert "at half.tw:7:9" in ended.out
+
+
 def test_loops_that_do_not_end(tilewright: Command, folder: Path) -> None:
     """Of negative numbers this has no root."""
     (folder / "root.tw").write_text(

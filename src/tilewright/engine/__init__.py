@@ -3,8 +3,9 @@
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
 signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `program`
 (code, loaded), `compile` (the way there, and the caches), `fitting` (what the arrays of a call have
-to be), `kernel` (what a user holds and calls), `cost` (what the code costs), `export` (files for
-others), `disk_cache` (bytes by their key), `entry` (what is kept of a kernel there).
+to be), `kernel` (what a user holds and calls), `cost` (what the code costs), `trace` (what a
+compilation did; `page`: for a browser), `export` (files for others), `disk_cache` (bytes by their
+key), `entry` (what is kept of a kernel there).
 """
 
 from tilewright.engine.compile import compile_kernel
