@@ -137,6 +137,8 @@ class Calls:
             (0.05, self.reorder),
             (0.11, self.run),
             (0.03, self.config),
+            (0.03, self.steps),
+            (0.004, self.step),
             (0.006, self.compile),
             (0.004, self.scheduled),
         )
@@ -273,6 +275,32 @@ class Calls:
             return rng.choice((*ODD, *DEEP))
         return repr(mutated(rng, text, rng.randint(0, 3)))
 
+    def steps(self) -> str:
+        """Reads the text of a schedule."""
+        text = mutated(self.rng, self.rng.choice(STEPS), self.rng.randint(0, 3))
+        given = self.rng.choice((*ODD, *DEEP)) if self.rng.random() < 0.1 else repr(text)
+        return f"tw.parse_schedule({given})"
+
+    def step(self) -> str:
+        """Takes steps of a schedule, from a text or by themselves."""
+        op, target = self.of(("tw.matmul('4x5:5x6')",), 0.05), self.of(TARGETS[:2], 0.05)
+        names, sizes = self.of(NAMED_PARTS), self.of(("{'m': 2}", "{'n': 4, 'm': 1}", "{'k': 0}"))
+        match self.rng.randrange(5):
+            case 0:
+                text = mutated(self.rng, self.rng.choice(STEPS), self.rng.randint(0, 2))
+                return f"tw.Schedule.replay({op}, {text!r}, {target}, strict={self.of(('True',))})"
+            case 1:
+                text = mutated(self.rng, self.rng.choice(STEPS), self.rng.randint(0, 2))
+                return f"tw.compile({op}, schedule={self.of((repr(text), repr(text)))})"
+            case 2:
+                return f"tw.Schedule({op}, {target}).tile({names}, {sizes})"
+            case 3:
+                lanes, order = self.of(SIZES), self.of(("['k']", "['m', 'n']", "('n',)"))
+                options = f"vector={names}, lanes={lanes}, order={order}"
+                return f"tw.Schedule({op}, {target}).lower_computes({options})"
+        options = f"layout={self.of(LAYOUTS)}, space={self.of(('tw.Space.GLOBAL',))}"
+        return f"tw.Schedule({op}, {target}).promote('main', {names}, by='dims', {options})"
+
     def compile(self) -> str:
         """Compiles an op, which takes a while: with what is refused, mostly."""
         rng = self.rng
@@ -341,6 +369,18 @@ CONFIGS = (
     "order=('m', 'n'), step={'k': 2}, reduce_order=('k',), padding={'acc': 1}, slices=(('k', 2),), "
     "through={'m': 1}, raster=2)",
 )
+STEPS = (
+    'schedule.tile("main", {"m": 2, "n": 4})\nschedule.lower_computes(vector="n", lanes=4)\n',
+    'm_o, n_o = schedule.tile("main", {"m": 2, "n": 2})\nschedule.parallelize([m_o, n_o])\n'
+    "schedule.lower_computes()\n",
+    'schedule.promote("main", "b", by="dims", space=Space.GLOBAL, layout=["n", ("k", 2)], '
+    'name="p")\npack = schedule.hoist_pack("p")\npack.lower_computes()\n'
+    "schedule.lower_computes()\n",
+    "# Tilewright schedule, format 1; machine x86-avx2; kernel k 0123456789abcdef\n"
+    'schedule.set_kind("k", LoopKind.UNROLLED)\n',
+)
+NAMED_PARTS = words("'main' 'init' 'm' 'n' 'k' 'a' 'b' 'acc' ['main'] ['m','n']")
+LAYOUTS = words("['n','k'] ['n',('k',2)] [('n',None),('k',3)] [('k',0)] [('z',1)] ()")
 # Texts that make a parser recurse.
 DEEP = ("'['*3000", "'StreamingConfig(vector='+'['*100+']'*100+')'", "'-'*20000+'1'", "'f('*5000")
 

@@ -296,6 +296,7 @@ def test_every_transform_is_a_method_that_helps() -> None:
         _, *parameters = inspect.signature(method).parameters.values()
         _, *wanted = inspect.signature(function).parameters.values()
         assert parameters == wanted
+        assert "Handle" in inspect.signature(method).return_annotation
     assert set(vars(KernelSchedule)) >= set(TRANSFORMS)
     assert inspect.getdoc(KernelSchedule.tile) == inspect.getdoc(tile)
 

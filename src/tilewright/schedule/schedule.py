@@ -111,7 +111,9 @@ def _method(
     whole = inspect.signature(function)
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters = [first, *list(whole.parameters.values())[1:]]
-    method.__dict__["__signature__"] = whole.replace(parameters=parameters)
+    method.__dict__["__signature__"] = whole.replace(
+        parameters=parameters, return_annotation="Handle | tuple[Handle, ...]"
+    )
     return method
 
 
