@@ -6,8 +6,11 @@ import inspect
 import random
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import Enum
 from itertools import islice
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -15,12 +18,14 @@ import schedule_replays
 import tilewright as tw
 from kernel_examples import EXAMPLES
 from schedule_cases import convolution, equal
+from tilewright.dtypes import DType
 from tilewright.errors import ParseError, ScheduleError, TilewrightError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.ir.verify import verify
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.x86 import machine
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
@@ -299,6 +304,31 @@ def test_every_transform_is_a_method_that_helps() -> None:
         assert "Handle" in inspect.signature(method).return_annotation
     assert set(vars(KernelSchedule)) >= set(TRANSFORMS)
     assert inspect.getdoc(KernelSchedule.tile) == inspect.getdoc(tile)
+
+
+_DATA = (str, int, float, bool, NoneType, DType, Instruction, Swizzle)
+
+
+def _leaves(wanted: Any) -> Iterator[Any]:
+    """The types that an annotation is made of; of a literal, its values' types."""
+    if get_origin(wanted) is Literal:
+        yield from map(type, get_args(wanted))
+    elif get_args(wanted):
+        for each in get_args(wanted):
+            yield from _leaves(each)
+    else:
+        yield wanted
+
+
+def test_transforms_take_data() -> None:
+    """Nothing that a record could not hold: no variables, buffers or kernels."""
+    for name, function in TRANSFORMS.items():
+        hints = get_type_hints(inspect.unwrap(function))
+        _, *parameters = inspect.signature(function).parameters
+        for parameter in parameters:
+            for leaf in _leaves(hints[parameter]):
+                data = leaf in _DATA or issubclass(leaf, Enum)
+                assert data, f"{name}({parameter}) takes {leaf}"
 
 
 # What recipes record.
