@@ -12,7 +12,7 @@ import tilewright as tw
 from commands import Command
 from compiled import check, small
 from tilewright.engine.compile import forget
-from tilewright.errors import ArgumentError, ParseError, ScheduleError
+from tilewright.errors import ArgumentError, ParseError, ScheduleError, UnsupportedError
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.x86 import machine
 from tilewright.recipes.config import OwnSchedule, parse_config
@@ -163,6 +163,8 @@ def test_what_is_no_schedule_is_refused() -> None:
         tw.compile(OP, config="PlainConfig()", schedule=schedule)
     with pytest.raises(ArgumentError, match="a schedule is given for interpreter"):
         tw.compile(schedule, "interpreter")
+    with pytest.raises(UnsupportedError, match="there is no target ''"):
+        tw.compile(OP, target="")
     with pytest.raises(ArgumentError, match="cannot be compiled"):
         tw.Schedule(3)
     text = repr(OwnSchedule("x" * 400_000))

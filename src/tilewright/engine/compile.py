@@ -66,8 +66,10 @@ def compile_kernel(
     if isinstance(what, Schedule):
         given = what
         schedule = given if schedule is None else schedule
-        what, target, constant = given.what, target or given.target, constant or given.constant
-    where = find_target(target or "x86")
+        what, target = given.what, given.target if target is None else target
+        # None that are given: those of the schedule.
+        constant = given.constant if isinstance(constant, tuple) and not constant else constant
+    where = find_target("x86" if target is None else target)
     request = request_of(what, constant)
     if schedule is not None:
         config = _own(schedule, config, where)
