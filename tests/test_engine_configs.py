@@ -220,5 +220,5 @@ def test_sources() -> None:
     assert "define void @conv_fwd_b(" in kernel.source("llvm")
     assert "conv_fwd_b:" in kernel.source("asm")
     assert next(iter(kernel.stages)) == "naive"
-    with pytest.raises(ArgumentError, match=r"no source 'ptx'[^$]*choose llvm or asm"):
+    with pytest.raises(ArgumentError, match=r"no source 'ptx'[^$]*choose llvm, asm or schedule"):
         kernel.source("ptx")

@@ -21,9 +21,11 @@ from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.recipe import table
 from tilewright.recipes.registers import division
+from tilewright.recipes.shorthand import short
 from tilewright.recipes.start import Start
-from tilewright.recipes.workgroup_candidates import Candidate, table
+from tilewright.recipes.workgroup_candidates import WorkgroupCandidate
 from tilewright.recipes.workgroup_cost import LIMITS, Prediction
 from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.targets.nvidia.assemble import to_ptx
@@ -46,11 +48,11 @@ def convolution(mb: int, direction: str = "fwd", types: str = "bf16") -> Op:
 
 
 @cache
-def found(op: Op, level: str) -> list[Candidate]:
+def found(op: Op, level: str) -> list[WorkgroupCandidate]:
     return candidates(op.kernel(), nvidia.machine(level))
 
 
-def best(op: Op, level: str) -> Candidate:
+def best(op: Op, level: str) -> WorkgroupCandidate:
     return found(op, level)[0]
 
 
@@ -382,7 +384,7 @@ def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
 
 def test_a_table(golden: Callable[[str, str], None]) -> None:
     op = matmul(200, 100, 64)
-    golden("config_candidates", "\n".join(table(found(op, "sm_80"))) + "\n")
+    golden("config_candidates", "\n".join(table(found(op, "sm_80"), short)) + "\n")
 
 
 def test_limits_are_named() -> None:

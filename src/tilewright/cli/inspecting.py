@@ -22,13 +22,9 @@ from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
-from tilewright.machines.machine import Machine
-from tilewright.recipes import workgroup_model
-from tilewright.recipes.config import Config, GroupsConfig, WorkgroupConfig
-from tilewright.recipes.groups import starts
-from tilewright.recipes.start import Start
-from tilewright.recipes.workgroup_candidates import Candidate, table
-from tilewright.schedule.groups import cut
+from tilewright.recipes import choose
+from tilewright.recipes.recipe import table
+from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 
@@ -129,28 +125,18 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
 
 def _candidates(kernel: CompiledKernel) -> list[str]:
     """What the config was chosen from, as comments: the config stays what can be read again."""
-    machine, start = kernel.target.machine, kernel.start
-    if start.structured or not kernel.target.schedules:
-        return _chosen_from(start, kernel.config, machine)
-    groups = starts(start, cut(start.kernel))
-    if len(groups) == 1:
-        return _chosen_from(groups[0], kernel.config, machine)
+    machine = kernel.target.machine
+    groups = choose.candidates(kernel.start, machine, kernel.config)
     lines: list[str] = []
-    # A schedule of the user's own is not of groups.
-    configs = kernel.config.groups if isinstance(kernel.config, GroupsConfig) else ()
-    for group, config in zip(groups, configs, strict=False):
-        lines += [f"# {group.kernel.name}: {config!r}", *_chosen_from(group, config, machine)]
+    for name, (config, found) in groups.items():
+        if len(groups) > 1:
+            lines.append(f"# {name}: {config!r}")
+        if not any(each.prediction for each in found):
+            lines.append(f"# no model predicts times of such kernels on {machine.name}")
+            continue
+        title = "predicted, not measured: the config above, then what it was chosen from"
+        lines += [f"# {line}" for line in (title, *table(found, short))]
     return lines
-
-
-def _chosen_from(start: Start, config: Config, machine: Machine) -> list[str]:
-    if machine.rates is None or not isinstance(config, WorkgroupConfig):
-        return [f"# the only candidate: no model predicts times of such kernels on {machine.name}"]
-    chosen = workgroup_model.prediction_of(start.kernel, machine, config)
-    found = workgroup_model.candidates(start.kernel, machine, start.prepacked)
-    own = [Candidate(config, chosen)] if chosen is not None else []
-    title = "predicted, not measured: the config above, then what the model chooses from"
-    return [f"# {line}" for line in (title, *table([*own, *found]))]
 
 
 @with_knobs

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 from tilewright.dtypes import DType, s8
 from tilewright.ir.expr import Var
@@ -11,7 +14,8 @@ from tilewright.ir.visit import variables
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import Shape, default_config, lanes_of, shape_of
+from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of, shape_of
+from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import (
     MAIN,
@@ -37,10 +41,14 @@ def is_contraction(kernel: Kernel) -> bool:
     return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
 
 
+# Register tiles that are tried.
+_TILES = 4
+
+
 def candidates(
     kernel: Kernel, machine: Machine, prepack: str | None
-) -> tuple[ContractionConfig, ...]:
-    """Configs in the order in which they should be tried: the model's choice, then plain vector
+) -> Iterator[Candidate[ContractionConfig, Estimate | None]]:
+    """Configs in the order in which they should be tried: by the model, and then plain vector
     code, which takes operands as they lie. ``prepack`` names the argument that may be packed
     beforehand."""
     kernel = drop_unit_dims(kernel)
@@ -53,25 +61,17 @@ def candidates(
     vector = machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
     ready = prepack == main.operands[1].view.buffer.name
-    plain = default_config(
-        shape, machine, None, lanes, vector, fuse=fuse, split=split, pack_b=ready
+    configs = partial(
+        default_configs, shape, machine, lanes=lanes, vector=vector, fuse=fuse, split=split
     )
     choice = choose_instruction(main, machine, shape, lanes, vector)
-    if choice is None:
-        return (plain,)
-    chosen = default_config(
-        shape,
-        machine,
-        choice.instruction,
-        lanes,
-        vector,
-        fuse=fuse,
-        split=split,
-        k=choice.k,
-        pack_a=choice.pack_a,
-        pack_b=ready or _wants_packing(main, choice.instruction, lanes),
-    )
-    return (chosen, plain)
+    if choice is not None:
+        pack_b = ready or _wants_packing(main, choice.instruction, lanes)
+        chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
+        for config, found in islice(chosen, _TILES):
+            yield Candidate(config, found)
+    plain, _ = next(configs(None, pack_b=ready))
+    yield Candidate(plain, None)
 
 
 @dataclass(frozen=True)

@@ -1,74 +1,70 @@
-"""Which recipe a kernel takes."""
+"""Which config a kernel takes, and carrying it out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.errors import ScheduleError
 from tilewright.machines.machine import Machine
-from tilewright.recipes import (
-    choices,
-    contraction,
-    direct,
-    own,
-    plain,
-    streaming,
-    workgroup_model,
-    workgroups,
-)
-from tilewright.recipes.config import (
-    Config,
-    ContractionConfig,
-    DirectConfig,
-    GroupsConfig,
-    OwnSchedule,
-    PlainConfig,
-    StreamingConfig,
-    WorkgroupConfig,
-)
+from tilewright.recipes import own
+from tilewright.recipes.config import Config, GroupsConfig, OwnSchedule, PlainConfig
 from tilewright.recipes.groups import starts, together
+from tilewright.recipes.recipe import AnyCandidate, Candidate
+from tilewright.recipes.registry import recipe_of, recipes_for
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.groups import cut
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    """The first of the default configs that is legal, and the schedule that it gives; of a kernel
-    of several groups, of each."""
+    """The config that the machine's recipes prefer, and the schedule that it gives; of a kernel of
+    several groups, of each."""
     if start.structured:
         return _choose_group(start, machine)
     found = cut(start.kernel)
-    chosen = [_choose_part(each, machine) for each in starts(start, found)]
+    chosen = [_choose_group(each, machine) for each in starts(start, found)]
     if len(chosen) == 1:
         return chosen[0]
     config = GroupsConfig(tuple(config for config, _ in chosen))
     return config, together(found, [scheduled for _, scheduled in chosen])
 
 
-def _choose_part(group: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    """A group by its own recipe; by the plain one where that does not take it."""
-    if group.structured:
-        try:
-            return _choose_group(group, machine)
-        except ScheduleError:
-            pass
-    config = plain.default_config(group.kernel, machine)
-    return config, plain.schedule(group.kernel, machine, config)
-
-
 def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    kernel = start.kernel
-    if not choices.is_contraction(kernel):
-        config = streaming.choose(kernel, machine)
-        return config, streaming.schedule(kernel, machine, config)
+    """The first candidate that is legal, of the first recipe that has one: the best of each come
+    first."""
     refusal: ScheduleError | None = None
-    for candidate in _candidates(start, machine):
-        try:
-            return candidate, schedule(start, machine, candidate)
-        except ScheduleError as error:
-            refusal = error
+    for recipe in recipes_for(machine):
+        if not recipe.matches(start, machine):
+            continue
+        for candidate in recipe.candidates(start, machine):
+            try:
+                return candidate.config, recipe.schedule(start, machine, candidate.config)
+            except ScheduleError as error:
+                refusal = error
     assert refusal is not None
     raise refusal
+
+
+def candidates(
+    start: Start, machine: Machine, config: Config
+) -> dict[str, tuple[Config, list[AnyCandidate]]]:
+    """Of each group, by the name of its kernel: its config, and what that was chosen from, it
+    first, and then the best first."""
+    if isinstance(config, OwnSchedule):
+        return {start.kernel.name: (config, [Candidate(config, None)])}
+    groups = [start]
+    configs = config.groups if isinstance(config, GroupsConfig) else (config,)
+    if not start.structured and not isinstance(config, PlainConfig):
+        groups = starts(start, cut(start.kernel))
+    pairs = zip(groups, configs, strict=True)
+    return {group.kernel.name: (own, _considered(group, machine, own)) for group, own in pairs}
+
+
+def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandidate]:
+    recipe = recipe_of(config)
+    if recipe.considered is not None:
+        return list(recipe.considered(start, machine, config))
+    found = list(recipe.candidates(start, machine)) if recipe.matches(start, machine) else []
+    chosen = [each for each in found if each.config == config] or [Candidate(config, None)]
+    return [*chosen, *(each for each in found if each.config != config)]
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
@@ -105,49 +101,11 @@ def unscheduled(start: Start) -> tuple[Config, ScheduledKernel]:
     return PlainConfig(), result
 
 
-def _candidates(start: Start, machine: Machine) -> Iterator[Config]:
-    """The default configs for a contraction, the best first."""
-    kernel, exact = start.kernel, start.exact
-    # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-    starts = (kernel,) if kernel is exact else (kernel, exact)
-    alone = direct.default_config(exact, machine)
-    if alone is not None:
-        yield alone
-    for each in starts if machine.banked else ():
-        for shared in workgroup_model.default_configs(each, machine, start.prepacked):
-            if each is exact or _multiplies_matrices(shared, machine):
-                yield shared
-    yield from choices.candidates(exact, machine, start.prepacked)
-
-
-def _multiplies_matrices(config: Config, machine: Machine) -> bool:
-    """Whether subgroups multiply matrices: of other types than f32, where fpmath allows it."""
-    if not isinstance(config, WorkgroupConfig) or not config.instruction:
-        return False
-    return machine.instruction(config.instruction).lanes > 1
-
-
 def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
-    """Carries ``config`` out; without the rounding that may be left out, unless the config
-    multiplies matrices: it would only cost time. Raises `ScheduleError`."""
+    """Carries ``config`` out. Raises `ScheduleError` where it does not fit."""
     if isinstance(config, OwnSchedule):
         return own.schedule(start, machine, config)
-    if isinstance(config, PlainConfig):
-        return plain.schedule(start.exact, machine, config)
-    if not start.structured or isinstance(config, GroupsConfig):
+    cuttable = not start.structured and not isinstance(config, PlainConfig)
+    if cuttable or isinstance(config, GroupsConfig):
         return _schedule_groups(start, machine, config)
-    kernel = start.kernel if _multiplies_matrices(config, machine) else start.exact
-    if isinstance(config, ContractionConfig | DirectConfig | WorkgroupConfig):
-        if not choices.is_contraction(kernel):
-            raise ScheduleError(
-                f"{kernel.name} is no contraction",
-                where=f"config {config!r}",
-                cure="use a StreamingConfig",
-            )
-        if isinstance(config, DirectConfig):
-            return direct.schedule(kernel, machine, config, start.prepacked)
-        if isinstance(config, WorkgroupConfig):
-            return workgroups.schedule(kernel, machine, config, start.prepacked)
-        return contraction.schedule(kernel, machine, config, start.prepacked)
-    assert isinstance(config, StreamingConfig)
-    return streaming.schedule(kernel, machine, config)
+    return recipe_of(config).schedule(start, machine, config)

@@ -1,4 +1,4 @@
-"""The default config of a contraction on a CPU, from a model: no search.
+"""The configs of a contraction on a CPU, from a model: no search.
 
 What the model knows. One multiply-add instruction starts per cycle and takes about four, so a
 register tile needs at least that many accumulators, and they must fit the registers beside the
@@ -10,7 +10,7 @@ it has ways evict each other. Across tiles, what the inner loops sweep should st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.stmt import Compute
@@ -23,6 +23,8 @@ from tilewright.recipes.roles import Roles, channels_of, extents, roles, strides
 # cycle on some processors, and some more to bridge loads that miss L1.
 UNDER_WAY = 10
 L1_WAYS = 8
+# What times are told by: multiply-adds that start in a cycle, cycles and bytes of memory a second.
+STARTED, CLOCK, MEMORY = 2, 3e9, 15e9
 # Instructions in the unrolled body: more does not run faster, and takes longer to compile.
 BODY = 72
 
@@ -39,6 +41,7 @@ class Shape:
     c: Mapping[str, int | None]
     bytes_a: int
     bytes_b: int
+    bytes_c: int
 
 
 def shape_of(compute: Compute, out: Compute) -> Shape:
@@ -53,6 +56,7 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
         strides(out, out.out),
         a.buffer.bytes,
         b.buffer.bytes,
+        out.out.buffer.bytes,
     )
 
 
@@ -71,31 +75,78 @@ def lanes_of(shape: Shape, vector: int) -> str:
     return best[1]
 
 
-def register_tile(
-    shape: Shape, lanes: str, rows: str | None, vector: int, machine: Machine
-) -> tuple[int, int]:
-    """Rows and vectors of the register tile: the one with the least estimated cycles.
+@dataclass(frozen=True)
+class Tile:
+    """A register tile of so many rows and vectors, the estimated cycles of all such tiles for one
+    step of the reduction, and how many of them each of what limits it would take by itself."""
 
-    Estimates within a few percent count as equal; then the one with the least code wins, since
-    tiles that leave tails are written several times over.
+    rows: int
+    vectors: int
+    cycles: float
+    limits: Mapping[str, float]
+
+
+def register_tiles(
+    shape: Shape, lanes: str, rows: str | None, vector: int, machine: Machine
+) -> list[Tile]:
+    """Register tiles, that of the least estimated cycles first.
+
+    Estimates within a few percent count as equal; then the one with the least code comes first,
+    since tiles that leave tails are written several times over.
     """
     count = math.ceil(shape.sizes[lanes] / vector)
     length = shape.sizes[rows] if rows is not None else 1
     conflict = _rows_without_conflict(shape, rows)
-    best: tuple[int, int, int] | None = None
-    chosen = (1, 1)
+    found: list[tuple[tuple[int, int, int], Tile]] = []
     for vectors in range(1, min(4, count) + 1):
         for height in range(1, min(length, 14) + 1):
             if height * vectors + vectors + 1 > machine.vector_registers - 2:
                 continue
-            cycles = _tile_cycles(length, height, conflict) * _sweep(count, vectors, height)
+            times = _tile_cycles(length, height, conflict)
             if _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]:
-                cycles *= 1.3
+                times *= 1.3
+            cycles = times * _sweep(count, vectors, height)
             copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
             key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
-            if best is None or key < best:
-                best, chosen = key, (height, vectors)
-    return chosen
+            limits = {k: times * c for k, c in _limits(count, vectors, height).items()}
+            found.append((key, Tile(height, vectors, cycles, limits)))
+    found.sort(key=lambda pair: pair[0])
+    return [tile for _, tile in found] or [Tile(1, 1, 1.0, {"multiply-adds": 1.0})]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a config is estimated to take on a processor: ``limits`` are the seconds that each of
+    what limits it would take by itself. ``accumulators`` are the registers of its tile."""
+
+    limits: Mapping[str, float]
+    accumulators: int
+
+    @property
+    def seconds(self) -> float:
+        """That of what takes the longest: the others go on meanwhile."""
+        return max(self.limits.values())
+
+    @property
+    def limit(self) -> str:
+        """What takes the longest."""
+        return max(self.limits, key=lambda name: self.limits[name])
+
+    @property
+    def details(self) -> dict[str, str]:
+        """Cells of a table."""
+        return {"accumulators": str(self.accumulators)}
+
+
+def estimate(shape: Shape, tile: Tile, lanes: str, rows: str | None, machine: Machine) -> Estimate:
+    """What all tiles of a contraction take, each of what limits them on all cores. It compares
+    configs of one machine: clock and memory are those of a common one."""
+    others = math.prod(shape.sizes[d] for d in shape.roles.kept if d not in (lanes, rows))
+    steps = math.prod(shape.sizes[d] for d in shape.roles.k)
+    seconds = others * steps / (STARTED * CLOCK * machine.cores)
+    limits = {name: cycles * seconds for name, cycles in tile.limits.items()}
+    limits["memory"] = (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY
+    return Estimate(limits, tile.rows * tile.vectors)
 
 
 def _panel(shape: Shape, lanes: str, width: int) -> float:
@@ -115,14 +166,30 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
 
 def _sweep(count: int, vectors: int, height: int) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
-    cycles = 0.0
+    return sum(
+        number * max(_tile_limits(width, height).values())
+        for number, width in _widths(count, vectors)
+    )
+
+
+def _limits(count: int, vectors: int, height: int) -> dict[str, float]:
+    """Cycles of the same by each of what limits it, by itself."""
+    found: dict[str, float] = {}
+    for number, width in _widths(count, vectors):
+        for name, cycles in _tile_limits(width, height).items():
+            found[name] = found.get(name, 0.0) + number * cycles
+    return found
+
+
+def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
+    """How many tiles have how many vectors."""
     full, rest = divmod(count, vectors)
-    for number, width in ((full, vectors), (1, rest)):
-        if width:
-            accumulators = height * width
-            loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
-            cycles += number * max(accumulators, UNDER_WAY, loads)
-    return cycles
+    return [(number, width) for number, width in ((full, vectors), (1, rest)) if width]
+
+
+def _tile_limits(width: int, height: int) -> dict[str, float]:
+    loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
+    return {"multiply-adds": height * width, "latency": UNDER_WAY, "loads": loads}
 
 
 def _rows_without_conflict(shape: Shape, rows: str | None) -> int:
@@ -201,7 +268,7 @@ def reduced_order(shape: Shape) -> tuple[str, ...]:
     return (*taps, *sorted(channels, key=distance, reverse=True))
 
 
-def default_config(
+def default_configs(
     shape: Shape,
     machine: Machine,
     instruction: Instruction | None,
@@ -213,25 +280,26 @@ def default_config(
     k: str = "",
     pack_b: bool = True,
     pack_a: bool = False,
-) -> ContractionConfig:
-    """The config that the model chooses; ``instruction`` is None where plain vector code runs."""
+) -> Iterator[tuple[ContractionConfig, Estimate]]:
+    """Configs with what they are estimated to take, the best first; ``instruction`` is None where
+    plain vector code runs."""
     rows = rows_of(shape, lanes)
-    height, vectors = register_tile(shape, lanes, rows, vector, machine)
-    tile = {lanes: min(vectors * vector, shape.sizes[lanes])}
-    if rows is not None:
-        tile = {rows: height, **tile}
-    order = loop_order(shape, lanes, rows, tile, machine)
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
-    return ContractionConfig(
-        instruction=instruction.name if instruction is not None else "",
-        lanes=lanes,
-        tile=tile,
-        order=order,
-        step=reduction_steps(shape, group, k, height * vectors),
-        reduce_order=reduced_order(shape),
-        k=k,
-        fuse=tuple(fuse),
-        split=tuple(split),
-        pack_a=pack_a,
-        pack_b=pack_b,
-    )
+    for chosen in register_tiles(shape, lanes, rows, vector, machine):
+        tile = {lanes: min(chosen.vectors * vector, shape.sizes[lanes])}
+        if rows is not None:
+            tile = {rows: chosen.rows, **tile}
+        config = ContractionConfig(
+            instruction=instruction.name if instruction is not None else "",
+            lanes=lanes,
+            tile=tile,
+            order=loop_order(shape, lanes, rows, tile, machine),
+            step=reduction_steps(shape, group, k, chosen.rows * chosen.vectors),
+            reduce_order=reduced_order(shape),
+            k=k,
+            fuse=tuple(fuse),
+            split=tuple(split),
+            pack_a=pack_a,
+            pack_b=pack_b,
+        )
+        yield config, estimate(shape, chosen, lanes, rows, machine)

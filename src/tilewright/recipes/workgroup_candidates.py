@@ -7,12 +7,13 @@ of the reduction and without; then, of the best, other steps, stages and orders 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import TENSOR, WorkgroupConfig
 from tilewright.recipes.dots import group_of
+from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.roles import Roles
 from tilewright.recipes.work import Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
@@ -39,22 +40,17 @@ _RASTERS = (1, 8)
 _HALVED = 16
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A config and what it is predicted to take."""
-
-    config: WorkgroupConfig
-    prediction: Prediction
+WorkgroupCandidate = Candidate[WorkgroupConfig, Prediction]
 
 
 def ranked(
     work: Work, machine: Machine, shapes: Iterable[WorkgroupConfig], alone: bool
-) -> list[Candidate]:
+) -> list[WorkgroupCandidate]:
     """The legal ones of ``shapes`` and their variants, the best first; of equal ones that which
     does less. ``alone``: whether the machine copies by itself what work-items have it copy."""
 
-    def predicted(configs: Iterable[WorkgroupConfig]) -> dict[WorkgroupConfig, Candidate]:
-        found: dict[WorkgroupConfig, Candidate] = {}
+    def predicted(configs: Iterable[WorkgroupConfig]) -> dict[WorkgroupConfig, WorkgroupCandidate]:
+        found: dict[WorkgroupConfig, WorkgroupCandidate] = {}
         for config in configs:
             prediction = predict(work, machine, config)
             # Whole tiles are those of steps.
@@ -83,12 +79,12 @@ def ranked(
     return _sorted({**first, **more})[:_MOST]
 
 
-def _whole(candidate: Candidate) -> bool:
+def _whole(candidate: WorkgroupCandidate) -> bool:
     """Whether a unit copies whole tiles."""
     return candidate.config.fill == TENSOR
 
 
-def _sorted(found: Mapping[WorkgroupConfig, Candidate]) -> list[Candidate]:
+def _sorted(found: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[WorkgroupCandidate]:
     return sorted(found.values(), key=lambda candidate: candidate.prediction.seconds)
 
 
@@ -216,61 +212,3 @@ def slices_of(
             gain = count * whole / (-(-whole // count) * count)
             best = max(best, (gain, dim, count))
     return ((best[1], best[2]),) if best[1] else ()
-
-
-def table(candidates: Sequence[Candidate]) -> list[str]:
-    """Lines that say of each candidate what it is, and what it is predicted to take: microseconds,
-    the part of the device's peak, what limits it, waves of workgroups and how many of them a core
-    holds at a time, shared memory of a workgroup and registers of a work-item."""
-    rows = [("config", "us", "% of peak", "limit", "waves", "held", "KiB", "registers")]
-    for each in candidates:
-        found = each.prediction
-        rows.append(
-            (
-                _short(each.config),
-                f"{found.seconds * 1e6:.1f}",
-                f"{found.peak * 100:.1f}",
-                found.limit,
-                f"{found.waves:.2f}",
-                str(found.resident),
-                f"{found.shared / 1024:.1f}",
-                str(found.registers),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-
-
-def _short(config: WorkgroupConfig) -> str:
-    """What tells one candidate from another: tiles, those of an item (both in the order of the
-    loops), steps, and how they run."""
-    words = [
-        _sizes({d: config.group[d] for d in config.order if d in config.group}),
-        "in " + _sizes({d: config.item[d] for d in config.order if d in config.item}),
-        "step " + _sizes(config.step),
-        f"{config.stages} stages" if config.stages > 1 else "1 stage",
-    ]
-    if config.slices:
-        words.append("slices " + _sizes(dict(config.slices)))
-    if config.fill == TENSOR:
-        words.append("whole")
-        if config.through:
-            piece = {**config.item, **config.through}
-            words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
-    if config.cluster:
-        words.append("cluster " + _sizes({d: config.cluster.get(d, 1) for d in config.order}))
-    if config.raster > 1:
-        words.append(f"raster {config.raster}")
-    if config.persistent:
-        words.append(f"{config.persistent} workgroups")
-    return ", ".join(words)
-
-
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return "x".join(map(str, sizes.values()))

@@ -68,6 +68,18 @@ class Prediction:
         """What takes the longest."""
         return max(self.limits, key=lambda name: self.limits[name])
 
+    @property
+    def details(self) -> dict[str, str]:
+        """Cells of a table: the part of the device's peak, waves of workgroups and how many of them
+        a core holds at a time, shared memory of a workgroup, registers of a work-item."""
+        return {
+            "% of peak": f"{self.peak * 100:.1f}",
+            "waves": f"{self.waves:.2f}",
+            "held": str(self.resident),
+            "KiB": f"{self.shared / 1024:.1f}",
+            "registers": str(self.registers),
+        }
+
 
 @dataclass(frozen=True)
 class _Group:

@@ -44,7 +44,7 @@ from tilewright.recipes.storing import choose_through
 from tilewright.recipes.work import work_of
 from tilewright.recipes.workgroup_candidates import (
     HELD,
-    Candidate,
+    WorkgroupCandidate,
     ranked,
     slices_of,
     steps_of,
@@ -82,7 +82,9 @@ def default_configs(
         yield _finished(kernel, main, machine, replace(first, slices=slices), prepack)
 
 
-def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> list[Candidate]:
+def candidates(
+    kernel: Kernel, machine: Machine, prepack: str | None = None
+) -> list[WorkgroupCandidate]:
     """What the model chooses from for the naive ``kernel``, a contraction, the best first; nothing
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
@@ -96,7 +98,7 @@ def candidates(kernel: Kernel, machine: Machine, prepack: str | None = None) -> 
 
 def _rankings(
     kernel: Kernel, machine: Machine, combined_so: _Combined
-) -> Iterator[list[Candidate]]:
+) -> Iterator[list[WorkgroupCandidate]]:
     """Candidates, the best first; and again, each time without those that copy (or store) whole
     tiles as the first such does (or in clusters). Whether tiles are whole ones, nobody has looked
     at: the kernel shows, where it is refused."""
@@ -117,21 +119,21 @@ def _rankings(
             own = _ranked(combined_so, machine, shapes)
 
 
-def _is_plain(candidate: Candidate) -> bool:
+def _is_plain(candidate: WorkgroupCandidate) -> bool:
     """Whether each workgroup copies for itself, and work-items store."""
     return not (candidate.config.through or candidate.config.cluster)
 
 
 def _ranked(
     combined_so: _Combined, machine: Machine, shapes: Sequence[WorkgroupConfig]
-) -> list[Candidate]:
+) -> list[WorkgroupCandidate]:
     """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
     whole, main, _ = combined_so
     alone = _alone(main, machine, any(each.k for each in shapes))
     return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
-def _all_joined(kernel: Kernel, machine: Machine) -> list[Candidate]:
+def _all_joined(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
     """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
     pixels of all images by itself, where work-items would divide for each."""
     if COPIES not in machine.features:

@@ -1,0 +1,142 @@
+"""The recipes that each class of machine has, in order: those that know more of a kernel first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilewright.errors import ScheduleError
+from tilewright.machines.machine import Machine
+from tilewright.recipes import (
+    choices,
+    contraction,
+    direct,
+    plain,
+    streaming,
+    workgroup_model,
+    workgroups,
+)
+from tilewright.recipes.config import (
+    Config,
+    ContractionConfig,
+    DirectConfig,
+    PlainConfig,
+    StreamingConfig,
+    WorkgroupConfig,
+)
+from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
+from tilewright.recipes.workgroup_checks import multiplies_matrices
+
+Schedules = Callable[[Start, Machine, Any], ScheduledKernel]
+
+
+def _contracts(start: Start, machine: Machine) -> bool:
+    return start.structured and choices.is_contraction(start.kernel)
+
+
+def _streams(start: Start, machine: Machine) -> bool:
+    return start.structured and not choices.is_contraction(start.kernel)
+
+
+def _alone(start: Start, machine: Machine) -> bool:
+    return _contracts(start, machine) and direct.default_config(start.exact, machine) is not None
+
+
+def _direct(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
+    config = direct.default_config(start.exact, machine)
+    if config is not None:
+        yield Candidate(config, None)
+
+
+def _in_workgroups(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
+    """Without the rounding that may be left out, unless matrices are multiplied: it would only cost
+    time."""
+    kernel, exact = start.kernel, start.exact
+    for each in (kernel,) if kernel is exact else (kernel, exact):
+        for config in workgroup_model.default_configs(each, machine, start.prepacked):
+            if each is exact or multiplies_matrices(config, machine):
+                yield Candidate(config, None)
+
+
+def _scheduled_in_workgroups(
+    start: Start, machine: Machine, config: WorkgroupConfig
+) -> ScheduledKernel:
+    kernel = start.kernel if multiplies_matrices(config, machine) else start.exact
+    return workgroups.schedule(kernel, machine, config, start.prepacked)
+
+
+def _considered(start: Start, machine: Machine, config: WorkgroupConfig) -> list[AnyCandidate]:
+    if machine.rates is None:
+        return [Candidate(config, None)]
+    chosen = workgroup_model.prediction_of(start.kernel, machine, config)
+    found = workgroup_model.candidates(start.kernel, machine, start.prepacked)
+    return [Candidate(config, chosen), *found]
+
+
+def _of_contractions(carry_out: Schedules) -> Schedules:
+    """``carry_out`` for contractions; everything else is refused."""
+
+    def schedule(start: Start, machine: Machine, config: Any) -> ScheduledKernel:
+        if not choices.is_contraction(start.kernel):
+            raise ScheduleError(
+                f"{start.kernel.name} is no contraction",
+                where=f"config {config!r}",
+                cure="use a StreamingConfig",
+            )
+        return carry_out(start, machine, config)
+
+    return schedule
+
+
+_DIRECT = Recipe(
+    "direct",
+    DirectConfig,
+    _alone,
+    _direct,
+    _of_contractions(lambda s, machine, c: direct.schedule(s.exact, machine, c, s.prepacked)),
+)
+_WORKGROUPS = Recipe(
+    "workgroups",
+    WorkgroupConfig,
+    _contracts,
+    _in_workgroups,
+    _of_contractions(_scheduled_in_workgroups),
+    _considered,
+)
+_CONTRACTION = Recipe(
+    "contraction",
+    ContractionConfig,
+    _contracts,
+    lambda s, machine: choices.candidates(s.exact, machine, s.prepacked),
+    _of_contractions(lambda s, machine, c: contraction.schedule(s.exact, machine, c, s.prepacked)),
+)
+_STREAMING = Recipe(
+    "streaming",
+    StreamingConfig,
+    _streams,
+    lambda s, machine: iter([Candidate(streaming.choose(s.kernel, machine), None)]),
+    lambda s, machine, config: streaming.schedule(s.exact, machine, config),
+)
+_PLAIN = Recipe(
+    "plain",
+    PlainConfig,
+    lambda start, machine: True,
+    lambda s, machine: iter([Candidate(plain.default_config(s.kernel, machine), None)]),
+    lambda s, machine, config: plain.schedule(s.exact, machine, config),
+)
+
+# Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
+_BANKED = (_DIRECT, _WORKGROUPS, _CONTRACTION, _STREAMING, _PLAIN)
+_CACHED = (_CONTRACTION, _STREAMING, _PLAIN)
+
+
+def recipes_for(machine: Machine) -> tuple[Recipe, ...]:
+    """The recipes for ``machine``, in the order in which they are asked."""
+    return _BANKED if machine.banked else _CACHED
+
+
+def recipe_of(config: Config) -> Recipe:
+    """The recipe that ``config`` is of."""
+    return next(recipe for recipe in _BANKED if isinstance(config, recipe.config))
