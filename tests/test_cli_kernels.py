@@ -158,6 +158,16 @@ def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) 
         assert "too many to verify: the" in ended.lines[0]
 
 
+def test_kernels_for_other_machines_are_skipped(tilewright: Command, folder: Path) -> None:
+    text = "kernel lanes(inout x: f32[8]):\n  lane for l in 8:\n    x[l] = 2.0 * x[l]\n"
+    (folder / "lanes.tw").write_text(text + text.replace("lanes", "more"), encoding="utf-8")
+    ended = tilewright("verify", "kernel", "lanes.tw")
+    assert ended.code == 1
+    assert ended.lines[0].startswith("SKIPPED (this target has no lane loops: ")
+    alone = tilewright("verify", "kernel", "lanes.tw:more")
+    assert alone.code == 2 and "at lanes.tw:5:3" in alone.err and "cure: compile for" in alone.err
+
+
 def test_barriers_that_not_all_reach_are_found(tilewright: Command, folder: Path) -> None:
     (folder / "half.tw").write_text(
         "kernel half(in a: f32[64], out c: f32[64]):\n  grid for g in 4:\n"

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, UnsupportedError
 from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import LoopKind
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Call, For, LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.branches import Branches
 from tilewright.targets.llvm.calls import EmitCall
@@ -145,7 +146,7 @@ class Statements:
     def _call(self, plan: CallPlan) -> None:
         emit = self.calls.get(plan.stmt.function)
         if emit is None:
-            raise CompilationError(f"this target has no function {plan.stmt.function!r}")
+            raise _unavailable(f"function {plan.stmt.function!r}", plan.stmt)
         emit(self.memory, plan)
 
     # Loops.
@@ -166,7 +167,7 @@ class Statements:
         elif kind is LoopKind.LANE and self.memory.lane is not None:
             self._lane(plan, self.memory.lane)
         else:
-            raise CompilationError(f"this target has no {kind.value} loops")
+            raise _unavailable(f"{kind.value} loops", plan.stmt)
 
     def _known(self, extent: object, plan: ForPlan) -> int:
         if isinstance(extent, Value) or not isinstance(extent, int):
@@ -343,3 +344,14 @@ class Statements:
                 f"phi {phi.type} [{phi.start}, %{before}], [{value.text}, %{latch}]", "r"
             )
             slots[key] = Value(text, value.dtype, value.lanes)
+
+
+def _unavailable(what: str, stmt: Call | For) -> UnsupportedError:
+    return UnsupportedError(
+        f"this target has no {what}",
+        where=headline(stmt),
+        span=stmt.span,
+        why="the kernel says itself where it runs, for another kind of machine",
+        cure="compile for a target that has them, or leave that to the schedule: write it as a "
+        "compute, or as plain loops",
+    )
