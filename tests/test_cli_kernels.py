@@ -218,6 +218,7 @@ def test_kernels_in_groups(tilewright: Command, folder: Path, target: str) -> No
     assert page.code == 0, page.err
     written = (folder / "page.html").read_text(encoding="utf-8")
     assert "<h2>kernel perceptron_1</h2>" in written and "<h2>kernel perceptron_2</h2>" in written
+    assert 'title="stage lowered"' in written  # the heading says of which group
 
 
 def test_faults_of_a_group_are_found() -> None:

@@ -166,11 +166,13 @@ class Trace:
 
 def _entries(step: Step) -> Iterator[Entry]:
     """The lines of a page for one step: its own, and its transforms'."""
-    label, note = f"{step.kind} {step.name}", f"{step.seconds * 1e3:.1f} ms"
+    note = f"{step.seconds * 1e3:.1f} ms"
     if step.kernel is None:
-        yield Entry("compilation", label, note)
+        yield Entry("compilation", f"{step.kind} {step.name}", note)
         return
     group = f"kernel {step.kernel.name}"
+    # Stages of a group are called after it, as is the heading.
+    label = f"{step.kind} {step.name.removeprefix(f'{step.kernel.name}: ')}"
     if not step.changed:
         yield Entry(group, label, "unchanged")
         return
