@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
+    from tilewright.recipes.users import register_recipe, unregister_recipe
     from tilewright.schedule.pipeline import Fill
     from tilewright.schedule.record import Record
 
@@ -66,12 +67,14 @@ __all__ = [
     "pool",
     "prelu",
     "reduce",
+    "register_recipe",
     "relu",
     "reorder",
     "scale",
     "sub",
     "sum",
     "unary",
+    "unregister_recipe",
     "zero_point",
 ]
 __version__ = "0.1.0"
@@ -86,6 +89,8 @@ _HOMES = {
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
     "TilewrightError": "tilewright.errors",
+    "register_recipe": "tilewright.recipes.users",
+    "unregister_recipe": "tilewright.recipes.users",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
 }
 # What is listed and has no home of its own is an element of an epilogue.

@@ -28,6 +28,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, OwnSchedule, parse_config
+from tilewright.recipes.users import registered_identity
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import abi_of
@@ -75,7 +76,10 @@ def compile_kernel(
         config = _own(schedule, config, where)
     elif config is not None and not isinstance(config, Config):
         config = parse_config(config)
-    parts = (generator_identity(), request.identity, where.identity, repr(config))
+    parts = (
+        *(generator_identity(), request.identity, where.identity),
+        *(repr(config), registered_identity()),
+    )
     key = content_key(*(part.encode() for part in parts))
     cached = True
     found = None

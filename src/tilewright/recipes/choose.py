@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.errors import ScheduleError
 from tilewright.machines.machine import Machine
 from tilewright.recipes import own
-from tilewright.recipes.config import Config, GroupsConfig, OwnSchedule, PlainConfig
+from tilewright.recipes.config import Config, GroupsConfig, OwnSchedule, PlainConfig, UserConfig
 from tilewright.recipes.groups import starts, together
-from tilewright.recipes.recipe import AnyCandidate, Candidate
+from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
 
 
@@ -28,19 +31,44 @@ def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
 
 
 def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    """The first candidate that is legal, of the first recipe that has one: the best of each come
-    first."""
+    """The first candidate that is legal; of a user's recipe each has to be."""
     refusal: ScheduleError | None = None
-    for recipe in recipes_for(machine):
-        if not recipe.matches(start, machine):
-            continue
-        for candidate in recipe.candidates(start, machine):
-            try:
-                return candidate.config, recipe.schedule(start, machine, candidate.config)
-            except ScheduleError as error:
-                refusal = error
+    for recipe, candidate in _candidates(start, machine):
+        try:
+            return candidate.config, recipe.schedule(start, machine, candidate.config)
+        except ScheduleError as error:
+            if isinstance(candidate.config, UserConfig):
+                raise ScheduleError(
+                    f"the recipe '{recipe.name}' offers what it cannot schedule: {error.what}",
+                    where=f"config {candidate.config!r}",
+                    why=error.why,
+                    cure="leave it out of the recipe's space, or mend its schedule",
+                ) from error
+            refusal = error
     assert refusal is not None
     raise refusal
+
+
+def _candidates(start: Start, machine: Machine) -> Iterator[tuple[Recipe, AnyCandidate]]:
+    """The candidates of all recipes that match, in the order in which they are tried: of each
+    user's recipe the best, if nothing that ships is predicted to take less, and then those that
+    ship, recipe by recipe, each with its best first."""
+    shipped = (
+        (recipe, each)
+        for recipe in recipes_for(machine)
+        if recipe.matches(start, machine)
+        for each in recipe.candidates(start, machine)
+    )
+    first = next(shipped)
+    least = first[1].prediction
+    for recipe in registered():
+        if recipe.matches(start, machine):
+            own = next(recipe.candidates(start, machine))
+            known = least is not None and own.prediction is not None
+            if not known or own.prediction.seconds < least.seconds:
+                yield recipe, own
+    yield first
+    yield from shipped
 
 
 def candidates(
@@ -83,14 +111,15 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> Schedule
             else "use the config of the one group itself",
         )
     for group, each in zip(groups, configs, strict=True):
-        if not group.structured and not isinstance(each, PlainConfig):
+        if not group.structured and not isinstance(each, PlainConfig | UserConfig):
             raise ScheduleError(
                 f"{group.kernel.name} is scheduled by the plain recipe only",
                 where=f"config {each!r}",
                 why="no contraction whose sizes are numbers was found in it",
                 cure="use a PlainConfig",
             )
-    parts = [schedule(g, machine, c) for g, c in zip(groups, configs, strict=True)]
+    pairs = zip(groups, configs, strict=True)
+    parts = [recipe_of(each).schedule(group, machine, each) for group, each in pairs]
     return parts[0] if len(parts) == 1 else together(found, parts)
 
 

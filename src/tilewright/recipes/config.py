@@ -188,6 +188,20 @@ class OwnSchedule:
 
 
 @dataclass(frozen=True)
+class UserConfig:
+    """What a recipe that a user registered chose: its name, and the arguments of its schedule."""
+
+    recipe: str
+    choice: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
 class GroupsConfig:
     """How a kernel runs that is cut into several groups: the config of each, in order."""
 
@@ -207,6 +221,7 @@ Config = (
     | OwnSchedule
     | PlainConfig
     | StreamingConfig
+    | UserConfig
     | WorkgroupConfig
 )
 CONFIGS: dict[str, type[Config]] = {
@@ -217,6 +232,7 @@ CONFIGS: dict[str, type[Config]] = {
     "PlainConfig": PlainConfig,
     "OwnSchedule": OwnSchedule,
     "GroupsConfig": GroupsConfig,
+    "UserConfig": UserConfig,
 }
 
 
@@ -264,6 +280,15 @@ def _is_fusions(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
 
 
+def _is_choice(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        return False
+    try:
+        return bool(ast.literal_eval(repr(dict(value))) == value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return False
+
+
 def _is_groups(value: Any) -> bool:
     return isinstance(value, tuple) and all(
         isinstance(each, Config) and not isinstance(each, GroupsConfig) for each in value
@@ -283,6 +308,7 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
     "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
+    "Mapping[str, Any]": ("a dict of names with literals", _is_choice),
     "tuple[Config, ...]": ("a tuple of configs, none of which is of groups", _is_groups),
     "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),
 }

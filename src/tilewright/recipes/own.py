@@ -22,9 +22,15 @@ def schedule(start: Start, machine: Machine, config: OwnSchedule) -> ScheduledKe
     for one of another kernel or machine, a step that does not fit, or what cannot be compiled."""
     record = parse_schedule(config.text)
     made = KernelSchedule(record.start_among((start.kernel, start.exact), machine), machine)
+    repeat(made, record)
+    return finished(made, start, machine)
+
+
+def finished(made: KernelSchedule, start: Start, machine: Machine) -> ScheduledKernel:
+    """What came of a schedule, checked. Raises `ScheduleError` where it cannot be compiled, or
+    where it packs what may change from call to call."""
     result = ScheduledKernel(made.start)
     result.stage("naive", made.start)
-    repeat(made, record)
     for number, done in enumerate(made.done, start=1):
         result.stage(f"{number} {done.step.name}", done.kernel)
     _check(made.kernel, machine)

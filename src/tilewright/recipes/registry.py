@@ -22,11 +22,13 @@ from tilewright.recipes.config import (
     DirectConfig,
     PlainConfig,
     StreamingConfig,
+    UserConfig,
     WorkgroupConfig,
 )
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.recipes.users import recipe_called
 from tilewright.recipes.workgroup_checks import multiplies_matrices
 
 Schedules = Callable[[Start, Machine, Any], ScheduledKernel]
@@ -133,10 +135,12 @@ _CACHED = (_CONTRACTION, _STREAMING, _PLAIN)
 
 
 def recipes_for(machine: Machine) -> tuple[Recipe, ...]:
-    """The recipes for ``machine``, in the order in which they are asked."""
+    """The recipes for ``machine`` that ship, in the order in which they are asked."""
     return _BANKED if machine.banked else _CACHED
 
 
 def recipe_of(config: Config) -> Recipe:
-    """The recipe that ``config`` is of."""
+    """The recipe that ``config`` is of. Raises `ScheduleError` where a user's is not there."""
+    if isinstance(config, UserConfig):
+        return recipe_called(config.recipe)
     return next(recipe for recipe in _BANKED if isinstance(config, recipe.config))

@@ -1,0 +1,152 @@
+"""Recipes that users register: chosen, scheduled, cached, and told when they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.engine.compile import forget
+from tilewright.errors import ScheduleError
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.recipes.config import ContractionConfig, UserConfig, parse_config
+
+# A product of three operands, of which the greatest counts.
+BEST = """
+kernel best(in a: f32[24, 16], in b: f32[16, 32], in c: f32[24, 32], out d: f32[24, 32]):
+  compute start(i in 24, j in 32):
+    d[i, j] = -inf
+  compute best(i in 24, j in 32, k in 16):
+    x = a[i, k]
+    y = b[k, j]
+    z = c[i, j]
+    d[i, j] max= x * y * z
+"""
+
+
+class Rows:
+    """Rows on threads, and so many of them at a time."""
+
+    name = "rows"
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+
+    def matches(self, kernel: Kernel, machine: Any) -> bool:
+        names = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+        return names == {"start", "best"}
+
+    def space(self, kernel: Kernel, machine: Any) -> Any:
+        return [{"rows": rows} for rows in (2, 4, 8)]
+
+    def predict(self, kernel: Kernel, machine: Any, rows: int) -> float | None:
+        return None if self.seconds is None else self.seconds / rows
+
+    def schedule(self, schedule: Any, rows: int) -> None:
+        schedule.tile("best", {"i": rows, "k": 1})
+        schedule.lower_computes(["start", "best"], vector="j", lanes=8)
+        schedule.parallelize(["i_o"])
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    forget()
+    yield tw.parse_kernel(BEST)
+    for name in ("rows", "products"):
+        with suppress(ScheduleError):
+            tw.unregister_recipe(name)
+    forget()
+
+
+def check(made: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(-3, 4, shape).astype("f4") for shape in ((24, 16), (16, 32), (24, 32)))
+    wanted = (a[:, :, None] * b[None] * c[:, None, :]).max(axis=1)
+    np.testing.assert_array_equal(made(a=a, b=b, c=c), wanted)
+
+
+def test_a_recipe_is_taken(kernel: Kernel) -> None:
+    check(tw.compile(kernel, "x86:avx2"))
+    tw.register_recipe(Rows())
+    made = tw.compile(kernel, "x86:avx2", threads=2)
+    assert made.config == UserConfig("rows", {"rows": 2})
+    assert parse_config(repr(made.config)) == made.config
+    assert made.source("schedule").count("parallelize") == 1
+    check(made)
+    # From the disk, and what it takes to show it, too.
+    forget()
+    again = tw.compile(kernel, "x86:avx2", threads=2)
+    assert again.from_cache and again.config == made.config
+    assert again.source("llvm") == made.source("llvm")
+    other = tw.compile(kernel, "x86:avx2", config=repr(UserConfig("rows", {"rows": 8})))
+    assert other.source("llvm") != made.source("llvm")
+    check(other)
+    tw.unregister_recipe("rows")
+    assert not isinstance(tw.compile(kernel, "x86:avx2").config, UserConfig)
+    with pytest.raises(ScheduleError, match="there is no recipe called 'rows'"):
+        made.__class__.schedule.func(again)
+
+
+def test_the_least_predicted_time_is_taken(kernel: Kernel) -> None:
+    class Products(Rows):
+        name = "products"
+
+        def matches(self, kernel: Kernel, machine: Any) -> bool:
+            return True
+
+        def schedule(self, schedule: Any, rows: int) -> None:
+            schedule.lower_computes()
+
+    op = tw.matmul("64x64:64x64")
+    for seconds, taken in ((1e3, ContractionConfig), (1e-12, UserConfig), (None, UserConfig)):
+        tw.register_recipe(Products(seconds))
+        made = tw.compile(op, "x86:avx2")
+        assert isinstance(made.config, taken)
+        if isinstance(made.config, UserConfig) and seconds is not None:
+            assert made.config.choice == {"rows": 8}
+        tw.unregister_recipe("products")
+
+
+def broken(**changes: Any) -> Any:
+    return type("Broken", (Rows,), changes)()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"matches": lambda *_: 1 / 0}, "failed: ZeroDivisionError"),
+        ({"space": lambda *_: []}, "has nothing to choose"),
+        ({"space": lambda *_: [3]}, "offers 3"),
+        ({"space": lambda *_: [{"rows": object()}]}, "is not a dict of names with literals"),
+        ({"space": lambda *_: [{"columns": 3}]}, "failed: TypeError"),
+        ({"space": lambda *_: [{"rows": 0}]}, "offers what it cannot schedule: tile"),
+        ({"predict": lambda *_, rows: "soon"}, "predicts 'soon'"),
+        ({"predict": lambda *_, rows: -1}, "predicts -1"),
+        ({"schedule": lambda *_, rows: None}, "offers what it cannot schedule: compute"),
+        ({"schedule": lambda _, s, rows: s.none()}, "failed: AttributeError"),
+    ],
+)
+def test_recipes_that_lie(kernel: Kernel, changes: dict[str, Any], what: str) -> None:
+    tw.register_recipe(broken(**changes))
+    with pytest.raises(ScheduleError) as caught:
+        tw.compile(kernel, "x86:avx2")
+    assert what in str(caught.value)
+    tw.unregister_recipe("rows")
+    check(tw.compile(kernel, "x86:avx2"))
+
+
+def test_what_is_no_recipe(kernel: Kernel) -> None:
+    with pytest.raises(ScheduleError, match="has no method matches, space"):
+        tw.register_recipe(3)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match="its name is no identifier"):
+        tw.register_recipe(broken(name="two words"))
+    tw.register_recipe(Rows())
+    with pytest.raises(ScheduleError, match="there is a recipe called 'rows'"):
+        tw.register_recipe(Rows())
+    with pytest.raises(ScheduleError, match="no recipe called 'columns'"):
+        tw.unregister_recipe("columns")
