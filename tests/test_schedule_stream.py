@@ -16,6 +16,7 @@ from compiled import check
 from needs import needs_opencl
 from schedule_cases import becomes, equal, memory
 from staged import check_races
+from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, Compute, For, Kernel, Let, Space, parse_kernel
@@ -332,8 +333,7 @@ def _config(op: Op, **given: Any) -> WorkgroupConfig:
     )
 
 
-@pytest.mark.parametrize("machine", [GPU, CPU], ids=["gpu", "cpu"])
-@pytest.mark.parametrize("number", range(len(OPS)))
+@pytest.mark.parametrize(("number", "machine"), in_turns(2, range(len(OPS)), [GPU, CPU]))
 def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
     op = OPS[number]().resolved()
     given = dict(WAYS[(number + 2 * (machine is CPU)) % len(WAYS)])
