@@ -122,6 +122,16 @@ BODIES = {
     "  compute init(step in 20, element in 40, a in 24):\n"
     "    acc[step, element] add= x[step, a] * w[a, element]\n"
     "  compute main(k_o in 20, k in 40): y[k_o, k] = acc[k_o, k] + b[k]\n",
+    "products that nobody wants": "  alloc t: f32[20, 40]\n"
+    "  compute clear(m in 20, n in 40): t[m, n] = 0.0\n"
+    + PRODUCT.replace("y", "t")
+    + "  compute other(m in 20, n in 40): y[m, n] = b[n]\n",
+    "a result that something still reads": "  alloc t: f32[20, 20]\n  alloc s: f32[20, 20]\n"
+    "  compute first(i in 20, j in 20): s[i, j] = x[i, j] - x[j, 0]\n"
+    "  compute start(i in 20, j in 20): t[i, j] = s[j, i]\n"
+    "  compute product(i in 20, j in 20, k in 24): t[i, j] add= x[i, k] * w[k, j]\n"
+    "  compute end(i in 20, j in 20): s[i, j] = max(t[i, j], 0.0)\n"
+    "  compute wide(m in 20, n in 40): y[m, n] = s[m, n % 20]\n",
     "windows": "  compute start(m in 20, n in 40): y[m, n] = 0.0\n"
     "  compute slide(m in 20, n in 40, k in 24, t in 3):\n"
     "    y[m, n] add= w[k, n] * x[m + t - 1, k | 0 <= m + t - 1 and m + t - 1 < 20]\n",

@@ -58,6 +58,8 @@ def _points(item: Item) -> int:
     if compute is None or compute.combiner != "add" or len(compute.operands) < 2:
         return 0
     factors = {operand.var for operand in compute.operands[:2]}
+    if compute.out.buffer in {operand.view.buffer for operand in compute.operands}:
+        return 0
     if not factors <= variables(compute.body) or whole(_kept(compute), compute.out) is None:
         return 0
     extents = {dim.var.name: _extent(dim) for dim in compute.dims}
@@ -112,6 +114,8 @@ class _Finder:
         total = self._variable("acc", self.compute.out.buffer.dtype)
         start, value = self._started(first, total)
         result, value, members = self._followed(members, value)
+        if result.buffer in self.local and set(touching(self.items, result.buffer)) <= members:
+            return None  # Nobody wants it.
         place = self._sums(result)
         operands = (Operand(total, place), *self.operands)
         turned = _is_turned(self.compute, result)
@@ -180,10 +184,19 @@ class _Finder:
             assert compute is not None
             read = next(o.view for o in compute.operands if o.view.buffer is result.buffer)
             taken = {o.var: value for o in compute.operands if o.view.buffer is result.buffer}
+            written = _moved(compute.out, _same(read, result))
+            if self._overtakes(written):
+                break
             value = self._inlined(compute, taken, read, result)
-            result = _moved(compute.out, _same(read, result))
-            members = members | {n}
+            result, members = written, members | {n}
         return result, value, members
+
+    def _overtakes(self, result: View) -> bool:
+        """Whether something would read of the result's buffer what is written meanwhile: anything
+        but the very element that is written next."""
+        own = [o.view for o in self.operands if o.view.buffer is result.buffer]
+        factors = {o.view.buffer for o in self.compute.operands}
+        return result.buffer in factors or any(view.index != result.index for view in own)
 
     def _reader(self, held: Buffer, members: frozenset[int]) -> int | None:
         """The one item behind that reads ``held``, elementwise, and may come right behind."""
