@@ -77,13 +77,12 @@ def lanes_of(shape: Shape, vector: int) -> str:
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile of so many rows and vectors, the estimated cycles of all such tiles for one
-    step of the reduction, and how many of them each of what limits it would take by itself."""
+    """A register tile of so many rows and vectors. ``times``: how many rows of tiles there are, by
+    what they cost."""
 
     rows: int
     vectors: int
-    cycles: float
-    limits: Mapping[str, float]
+    times: float
 
 
 def register_tiles(
@@ -108,10 +107,9 @@ def register_tiles(
             cycles = times * _sweep(count, vectors, height)
             copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
             key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
-            limits = {k: times * c for k, c in _limits(count, vectors, height).items()}
-            found.append((key, Tile(height, vectors, cycles, limits)))
+            found.append((key, Tile(height, vectors, times)))
     found.sort(key=lambda pair: pair[0])
-    return [tile for _, tile in found] or [Tile(1, 1, 1.0, {"multiply-adds": 1.0})]
+    return [tile for _, tile in found] or [Tile(1, 1, length)]
 
 
 @dataclass(frozen=True)
@@ -138,14 +136,19 @@ class Estimate:
         return {"accumulators": str(self.accumulators)}
 
 
-def estimate(shape: Shape, tile: Tile, lanes: str, rows: str | None, machine: Machine) -> Estimate:
+def estimate(
+    shape: Shape, tile: Tile, lanes: str, rows: str | None, vector: int, machine: Machine
+) -> Estimate:
     """What all tiles of a contraction take, each of what limits them on all cores. It compares
     configs of one machine: clock and memory are those of a common one."""
     others = math.prod(shape.sizes[d] for d in shape.roles.kept if d not in (lanes, rows))
     steps = math.prod(shape.sizes[d] for d in shape.roles.k)
-    seconds = others * steps / (STARTED * CLOCK * machine.cores)
-    limits = {name: cycles * seconds for name, cycles in tile.limits.items()}
-    limits["memory"] = (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY
+    seconds = tile.times * others * steps / (STARTED * CLOCK * machine.cores)
+    limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY}
+    for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
+        cycles = zip(_LIMITS, _tile_cycles_by_limit(width, tile.rows), strict=True)
+        for name, each in cycles:
+            limits[name] = limits.get(name, 0.0) + number * each * seconds
     return Estimate(limits, tile.rows * tile.vectors)
 
 
@@ -167,18 +170,9 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
 def _sweep(count: int, vectors: int, height: int) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
     return sum(
-        number * max(_tile_limits(width, height).values())
+        number * max(_tile_cycles_by_limit(width, height))
         for number, width in _widths(count, vectors)
     )
-
-
-def _limits(count: int, vectors: int, height: int) -> dict[str, float]:
-    """Cycles of the same by each of what limits it, by itself."""
-    found: dict[str, float] = {}
-    for number, width in _widths(count, vectors):
-        for name, cycles in _tile_limits(width, height).items():
-            found[name] = found.get(name, 0.0) + number * cycles
-    return found
 
 
 def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
@@ -187,9 +181,14 @@ def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
     return [(number, width) for number, width in ((full, vectors), (1, rest)) if width]
 
 
-def _tile_limits(width: int, height: int) -> dict[str, float]:
+# What limits a tile: see the module.
+_LIMITS = ("multiply-adds", "latency", "loads")
+
+
+def _tile_cycles_by_limit(width: int, height: int) -> tuple[float, float, float]:
+    """The cycles of one tile and step by each of `_LIMITS`, by itself."""
     loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
-    return {"multiply-adds": height * width, "latency": UNDER_WAY, "loads": loads}
+    return height * width, UNDER_WAY, loads
 
 
 def _rows_without_conflict(shape: Shape, rows: str | None) -> int:
@@ -302,4 +301,4 @@ def default_configs(
             pack_a=pack_a,
             pack_b=pack_b,
         )
-        yield config, estimate(shape, chosen, lanes, rows, machine)
+        yield config, estimate(shape, chosen, lanes, rows, vector, machine)

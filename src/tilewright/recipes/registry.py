@@ -42,10 +42,6 @@ def _streams(start: Start, machine: Machine) -> bool:
     return start.structured and not choices.is_contraction(start.kernel)
 
 
-def _alone(start: Start, machine: Machine) -> bool:
-    return _contracts(start, machine) and direct.default_config(start.exact, machine) is not None
-
-
 def _direct(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
     config = direct.default_config(start.exact, machine)
     if config is not None:
@@ -95,7 +91,7 @@ def _of_contractions(carry_out: Schedules) -> Schedules:
 _DIRECT = Recipe(
     "direct",
     DirectConfig,
-    _alone,
+    _contracts,
     _direct,
     _of_contractions(lambda s, machine, c: direct.schedule(s.exact, machine, c, s.prepacked)),
 )
