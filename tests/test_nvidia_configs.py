@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from assembly import assembled
+from sweeps import in_turns
 from tilewright.dtypes import dtype
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
@@ -65,8 +66,7 @@ def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
     return config, tuple(run(kernel) for kernel in (made.kernel, *made.packs.values()))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("words", CASES)
+@pytest.mark.parametrize(("words", "level"), in_turns(2, CASES, LEVELS))
 def test_default_configs_are_assembled(words: str, level: str) -> None:
     for kernel in scheduled(words, level)[1]:
         ptx = to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
@@ -74,8 +74,7 @@ def test_default_configs_are_assembled(words: str, level: str) -> None:
         assembled(ptx, level)
 
 
-@pytest.mark.parametrize("level", LEVELS[:2])
-@pytest.mark.parametrize("words", CASES)
+@pytest.mark.parametrize(("words", "level"), in_turns(2, CASES, LEVELS[:2]))
 def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> None:
     machine = nvidia.machine(level)
     config, _ = scheduled(words, level)

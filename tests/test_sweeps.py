@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,9 @@ def test_sweeps_run_the_others(tmp_path: Path, arguments: list[str], names: list
     code = f"import sys, pytest; sys.path.append({str(Path(__file__).parent)!r}); "
     code += "sys.exit(pytest.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "-q", "--collect-only", *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    # What this run was told is not for that one.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = [line for line in ended.stdout.splitlines() if "::" in line]
     assert len(found) == len(names)
