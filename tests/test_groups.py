@@ -12,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES
+from needs import need_device
 from renaming import renamed, with_names
 from schedule_replays import fault_of
 from tilewright.bench import catalog
@@ -141,8 +142,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])
 def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
-    if not find_target(target).runs_here:
-        pytest.skip("no OpenCL device")
+    need_device(target)
     check(kernel_of(BODIES[name]), target)
 
 

@@ -13,15 +13,13 @@ def short(config: Config) -> str:
         case WorkgroupConfig():
             return _in_workgroups(config)
         case ContractionConfig():
-            tile = _sizes({dim: config.tile[dim] for dim in config.tile})
-            return f"{config.instruction or 'no instruction'}, tile {tile}"
+            return f"{config.instruction or 'no instruction'}, tile {_sizes(config.tile)}"
         case _:
             return repr(config)
 
 
 def _in_workgroups(config: WorkgroupConfig) -> str:
-    """Tiles, those of an item (both in the order of the
-    loops), steps, and how they run."""
+    """Tiles, those of an item (both in the order of the loops), steps, and how they run."""
     words = [
         _sizes({d: config.group[d] for d in config.order if d in config.group}),
         "in " + _sizes({d: config.item[d] for d in config.order if d in config.item}),

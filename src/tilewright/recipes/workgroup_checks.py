@@ -327,8 +327,3 @@ def work_items(config: WorkgroupConfig) -> int:
 
 def _refusal(config: WorkgroupConfig, what: str, why: str, cure: str) -> ScheduleError:
     return ScheduleError(what, where=f"config {config!r}", why=why, cure=cure)
-
-
-def multiplies_matrices(config: WorkgroupConfig, machine: Machine) -> bool:
-    """Whether subgroups multiply matrices: of other types than f32, where fpmath allows it."""
-    return bool(config.instruction) and machine.instruction(config.instruction).lanes > 1

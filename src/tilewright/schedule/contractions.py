@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import prod
 
 from tilewright.dtypes import DType
@@ -25,7 +24,8 @@ from tilewright.ir.expr import Const, Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
-from tilewright.schedule.flow import Item, alike, touching, unused, whole
+from tilewright.schedule.flow import Item, touching, whole
+from tilewright.schedule.place import fresh
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class _Finder:
         taken = {view.buffer.name for view in views} | self.names
         shape = [_extent(dim) for dim in self.kept]
         dtype = self.compute.out.buffer.dtype
-        sums = buffer(unused("acc", taken), dtype, shape, space=Space.PRIVATE)
+        sums = buffer(fresh("acc", taken), dtype, shape, space=Space.PRIVATE)
         return View(sums, tuple(dim.var for dim in self.kept))
 
     def _begins(self) -> int | None:
@@ -239,7 +239,7 @@ class _Finder:
         return cast(compute.out.buffer.dtype, substitute(compute.body, renamed))
 
     def _variable(self, name: str, type: DType) -> Var:
-        name = unused(name, self.variables)
+        name = fresh(name, self.variables)
         self.variables.add(name)
         return var(name, type)
 
@@ -251,7 +251,7 @@ class _Finder:
             operands[:2] = operands[1::-1]
         names = ["a", "b"]
         for operand in operands[2:]:
-            names.append(unused(operand.var.name, {*names, *self.variables}))
+            names.append(fresh(operand.var.name, {*names, *self.variables}))
         new = [var(name, o.var.type) for name, o in zip(names, operands, strict=True)]
         values: dict[Var, Expr] = {o.var: v for o, v in zip(operands, new, strict=True)}
         renamed = tuple(
@@ -267,7 +267,8 @@ _DIMS = {Role.BATCH: "batch", Role.M: "m", Role.N: "n", Role.K: "k"}
 
 def _dim_names(count: int) -> set[str]:
     """All names that ``count`` dims may get."""
-    return {name for stem in _DIMS.values() for name in islice(alike(stem), count)}
+    numbers = ["", *range(2, count + 1)]
+    return {f"{stem}{number}" for stem in _DIMS.values() for number in numbers}
 
 
 def _by_role(compute: Compute, turned: bool) -> dict[Var, Var]:
@@ -279,7 +280,7 @@ def _by_role(compute: Compute, turned: bool) -> dict[Var, Var]:
     for dim in compute.dims:
         role = parts[dim.var.name]
         taken = {each.name for each in found.values()}
-        found[dim.var] = var(unused(_DIMS[other.get(role, role)], taken))
+        found[dim.var] = var(fresh(_DIMS[other.get(role, role)], taken))
     return found
 
 

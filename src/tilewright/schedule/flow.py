@@ -6,9 +6,8 @@ operands, what else reads them, and whether statements may change places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import complication, view_exprs
@@ -16,7 +15,7 @@ from tilewright.ir.expr import Const, Expr, Var, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
 from tilewright.schedule.access import accesses
-from tilewright.schedule.place import Place, sequence
+from tilewright.schedule.place import Place, fresh, sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ def _with_operands(compute: Compute) -> Compute | None:
     known: dict[Expr, Var] = {}
     taken = {v.name for v in (*(d.var for d in compute.dims), *(o.var for o in compute.operands))}
     for each in loads:
-        known[each] = var(unused(each.buffer.name, taken), each.type)
+        known[each] = var(fresh(each.buffer.name, taken), each.type)
         taken.add(known[each].name)
     own = {operand.var for operand in compute.operands}
     views = [View(each.buffer, each.index, each.mask) for each in loads]
@@ -114,15 +113,3 @@ def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
 def touching(items: Sequence[Item], buffer: Buffer) -> Iterator[int]:
     """The positions of those that read or write ``buffer``."""
     return (n for n, item in enumerate(items) if buffer in item.touches)
-
-
-def unused(name: str, taken: Set[str]) -> str:
-    """``name``, or one like it that is not among ``taken``."""
-    return next(each for each in alike(name) if each not in taken)
-
-
-def alike(name: str) -> Iterator[str]:
-    """``name``, and the same with numbers from 2 on."""
-    yield name
-    for number in count(2):
-        yield f"{name}{number}"
