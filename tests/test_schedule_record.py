@@ -319,3 +319,9 @@ def test_transforms_take_data() -> None:
             for leaf in _leaves(hints[parameter]):
                 data = leaf in _DATA or issubclass(leaf, Enum)
                 assert data, f"{name}({parameter}) takes {leaf}"
+
+
+def test_numbers_that_python_does_not_write() -> None:
+    for given in (10**5000, {"i": 2.0, "j": 10**5000}):
+        with pytest.raises(ScheduleError, match="sizes=an integer of thousands of digits"):
+            _schedule().tile("twice", given)

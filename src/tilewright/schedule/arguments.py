@@ -49,7 +49,10 @@ def _hints(name: str) -> Mapping[str, Any]:
 
 
 def _shortened(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integers of thousands of digits.
+        return "an integer of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
