@@ -272,6 +272,7 @@ def test_python_threads_compile_at_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")  # JAX's, if it is imported
 def test_fork_after_use() -> None:
     kernel = tw.compile(small(), threads=2)
     arrays = packed(kernel, inputs(kernel))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.signature import Form, Signature
 from tilewright.errors import ArgumentError
+from tilewright.runtime.results import Finish, maker_of, new_result
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,24 @@ class Fitting:
         form = self._packs[name].form if name in self._packs else self.forms[name]
         return form.extent * form.dtype.bytes
 
-    def empty(self, name: str, arrays: dict[str, Any], stream: Any) -> Any:
-        """A new array for a result: where the others are."""
-        form = self.forms[name]
-        if self.placing is None:
-            return form.empty()
-        return self.placing.empty(name, form, arrays, stream)
+    def allocate(
+        self, missing: Sequence[str], arrays: dict[str, Any], stream: Any
+    ) -> dict[str, Finish]:
+        """Puts new arrays for the ``missing`` results into ``arrays``: where the others are, and of
+        the library that made them. What the caller gets of some is made of them by a function."""
+        finish: dict[str, Finish] = {}
+        maker = maker_of([arrays[name] for name in self.forms if name in arrays])
+        for name in missing:
+            form = self.forms[name]
+            found = None
+            if self.placing is not None:
+                found = self.placing.empty(name, form, arrays, stream)
+            if found is None:
+                found, finishing = new_result(name, form, maker)
+                if finishing is not None:
+                    finish[name] = finishing
+            arrays[name] = found
+        return finish
 
     def pointers(self, arrays: dict[str, Any], stream: Any) -> list[int]:
         """Of arrays of the host. Raises `ArgumentError` for one that does not fit."""

@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
@@ -26,6 +24,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.runtime.results import Finish, aligned_memory
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
@@ -51,8 +50,10 @@ class CompiledKernel:
     ``what`` was compiled: a kernel, or an op with all that it left open decided; ``signature`` says
     how it is called. Calling it takes the arguments by name, or in their order, or the first ones
     in order and the others by name. Results are allocated, unless ``out`` (or an argument of the
-    result's name) is given; one result is returned as it is, several as a dict. Numbers are passed
-    like arrays; sizes that shapes of arrays tell need not be given, and have no place in the order.
+    result's name) is given; one result is returned as it is, several as a dict. What is allocated
+    is of the library of the first argument, in their order, that is torch's or JAX's, else numpy's.
+    Numbers are passed like arrays; sizes that shapes of arrays tell need not be given, and have no
+    place in the order.
 
     On an NVIDIA GPU, arrays in its memory (torch, ``__cuda_array_interface__``, DLPack) are taken
     as they are, those of the host are copied. A call runs on ``stream`` (a handle, or a stream of
@@ -106,9 +107,7 @@ class CompiledKernel:
             size = pack.form.extent * pack.form.dtype.bytes
             memory = placing.pack(array, name, source, size)
             return Packed(name, pack.key, memory, memory.pointer, program.device_number)
-        flat = np.zeros(pack.form.extent + 64, pack.form.dtype.numpy)
-        skip = (-flat.ctypes.data % 64) // pack.form.dtype.bytes
-        data = flat[skip : skip + pack.form.extent]
+        data = aligned_memory(pack.form.extent, pack.form.dtype, zero=True)
         pointer = int(data.ctypes.data)
         pack.code.run([source.pointer(array), pointer], 1)
         return Packed(name, pack.key, data, pointer)
@@ -118,16 +117,19 @@ class CompiledKernel:
         if ordered:
             self._name(ordered, arrays)
         fitting = self._fitting
+        finish: dict[str, Finish] = {}
         if fitting is None:
-            self._numbered(out, stream, arrays, run=True)
+            _, _, finish = self._numbered(out, stream, arrays, run=True)
         else:
             if out is not None or len(arrays) < len(self._names):
-                self._outputs(fitting, out, arrays, stream)
+                finish = self._outputs(fitting, out, arrays, stream)
             placing = fitting.placing
             if placing is None:
                 self.code.run(fitting.pointers(arrays, stream), self.threads)
             else:
                 placing.run(fitting.place(placing, arrays, stream))
+        for name, finished in finish.items():
+            arrays[name] = finished(arrays[name])
         results = self._results
         if len(results) == 1:
             return arrays[results[0]]
@@ -143,7 +145,7 @@ class CompiledKernel:
         fitting = self._fitting
         keep: tuple[Any, ...] = ()
         if fitting is None:
-            call, keep = self._numbered(out, stream, arrays, run=False)
+            call, keep, _ = self._numbered(out, stream, arrays, run=False)
         else:
             self._outputs(fitting, out, arrays, stream)
             placing = fitting.placing
@@ -160,23 +162,24 @@ class CompiledKernel:
 
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        """The call of a kernel that takes numbers, and what has to live for it; with ``run``, made.
+    ) -> tuple[Callable[[], None], tuple[Any, ...], dict[str, Finish]]:
+        """The call of a kernel that takes numbers, what has to live for it, and how results are
+        finished; with ``run``, it is made.
 
         What ``arrays`` has of numbers is taken out, and results are put into it."""
         assert self._numbers is not None
         self._given(out, arrays)
         numbers = self._numbers.take(arrays)
         fitting = self._numbers.fitting(numbers)
-        self._allocate(fitting, arrays, stream)
+        finish = self._allocate(fitting, arrays, stream)
         placing = fitting.placing
         if placing is None:
             pointers = fitting.pointers(arrays, stream)
             arguments = self._numbers.arguments(pointers, numbers)
             if run:
                 self.code.run(arguments, self.threads)
-                return _nothing, ()
-            return self.code.bound(arguments, self.threads), ()
+                return _nothing, (), finish
+            return self.code.bound(arguments, self.threads), (), finish
         call = fitting.place(placing, arrays, stream)
         resident = self._numbers.resident(call.placement.resident)
         call = replace(
@@ -186,8 +189,8 @@ class CompiledKernel:
         )
         if run:
             placing.run(call)
-            return _nothing, ()
-        return placing.bound(call), call.keep
+            return _nothing, (), finish
+        return placing.bound(call), call.keep, finish
 
     def _name(self, ordered: tuple[Any, ...], arrays: dict[str, Any]) -> None:
         """Puts arrays that are given in the order of the arguments into ``arrays``."""
@@ -205,10 +208,13 @@ class CompiledKernel:
                 )
             arrays[name] = array
 
-    def _outputs(self, fitting: Fitting, out: Any, arrays: dict[str, Any], stream: Any) -> None:
-        """Puts the result arrays into ``arrays``: those given, or new ones."""
+    def _outputs(
+        self, fitting: Fitting, out: Any, arrays: dict[str, Any], stream: Any
+    ) -> dict[str, Finish]:
+        """Puts the result arrays into ``arrays``: those given, or new ones, which are finished by
+        what is returned."""
         self._given(out, arrays)
-        self._allocate(fitting, arrays, stream)
+        return self._allocate(fitting, arrays, stream)
 
     def _given(self, out: Any, arrays: dict[str, Any]) -> None:
         """Puts results that are given as ``out`` into ``arrays``."""
@@ -227,15 +233,15 @@ class CompiledKernel:
                 raise ArgumentError(f"{name} is given twice", cure=f"pass out or {name}")
             arrays[name] = array
 
-    def _allocate(self, fitting: Fitting, arrays: dict[str, Any], stream: Any) -> None:
+    def _allocate(self, fitting: Fitting, arrays: dict[str, Any], stream: Any) -> dict[str, Finish]:
         """Puts new arrays for the results that are missing into ``arrays``."""
-        for name in self._results:
-            if name not in arrays:
-                if self.signature.argument(name).access == "inout":
-                    raise ArgumentError(
-                        f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
-                    )
-                arrays[name] = fitting.empty(name, arrays, stream)
+        missing = [name for name in self._results if name not in arrays]
+        for name in missing:
+            if self.signature.argument(name).access == "inout":
+                raise ArgumentError(
+                    f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
+                )
+        return fitting.allocate(missing, arrays, stream) if missing else {}
 
     # How it came to be.
 

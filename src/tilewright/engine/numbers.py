@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.dtypes import dtype
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.program import Code
 from tilewright.engine.signature import Form, Signature, form_of
@@ -19,6 +19,7 @@ from tilewright.ir.constants import missing_constant
 from tilewright.ir.expr import const
 from tilewright.ir.printer import to_text
 from tilewright.ir.symbols import substitute_buffer
+from tilewright.runtime.results import aligned_memory
 
 # Fittings that are kept: sizes that come again find theirs.
 _KEPT = 128
@@ -143,10 +144,7 @@ class Numbers:
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """A copy of flat ``array`` at an address that is a multiple of 64."""
-    size = array.dtype.itemsize
-    room = np.empty(len(array) + 64 // size, array.dtype)
-    skip = -room.ctypes.data % 64 // size
-    result = room[skip : skip + len(array)]
+    result = aligned_memory(len(array), dtype(array.dtype))
     result[...] = array
     return result
 

@@ -134,10 +134,11 @@ class Placing:
         return memory
 
     def empty(self, name: str, form: Form, arrays: Mapping[str, Any], stream: Any) -> Any:
-        """A new array for a result: where the others are, for use on ``stream``."""
+        """A new array for a result where the others are, for use on ``stream``; None where they are
+        the host's."""
         there = {each: array for each, array in arrays.items() if is_resident(array, each)}
         if not there:
-            return form.empty()
+            return None
         beside = next((each for each, array in there.items() if is_torch(array)), None)
         if beside is None:
             raise ArgumentError(

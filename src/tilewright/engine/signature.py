@@ -8,6 +8,7 @@ first element does not lie at the address, is an array of one dim: the memory as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,8 +46,8 @@ class Form:
         return ArraySpec(name, self.dtype, self.shape, self.strides, writable, cure)
 
     def empty(self) -> NDArray[Any]:
-        """A new array, uninitialized but for what lies between its elements."""
-        dense = int(np.prod(self.shape)) == self.extent
+        """A new array of numpy's, uninitialized but for what lies between its elements."""
+        dense = math.prod(self.shape) == self.extent
         return self.view((np.empty if dense else np.zeros)(self.extent, self.dtype.numpy))
 
     def view(self, flat: NDArray[Any]) -> NDArray[Any]:

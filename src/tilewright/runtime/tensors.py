@@ -18,7 +18,12 @@ _OUTSIDE = "call the kernel on tensors that have data, outside of torch.export, 
 
 def is_torch(array: Any) -> bool:
     """Whether it is a torch tensor."""
-    return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in type(array).__mro__)
+    return is_torch_type(type(array))
+
+
+def is_torch_type(kind: type) -> bool:
+    """Whether its instances are torch tensors."""
+    return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in kind.__mro__)
 
 
 def describe_tensor(tensor: Any, name: str, kind: str) -> ArrayInfo:
