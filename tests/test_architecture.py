@@ -35,6 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tune",),
     ("testing", "bench"),
     ("", "cli"),
+    ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 
@@ -44,6 +45,7 @@ PEERS: Mapping[tuple[str, str], str] = {
     ("dtypes", "errors"): "an unknown type is an error",
     ("conversions", "dtypes"): "conversions are between types",
     ("simplify", "facts"): "rules have conditions, which facts prove",
+    ("cli", ""): "the command says its version, which is the package's",
 }
 
 # Imports inside functions, besides those in `cli` and the package's __init__.

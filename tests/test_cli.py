@@ -14,6 +14,7 @@ import pytest
 
 from commands import Command, Ended
 from tilewright.cli.batch import read_batch
+from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError
 from tilewright.ir.parser import parse_kernel
@@ -163,7 +164,7 @@ def test_batch_files(tmp_path: Path) -> None:
         f"# driver: conv\n{SMALL} # a comment\n--dt=bf16 --dir=BWD_D\n"
         f'{SMALL}n"two words"\n\n--batch=inner.txt\n--reset\n{SMALL}\n'
     )
-    cases = Knobs("conv", texts={"mb": "2"}, batch=file).cases()
+    cases = cases_of(Knobs("conv", texts={"mb": "2"}, batch=file))
     assert [case.arguments() for case in cases] == [
         "conv --dt=f32 ic3ih4oc5kh3ph1",
         "conv --dir=BWD_D --dt=bf16 'ic3ih4oc5kh3ph1n\"two words\"'",
@@ -187,7 +188,7 @@ def test_bad_batch_files(tmp_path: Path) -> None:
 
 def test_sets_are_batch_files(tilewright: Command) -> None:
     ended = tilewright("sets", "tails")
-    cases = Knobs("conv", sets=("tails",)).cases()
+    cases = cases_of(Knobs("conv", sets=("tails",)))
     assert ended.lines == [case.problem.descriptor() for case in cases]
 
 

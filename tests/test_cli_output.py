@@ -214,7 +214,7 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 _LOADING = f"""{_INTERRUPTED}
-wanted = sys.argv[1]
+wanted, *sys.argv[1:] = sys.argv[1:]
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
@@ -223,14 +223,23 @@ class Watch:
 
 sys.meta_path.insert(0, Watch())
 from tilewright.cli import main
-sys.argv[1:] = ["sets"]
 main()
 """
 
 
-@pytest.mark.parametrize("module", ["numpy", "llvmlite.binding", "typer", "tilewright.cli.app"])
-def test_an_interrupt_while_loading(module: str) -> None:
-    command = [sys.executable, "-c", _LOADING, module]
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("typer", "sets"),
+        ("tilewright.cli.app", "sets"),
+        ("tilewright.cli.information", "sets"),
+        ("numpy", "sets"),
+        ("llvmlite.binding", "targets"),
+        ("tilewright.recipes", "verify conv ic8ih6oc8kh3"),
+    ],
+)
+def test_an_interrupt_while_loading(module: str, words: str) -> None:
+    command = [sys.executable, "-c", _LOADING, module, *words.split()]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 

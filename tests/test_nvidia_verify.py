@@ -15,6 +15,7 @@ import pytest
 from commands import Command
 from sweeps import in_turns
 from tilewright.bench import catalog
+from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 
 LEVELS = ("sm_70", "sm_80", "sm_90a")
@@ -61,7 +62,7 @@ def test_convolutions(
 ) -> None:
     batch = tmp_path / "cases.txt"
     batch.write_text("\n".join(["# driver: conv", *_lines(level, direction, half), ""]))
-    cases = Knobs("conv", batch=batch).cases()
+    cases = cases_of(Knobs("conv", batch=batch))
     target = f"nvidia:{level}"
     options = ("--target", target, "--on", "interpreter", "--batch", str(batch))
     ended = tilewright("verify", "conv", *options)

@@ -19,6 +19,7 @@ from commands import Command
 from needs import needs_opencl
 from sweeps import in_turns
 from tilewright.bench import catalog
+from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 
 pytestmark = needs_opencl
@@ -44,7 +45,7 @@ OTHERS = ("integers", "matmul", "pool", "reduce", "eltwise", "binary", "reorder"
 
 def _convolutions(target: str) -> list[str]:
     tails = [problem.descriptor() for problem in catalog.load("tails").problems]
-    networks = Knobs("conv", batch=SETS / "networks.txt").cases()
+    networks = cases_of(Knobs("conv", batch=SETS / "networks.txt"))
     return tails + [case.problem.descriptor() for case in networks[:: EVERY[target]]]
 
 
@@ -63,7 +64,7 @@ def _lines(target: str, direction: str, half: int) -> list[str]:
 
 
 def _verify(tilewright: Command, driver: str, target: str, batch: Path) -> None:
-    cases = Knobs(driver, batch=batch).cases()
+    cases = cases_of(Knobs(driver, batch=batch))
     ended = tilewright("verify", driver, "--target", target, "--batch", str(batch))
     wrong = [line for line in ended.lines if not line.startswith("PASSED")]
     assert wrong == [f"{len(cases)} passed, 0 failed, 0 skipped"], ended.err

@@ -3,48 +3,102 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from tilewright.cli.benchmarking import bench_command
-from tilewright.cli.check import check_command
-from tilewright.cli.checking import verify_command
-from tilewright.cli.information import (
-    cache_command,
-    doctor_command,
-    rules_command,
-    sets_command,
-    targets_command,
-)
-from tilewright.cli.inspecting import build_command, run_command, show_command
+from tilewright import __version__
+from tilewright.cli.loading import loading
 from tilewright.config import settings
 from tilewright.errors import TilewrightError
 
 BAD_INPUT = 2
 
-app = typer.Typer(
-    name="tilewright",
-    help="Tensor kernels: verify them, time them, look into them, build them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for name, command in {
-    "verify": verify_command,
-    "check": check_command,
-    "bench": bench_command,
-    "show": show_command,
-    "build": build_command,
-    "run": run_command,
-    "rules": rules_command,
-    "targets": targets_command,
-    "sets": sets_command,
-    "doctor": doctor_command,
-    "cache": cache_command,
-}.items():
-    app.command(name)(command)
+# Where each command is, and the first line of its help. It is loaded when it is asked for: most of
+# them need the compiler, which takes longer to load than others to run.
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "verify": (
+        "verbs",
+        "Check kernels: against float64 or the interpreter, and for what they write.",
+    ),
+    "check": ("verbs", "Run kernels in the checking interpreter: no device is needed."),
+    "bench": (
+        "benchmarking",
+        "Time kernels beside PyTorch (oneDNN), where it is installed, or beside another target.",
+    ),
+    "show": (
+        "verbs",
+        "Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config, "
+        "its schedule.",
+    ),
+    "build": ("verbs", "Write a kernel for programs without Python, and its ABI in words."),
+    "run": ("verbs", "Run a kernel on arrays from .npy files, all of the logical shape."),
+    "rules": ("information", "List the simplifier's rules: name, pattern, replacement, condition."),
+    "targets": (
+        "information",
+        "List the targets, their feature levels and devices, and which of them run here.",
+    ),
+    "sets": ("information", "List the sets of problems that ship, or the problems of one."),
+    "doctor": (
+        "information",
+        "Say what Tilewright finds here: machine, caches, devices, versions, settings.",
+    ),
+    "cache": ("information", "Say what the disk cache of compiled kernels holds, or clear it."),
+}
+_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class _Commands(TyperGroup):
+    """The commands by their names and what they are for; one is loaded to be run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1], rich_markup_mode=None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and _loaded(name), rest
+
+
+def _loaded(name: str | None) -> Any:
+    """The command, with its options."""
+    home, _ = _COMMANDS[str(name)]
+    alone = typer.Typer(add_completion=False, **_SETTINGS)
+    with loading():
+        module = import_module(f"tilewright.cli.{home}")
+    alone.command(name)(getattr(module, f"{name}_command"))
+    return typer.main.get_command(alone)
+
+
+app = typer.Typer(name="tilewright", cls=_Commands, no_args_is_help=True, **_SETTINGS)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tilewright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tilewright(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Tensor kernels: verify them, time them, look into them, build them."""
 
 
 def run() -> None:

@@ -19,9 +19,10 @@ from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import load_torch
+from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.kernels import draws
-from tilewright.cli.knobs import AnyCase, Knobs, with_knobs
+from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.output import OutputFile, open_output
 from tilewright.cli.progress import progress
 from tilewright.config import settings
@@ -73,7 +74,7 @@ def bench_command(
 
       tilewright bench kernel --set n=4096 scale.tw
     """
-    cases = [_called(case) for case in knobs.cases()]
+    cases = [_called(case) for case in cases_of(knobs)]
     with ExitStack() as stack:
         files = _open(stack, json, plot_file)
         if peer not in _PEERS:

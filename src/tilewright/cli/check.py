@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import repeat, say_if_nothing_ran
-from tilewright.cli.knobs import AnyCase, Knobs, with_knobs
+from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import open_output
 from tilewright.cli.progress import progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
@@ -24,42 +24,11 @@ from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.verify import Status, one_line, summary
 
 
-@with_knobs
-def check_command(
-    knobs: Knobs,
-    stage: Annotated[
-        str, typer.Option("--stage", help="A stage's name, or all. Default: what the target gets.")
-    ] = "",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Bank conflicts and uncoalesced accesses fail, too.")
-    ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all findings and counts to this file.")
-    ] = None,
-    random: Annotated[
-        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Which random problems and data.")] = 0,
+def check_cases(
+    knobs: Knobs, stage: str, strict: bool, json_file: Path | None, random: int, seed: int
 ) -> None:
-    """Run kernels in the checking interpreter: no device is needed.
-
-    Finds accesses out of bounds, reads of what nothing wrote, data races, divergent barriers, uses
-    of asynchronous copies before they arrive, and results other than the naive stage's. For
-    machines with workgroups, a table of the statements whose accesses conflict in the banks of
-    workgroup memory, or move more than twice the global memory that they need. Ends with 0: no
-    finding, 1: findings, or every case was skipped, 2: bad input.
-
-    Examples:
-
-      tilewright check conv ic16ih14oc16kh3ph1
-
-      tilewright check conv --stage all --strict --json findings.json ic16ih14oc16kh3ph1
-
-      tilewright check matmul --random 200 --seed 1
-
-      tilewright check kernel --target spirv:gpu --stage all scale.tw
-    """
-    cases = replace(knobs, random=random, seed=seed).cases(drawn=True)
+    """Does what ``tilewright check`` is asked for."""
+    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     with ExitStack() as stack:
         output = open_output(stack, json_file, "--json")
         counts: Counter[Status] = Counter()

@@ -6,13 +6,12 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
-from typing import Annotated
 
 import typer
 
-from tilewright.cli.knobs import AnyCase, Knobs, what_of, with_knobs
+from tilewright.cli.cases import AnyCase, cases_of, what_of
+from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.trace import Trace
@@ -40,47 +39,10 @@ from tilewright.testing.verify import (
 )
 
 
-class Place(Enum):
-    """Where kernels run to be verified."""
-
-    DEVICE = "device"
-    INTERPRETER = "interpreter"
-
-
-@with_knobs
-def verify_command(
-    knobs: Knobs,
-    random: Annotated[
-        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Which random problems, or data.")] = 0,
-    on: Annotated[
-        Place,
-        typer.Option("--on", help="Run the code on the target's device, or the IR by itself."),
-    ] = Place.DEVICE,
-) -> None:
-    """Check kernels: against float64 or the interpreter, and for what they write.
-
-    A kernel from a file is called on random arrays, and on random numbers that keep what its
-    parameters promise, where they are not set: 4 calls, or as many as --random says.
-
-    One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
-    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
-
-    Examples:
-
-      tilewright verify conv ic64ih56oc64kh3ph1
-
-      tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --set tails
-
-      tilewright verify conv --random 2000 --seed 1
-
-      tilewright verify conv --target nvidia:sm_80 --on interpreter mb1ic8ih6oc8kh3ph1
-
-      tilewright verify kernel --set n=64 --target spirv scale.tw
-    """
+def verify_cases(knobs: Knobs, random: int, seed: int, on: Place) -> None:
+    """Does what ``tilewright verify`` is asked for."""
     compile = compile_case if on is Place.DEVICE else interpret_case
-    cases = replace(knobs, random=random, seed=seed).cases(drawn=True)
+    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     counts: Counter[Status] = Counter()
     for case, verdict in progress(verdicts(knobs, cases, compile), len(cases), "verify"):
         print(verdict.line(_again(knobs, case, on)), flush=True)

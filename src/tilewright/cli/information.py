@@ -5,22 +5,20 @@ from __future__ import annotations
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.bench import catalog
-from tilewright.bench.torch_tensors import load_torch
+from tilewright import __version__
+from tilewright.cli.loading import loading
 from tilewright.config import settings
-from tilewright.engine.disk_cache import open_disk_cache
 from tilewright.errors import DeviceError
-from tilewright.simplify import all_rules
-from tilewright.targets.nvidia import device as nvidia
-from tilewright.targets.nvidia.ptxas import assemblers
-from tilewright.targets.registry import TARGETS
-from tilewright.targets.spirv.device import INSTALL, Device, devices, why_none
-from tilewright.targets.x86.assemble import host_cpu
-from tilewright.targets.x86.host import host
+
+if TYPE_CHECKING:
+    from tilewright.targets.spirv.device import Device
+
+# Each command imports what it tells of, and no more: the targets alone take longer to load than
+# the others to run.
 
 
 def rules_command(
@@ -34,6 +32,8 @@ def rules_command(
 
       tilewright rules div
     """
+    with loading():
+        from tilewright.simplify import all_rules
     found = [rule for rule in all_rules() if name in rule.name]
     for rule in found:
         print(f"{rule.name}: {rule.text}")
@@ -47,6 +47,8 @@ def targets_command() -> None:
 
       tilewright targets
     """
+    with loading():
+        from tilewright.targets.registry import TARGETS
     for name, family in TARGETS.items():
         for variant in family.variants():
             try:
@@ -70,6 +72,8 @@ def sets_command(
 
       tilewright sets resnet_50
     """
+    with loading():
+        from tilewright.bench import catalog
     if name:
         for problem in catalog.load(name).problems:
             print(problem.descriptor())
@@ -85,12 +89,18 @@ def doctor_command() -> None:
 
       tilewright doctor
     """
+    with loading():
+        from tilewright.engine.disk_cache import open_disk_cache
+        from tilewright.targets.nvidia import device as nvidia
+        from tilewright.targets.nvidia.ptxas import assemblers
+        from tilewright.targets.spirv import device as spirv
+        from tilewright.targets.x86.assemble import host_cpu
+        from tilewright.targets.x86.host import host
     machine, now, stats = host(), settings(), open_disk_cache().stats()
     caches = ", ".join(f"L{i} {size // 1024} KiB" for i, size in enumerate(machine.caches, start=1))
     known = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))
-    torch: Any = load_torch()
     lines = {
-        "tilewright": _version("tilewright"),
+        "tilewright": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
         "processor": f"{host_cpu()}, {machine.cores} cores",
@@ -102,13 +112,14 @@ def doctor_command() -> None:
         "llvmlite": _version("llvmlite"),
         "numpy": _version("numpy"),
         "ml_dtypes": _version("ml_dtypes"),
-        "torch": "not installed" if torch is None else torch.__version__,
+        "torch": _version("torch"),
         "matplotlib": _version("matplotlib"),
         "pyopencl": _version("pyopencl"),
-        "OpenCL": "; ".join(map(_device, devices())) or f"{why_none()}; {INSTALL}",
+        "OpenCL": "; ".join(map(_device, spirv.devices()))
+        or f"{spirv.why_none()}; {spirv.INSTALL}",
         "cuda-bindings": _version("cuda-bindings"),
         "ptxas": ", ".join(map(str, assemblers())) or "not installed",
-        "NVIDIA": "; ".join(map(str, nvidia.devices())) or f"{nvidia.why_none()}; {nvidia.INSTALL}",
+        "NVIDIA": "; ".join(map(str, nvidia.devices())) or "; ".join(nvidia.why_none()),
         "cache": f"{stats.folder} ({_cache_state(stats.usable, now.cache_enabled)})",
     }
     for name, text in lines.items():
@@ -134,6 +145,8 @@ def cache_command(
 
       tilewright cache --clear
     """
+    with loading():
+        from tilewright.engine.disk_cache import open_disk_cache
     cache = open_disk_cache()
     if clear:
         print(f"{cache.clear()} kernels removed")

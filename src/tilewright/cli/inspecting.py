@@ -6,14 +6,14 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from tilewright.cli.arrays import load_array, raw, typed
+from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
-from tilewright.cli.knobs import Knobs, what_of, with_knobs
+from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import OutputFile, make_folder, open_output
 from tilewright.engine import CompiledKernel
 from tilewright.engine.signature import Signature, form_of
@@ -28,46 +28,9 @@ from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 
-@with_knobs
-def show_command(
-    knobs: Knobs,
-    stage: Annotated[
-        str,
-        typer.Option(
-            "--stage",
-            help="A stage's name, all (the default), llvm, asm, schedule, config or cost.",
-        ),
-    ] = "",
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write all of it to this file, for a browser.")
-    ] = None,
-) -> None:
-    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
-    its schedule.
-
-    Each stage is IR that parses back and runs in the interpreter. After the config stand the
-    candidates that it was chosen from, with what the model predicts of each. The schedule is the
-    transforms from the naive kernel on, as Python: a file of them, edited or not, is what
-    --schedule takes.
-
-    A page (one file, which needs no network) has all of it: what each stage, pass and transform
-    changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.
-
-    Examples:
-
-      tilewright show conv ic64ih56oc64kh3ph1
-
-      tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
-
-      tilewright show matmul --stage schedule 256x256:256x256 > steps.py
-
-      tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
-
-      tilewright show kernel --target spirv:gpu scale.tw:scale
-
-      tilewright show conv --page conv.html ic64ih56oc64kh3ph1
-    """
-    cases = knobs.cases()
+def show_kernels(knobs: Knobs, stage: str, page: Path | None) -> None:
+    """Does what ``tilewright show`` is asked for."""
+    cases = cases_of(knobs)
     if page is not None and len(cases) != 1:
         raise ProblemError(
             f"{len(cases)} cases are given", where="--page", cure="give one: a page has one kernel"
@@ -139,28 +102,9 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
     return lines
 
 
-@with_knobs
-def build_command(
-    knobs: Knobs,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
-) -> None:
-    """Write a kernel for programs without Python, and its ABI in words.
-
-    That is an object file with a C header, a SPIR-V module, or PTX and a cubin.
-
-    Several cases get a folder each, numbered from 0.
-
-    Examples:
-
-      tilewright build conv --dt bf16 ic64ih56oc64kh3ph1 -o build
-
-      tilewright build conv --target spirv:gpu ic64ih56oc64kh3ph1 -o build
-
-      tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
-
-      tilewright build kernel scale.tw -o build
-    """
-    cases = knobs.cases()
+def build_kernels(knobs: Knobs, output: Path) -> None:
+    """Does what ``tilewright build`` is asked for."""
+    cases = cases_of(knobs)
     make_folder(output, "--output")
     for number, case in enumerate(cases):
         folder = output if len(cases) == 1 else output / str(number)
@@ -168,30 +112,9 @@ def build_command(
         print(f"{where}: {repeat(knobs, case)}")
 
 
-@with_knobs
-def run_command(
-    knobs: Knobs,
-    array: Annotated[
-        list[str], typer.Option("--array", "-a", help="NAME=FILE.npy, for each input.")
-    ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder to write NAME.npy to.")
-    ],
-) -> None:
-    """Run a kernel on arrays from .npy files, all of the logical shape.
-
-    Of a kernel from a file, --set gives the numbers that no shape tells.
-
-    Results are written as .npy files of the logical shape. bf16 and fp8 are raw bytes there, as
-    numpy has no names for them.
-
-    Examples:
-
-      tilewright run conv mb1ic2ih4oc2kh3 -a src=x.npy -a weights=w.npy -o results
-
-      tilewright run kernel scale.tw --set alpha=2 -a a=x.npy -o results
-    """
-    cases = knobs.cases()
+def run_kernel(knobs: Knobs, array: list[str], output: Path) -> None:
+    """Does what ``tilewright run`` is asked for."""
+    cases = cases_of(knobs)
     if len(cases) != 1:
         raise ProblemError(
             f"{len(cases)} cases are given", where="the command line", cure="give one"

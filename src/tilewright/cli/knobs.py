@@ -1,52 +1,30 @@
-"""The options that commands share, and the cases that they ask for: problems, and kernels.
+"""The options that commands share: which cases, on what.
 
 `with_knobs` gives a command all of them: its function takes one `Knobs` first, and the command line
-shows them as if they were written out.
+shows them as if they were written out. `cases` makes the cases that they ask for. What compiles is
+not imported here, as `--help` and the completion of a shell would wait for it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tilewright.bench import catalog
-from tilewright.cli.batch import read_batch
-from tilewright.cli.kernels import draws, kernel_cases
-from tilewright.cli.steps import read_steps
+from tilewright.cli import completing
+from tilewright.cli.completing import DRIVERS, KERNEL
+from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
-from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError
-from tilewright.ir.stmt import Kernel
-from tilewright.ops.op import Op
-from tilewright.problems import (
-    DRIVERS,
-    Problem,
-    parse,
-    parse_binary_function,
-    parse_direction,
-    parse_fpmath,
-    parse_pool_algorithm,
-    parse_post_ops,
-    parse_reduce_algorithm,
-    parse_scales,
-    parse_types,
-    parse_unary,
-    parse_zero_points,
-)
-from tilewright.targets.registry import find_target
-from tilewright.testing.case import ROLES, Case
-from tilewright.testing.kernel_case import KernelCase
-from tilewright.testing.random_problems import random_cases
 
 # Knobs whose values make cases, by the name of the option; lists are separated by commas.
-_DEFAULTS = {
+DEFAULTS = {
     "dir": "FWD_D",
     "dt": "f32",
     "stag": "any",
@@ -60,29 +38,18 @@ _DEFAULTS = {
     "attr-post-ops": "",
     "attr-fpmath": "",
 }
-# Which knob gives the tag of each tensor.
-_TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
-_ALGORITHM_PARSERS: dict[str, Callable[[str], object]] = {
-    "pool": parse_pool_algorithm,
-    "reduce": parse_reduce_algorithm,
-    "eltwise": parse_unary,
-    "binary": parse_binary_function,
-}
 
 
-AnyCase = Case | KernelCase
-# The driver whose descriptors are files of kernels.
-KERNEL = "kernel"
+class Place(Enum):
+    """Where kernels run to be verified."""
 
-
-def what_of(case: AnyCase) -> Op | Kernel:
-    """What is compiled for ``case``. Raises what `Case.op` does."""
-    return case.op() if isinstance(case, Case) else case.kernel
+    DEVICE = "device"
+    INTERPRETER = "interpreter"
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the shared options say. ``texts``: those of `_DEFAULTS` that were given; ``sets`` are
+    """What the shared options say. ``texts``: those of `DEFAULTS` that were given; ``sets`` are
     names of sets of problems, or of a kernel's numbers with their values; ``schedule`` is the file
     that the schedule in ``config`` came from."""
 
@@ -100,140 +67,15 @@ class Knobs:
     random: int = 0
     seed: int = 0
 
-    def cases(self, *, drawn: bool = False) -> Sequence[AnyCase]:
-        """All cases, in the order of descriptors, the product of knobs for each. ``drawn``: kernels
-        with all the numbers of a call, random ones where none are set.
-
-        Raises `ProblemError` and other errors of the project for what makes no sense.
-        """
-        if self.driver == KERNEL:
-            return self._kernels(drawn)
-        return self._problems()
-
-    def _kernels(self, drawn: bool) -> list[KernelCase]:
-        useless = [*self.texts, *(["batch"] if self.batch is not None else [])]
-        for name in useless:
-            raise ProblemError(f"kernel takes no --{name}", where=f"--{name}", cure="leave it out")
-        if not self.descriptors:
-            raise ProblemError(
-                "there is nothing to do",
-                where="the command line",
-                cure="give a file with kernels: kernel FILE, or kernel FILE:NAME",
-            )
-        cases = kernel_cases(self.descriptors, self.sets, self.constant, self.contents)
-        if not drawn:
-            return cases
-        return [each for case in cases for each in draws(case, self.random, self.seed)]
-
-    def _problems(self) -> list[Case]:
-        if self.driver not in DRIVERS:
-            raise ProblemError(
-                f"unknown driver {self.driver!r}",
-                where="the first argument",
-                cure="choose one of " + ", ".join((*DRIVERS, KERNEL)),
-            )
-        for name in [n for n in ("constant", "contents") if getattr(self, n)]:
-            raise ProblemError(
-                f"{self.driver} takes no --{name}",
-                where=f"--{name}",
-                why="it is for kernels from files",
-                cure="leave it out",
-            )
-        found: list[Case] = []
-        for descriptor in self.descriptors:
-            found += _product(self.driver, parse(self.driver, descriptor), self.texts)
-        for name in (name for word in self.sets for name in word.split(",")):
-            found += self._of_set(name)
-        if self.batch is not None:
-            for texts, descriptor in read_batch(self.batch, self.driver, self.texts, _DEFAULTS):
-                found += _product(self.driver, parse(self.driver, descriptor), texts)
-        if self.random:
-            found += self._random()
-        if not found:
-            raise ProblemError(
-                "there is nothing to do",
-                where="the command line",
-                cure="give a descriptor, --set NAME or --batch FILE",
-            )
-        return found
-
-    def _of_set(self, name: str) -> Iterator[Case]:
-        chosen = catalog.load(name)
-        if chosen.driver != self.driver:
-            raise ProblemError(
-                f"set {name} is for {chosen.driver}, not {self.driver}",
-                where="--set",
-                cure=f"use the driver {chosen.driver}, or another set: tilewright sets",
-            )
-        for problem in chosen.problems:
-            yield from _product(self.driver, problem, self.texts)
-
-    def _random(self) -> Iterator[Case]:
-        if self.texts:
-            raise ProblemError(
-                "random cases draw their knobs themselves",
-                where="--" + next(iter(self.texts)),
-                cure="leave it out, or give descriptors instead of --random",
-            )
-        return random_cases(self.driver, self.random, self.seed)
-
-
-def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
-    """The cases of one problem: every combination of the values of knobs."""
-    values = _DEFAULTS | texts
-    tag_knobs = [_TAG_KNOBS[role] for role in ROLES[driver]]
-    _check_knobs(driver, texts, tag_knobs)
-    lists = [values[name].split(",") for name in values if not name.endswith("tag")]
-    tag_lists = [values[name].split(",") for name in tag_knobs]
-    for each in itertools.product(*lists):
-        chosen = dict(zip((name for name in values if not name.endswith("tag")), each, strict=True))
-        case = _case(driver, problem, chosen)
-        for tags in itertools.product(*tag_lists):
-            yield replace(case, tags=tags)
-
-
-def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
-    """Refuses knobs that the driver would ignore."""
-    useless = {"wtag"} - set(tag_knobs)
-    if driver not in _ALGORITHM_PARSERS:
-        useless.add("alg")
-    if driver not in ("conv", "matmul"):
-        useless |= {"bia-dt", "attr-fpmath"}
-    for name in texts:
-        if name in useless:
-            raise ProblemError(
-                f"{driver} takes no --{name}", where=f"--{name}", cure="leave it out"
-            )
-
-
-def _case(driver: str, problem: Problem, texts: dict[str, str]) -> Case:
-    if texts["alg"]:
-        _ALGORITHM_PARSERS[driver](texts["alg"])
-    mb = texts["mb"]
-    if not (mb.isascii() and mb.isdecimal() and len(mb) < 19):
-        raise ProblemError(
-            f"--mb takes a whole number, not {mb!r}", where="--mb", cure="write --mb 1"
-        )
-    return Case(
-        problem.with_mb(int(mb)) if int(mb) else problem,
-        parse_types(texts["dt"], ROLES[driver]),
-        direction=parse_direction(texts["dir"]),
-        algorithm=texts["alg"],
-        bias=_bias_type(texts["bia-dt"]),
-        scales=parse_scales(texts["attr-scales"]),
-        zero_points=parse_zero_points(texts["attr-zero-points"]),
-        post_ops=parse_post_ops(texts["attr-post-ops"]),
-        fpmath=parse_fpmath(texts["attr-fpmath"]),
-    )
-
-
-def _bias_type(text: str) -> DType | None:
-    return dtype(text) if text else None
-
 
 def _texts(
     dir: Annotated[
-        str, typer.Option("--dir", help="FWD_D, FWD_B, BWD_D, BWD_W or BWD_WB; or a list.")
+        str,
+        typer.Option(
+            "--dir",
+            help="FWD_D, FWD_B, BWD_D, BWD_W or BWD_WB; or a list.",
+            autocompletion=completing.directions,
+        ),
     ] = "",
     dt: Annotated[
         str, typer.Option("--dt", help="A type, or SRC:WEI:DST; or a list: f32,bf16.")
@@ -261,15 +103,23 @@ def _texts(
         str, typer.Option("--attr-fpmath", help="tf32 or bf16: what f32 is rounded to in products.")
     ] = "",
 ) -> dict[str, str]:
-    """The options of `_DEFAULTS` that were given."""
+    """The options of `DEFAULTS` that were given."""
     given = locals()
-    texts = {name: given[name.replace("-", "_")] for name in _DEFAULTS}
+    texts = {name: given[name.replace("-", "_")] for name in DEFAULTS}
     return {name: text for name, text in texts.items() if text}
+
+
+_Driver = Annotated[
+    str,
+    typer.Argument(
+        help="One of " + ", ".join((*DRIVERS, KERNEL)) + ".", autocompletion=completing.drivers
+    ),
+]
 
 
 def _knobs(
     texts: dict[str, str],
-    driver: Annotated[str, typer.Argument(help="One of " + ", ".join((*DRIVERS, KERNEL)) + ".")],
+    driver: _Driver,
     descriptors: Annotated[
         list[str] | None,
         typer.Argument(
@@ -278,7 +128,12 @@ def _knobs(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option("--target", help="Such as x86:avx2, spirv, nvidia:sm_80: see targets.")
+        str,
+        typer.Option(
+            "--target",
+            help="Such as x86:avx2, spirv, nvidia:sm_80: see targets.",
+            autocompletion=completing.targets,
+        ),
     ] = "x86",
     threads: Annotated[
         int | None,
@@ -302,7 +157,9 @@ def _knobs(
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Problems that ship: tilewright sets. Of kernel: a number, n=64."
+            "--set",
+            help="Problems that ship: tilewright sets. Of kernel: a number, n=64.",
+            autocompletion=completing.sets,
         ),
     ] = None,
     constant: Annotated[
@@ -314,26 +171,35 @@ def _knobs(
         typer.Option("--contents", help="Of kernel: a constant's, FILE.npy, known by its digest."),
     ] = None,
 ) -> Knobs:
-    find_target(target)  # one that is not there is bad input, whatever the cases
-    if schedule is not None:
-        if config is not None:
-            raise ProblemError(
-                "a config and a schedule are given", where="--schedule", cure="leave one out"
-            )
-        config = read_steps(schedule)
     return Knobs(
         driver,
         tuple(descriptors or ()),
         texts,
         target,
         threads,
-        config,
+        _config(target, config, schedule),
         batch,
         tuple(sets or ()),
         tuple(constant or ()),
         tuple(contents or ()),
         schedule,
     )
+
+
+def _config(target: str, config: str | None, schedule: Path | None) -> str | None:
+    """The config that the options ask for. Raises `ProblemError` for what makes no sense, among
+    others."""
+    with loading():
+        from tilewright.cli.steps import read_steps
+        from tilewright.targets.registry import find_target
+    find_target(target)  # one that is not there is bad input, whatever the cases
+    if schedule is not None:
+        if config is not None:
+            raise ProblemError(
+                "a config and a schedule are given", where="--schedule", cure="leave one out"
+            )
+        return read_steps(schedule)
+    return config
 
 
 def with_knobs(command: Callable[..., None]) -> Callable[..., None]:

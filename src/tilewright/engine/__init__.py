@@ -8,9 +8,31 @@ compilation did; `page`: for a browser), `export` (files for others), `disk_cach
 key), `entry` (what is kept of a kernel there).
 """
 
-from tilewright.engine.compile import compile_kernel
-from tilewright.engine.kernel import CompiledKernel
-from tilewright.engine.placing import Packed
-from tilewright.engine.scheduling import Schedule
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Loaded when first used, as `tilewright` does it: the cache on disk is asked for without them.
+if TYPE_CHECKING:
+    from tilewright.engine.compile import compile_kernel
+    from tilewright.engine.kernel import CompiledKernel
+    from tilewright.engine.placing import Packed
+    from tilewright.engine.scheduling import Schedule
 
 __all__ = ["CompiledKernel", "Packed", "Schedule", "compile_kernel"]
+
+_HOMES = {
+    "CompiledKernel": "kernel",
+    "Packed": "placing",
+    "Schedule": "scheduling",
+    "compile_kernel": "compile",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,186 @@
+"""The cases that the command line asks for: problems, and kernels from files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.bench import catalog
+from tilewright.cli.batch import read_batch
+from tilewright.cli.completing import KERNEL
+from tilewright.cli.kernels import draws, kernel_cases
+from tilewright.cli.knobs import DEFAULTS, Knobs
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import ProblemError
+from tilewright.ir.stmt import Kernel
+from tilewright.ops.op import Op
+from tilewright.problems import (
+    DRIVERS,
+    Problem,
+    parse,
+    parse_binary_function,
+    parse_direction,
+    parse_fpmath,
+    parse_pool_algorithm,
+    parse_post_ops,
+    parse_reduce_algorithm,
+    parse_scales,
+    parse_types,
+    parse_unary,
+    parse_zero_points,
+)
+from tilewright.testing.case import ROLES, Case
+from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.random_problems import random_cases
+
+# Which knob gives the tag of each tensor.
+_TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
+_ALGORITHM_PARSERS: dict[str, Callable[[str], object]] = {
+    "pool": parse_pool_algorithm,
+    "reduce": parse_reduce_algorithm,
+    "eltwise": parse_unary,
+    "binary": parse_binary_function,
+}
+
+AnyCase = Case | KernelCase
+
+
+def what_of(case: AnyCase) -> Op | Kernel:
+    """What is compiled for ``case``. Raises what `Case.op` does."""
+    return case.op() if isinstance(case, Case) else case.kernel
+
+
+def cases_of(knobs: Knobs, *, drawn: bool = False) -> Sequence[AnyCase]:
+    """All cases, in the order of descriptors, the product of knobs for each. ``drawn``: kernels
+    with all the numbers of a call, random ones where none are set.
+
+    Raises `ProblemError` and other errors of the project for what makes no sense.
+    """
+    if knobs.driver == KERNEL:
+        return _kernels(knobs, drawn)
+    return _problems(knobs)
+
+
+def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
+    useless = [*knobs.texts, *(["batch"] if knobs.batch is not None else [])]
+    for name in useless:
+        raise ProblemError(f"kernel takes no --{name}", where=f"--{name}", cure="leave it out")
+    if not knobs.descriptors:
+        raise ProblemError(
+            "there is nothing to do",
+            where="the command line",
+            cure="give a file with kernels: kernel FILE, or kernel FILE:NAME",
+        )
+    cases = kernel_cases(knobs.descriptors, knobs.sets, knobs.constant, knobs.contents)
+    if not drawn:
+        return cases
+    return [each for case in cases for each in draws(case, knobs.random, knobs.seed)]
+
+
+def _problems(knobs: Knobs) -> list[Case]:
+    if knobs.driver not in DRIVERS:
+        raise ProblemError(
+            f"unknown driver {knobs.driver!r}",
+            where="the first argument",
+            cure="choose one of " + ", ".join((*DRIVERS, KERNEL)),
+        )
+    for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:
+        raise ProblemError(
+            f"{knobs.driver} takes no --{name}",
+            where=f"--{name}",
+            why="it is for kernels from files",
+            cure="leave it out",
+        )
+    found: list[Case] = []
+    for descriptor in knobs.descriptors:
+        found += _product(knobs.driver, parse(knobs.driver, descriptor), knobs.texts)
+    for name in (name for word in knobs.sets for name in word.split(",")):
+        found += _of_set(knobs, name)
+    if knobs.batch is not None:
+        for texts, descriptor in read_batch(knobs.batch, knobs.driver, knobs.texts, DEFAULTS):
+            found += _product(knobs.driver, parse(knobs.driver, descriptor), texts)
+    if knobs.random:
+        found += _random(knobs)
+    if not found:
+        raise ProblemError(
+            "there is nothing to do",
+            where="the command line",
+            cure="give a descriptor, --set NAME or --batch FILE",
+        )
+    return found
+
+
+def _of_set(knobs: Knobs, name: str) -> Iterator[Case]:
+    chosen = catalog.load(name)
+    if chosen.driver != knobs.driver:
+        raise ProblemError(
+            f"set {name} is for {chosen.driver}, not {knobs.driver}",
+            where="--set",
+            cure=f"use the driver {chosen.driver}, or another set: tilewright sets",
+        )
+    for problem in chosen.problems:
+        yield from _product(knobs.driver, problem, knobs.texts)
+
+
+def _random(knobs: Knobs) -> Iterator[Case]:
+    if knobs.texts:
+        raise ProblemError(
+            "random cases draw their knobs themselves",
+            where="--" + next(iter(knobs.texts)),
+            cure="leave it out, or give descriptors instead of --random",
+        )
+    return random_cases(knobs.driver, knobs.random, knobs.seed)
+
+
+def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
+    """The cases of one problem: every combination of the values of knobs."""
+    values = DEFAULTS | texts
+    tag_knobs = [_TAG_KNOBS[role] for role in ROLES[driver]]
+    _check_knobs(driver, texts, tag_knobs)
+    lists = [values[name].split(",") for name in values if not name.endswith("tag")]
+    tag_lists = [values[name].split(",") for name in tag_knobs]
+    for each in itertools.product(*lists):
+        chosen = dict(zip((name for name in values if not name.endswith("tag")), each, strict=True))
+        case = _case(driver, problem, chosen)
+        for tags in itertools.product(*tag_lists):
+            yield replace(case, tags=tags)
+
+
+def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
+    """Refuses knobs that the driver would ignore."""
+    useless = {"wtag"} - set(tag_knobs)
+    if driver not in _ALGORITHM_PARSERS:
+        useless.add("alg")
+    if driver not in ("conv", "matmul"):
+        useless |= {"bia-dt", "attr-fpmath"}
+    for name in texts:
+        if name in useless:
+            raise ProblemError(
+                f"{driver} takes no --{name}", where=f"--{name}", cure="leave it out"
+            )
+
+
+def _case(driver: str, problem: Problem, texts: dict[str, str]) -> Case:
+    if texts["alg"]:
+        _ALGORITHM_PARSERS[driver](texts["alg"])
+    mb = texts["mb"]
+    if not (mb.isascii() and mb.isdecimal() and len(mb) < 19):
+        raise ProblemError(
+            f"--mb takes a whole number, not {mb!r}", where="--mb", cure="write --mb 1"
+        )
+    return Case(
+        problem.with_mb(int(mb)) if int(mb) else problem,
+        parse_types(texts["dt"], ROLES[driver]),
+        direction=parse_direction(texts["dir"]),
+        algorithm=texts["alg"],
+        bias=_bias_type(texts["bia-dt"]),
+        scales=parse_scales(texts["attr-scales"]),
+        zero_points=parse_zero_points(texts["attr-zero-points"]),
+        post_ops=parse_post_ops(texts["attr-post-ops"]),
+        fpmath=parse_fpmath(texts["attr-fpmath"]),
+    )
+
+
+def _bias_type(text: str) -> DType | None:
+    return dtype(text) if text else None

@@ -1,0 +1,191 @@
+"""``tilewright verify``, ``check``, ``show``, ``build`` and ``run``: their options and their help.
+
+What they do is loaded when one of them runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import completing
+from tilewright.cli.knobs import Knobs, Place, with_knobs
+from tilewright.cli.loading import loading
+
+
+@with_knobs
+def verify_command(
+    knobs: Knobs,
+    random: Annotated[
+        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Which random problems, or data.")] = 0,
+    on: Annotated[
+        Place,
+        typer.Option("--on", help="Run the code on the target's device, or the IR by itself."),
+    ] = Place.DEVICE,
+) -> None:
+    """Check kernels: against float64 or the interpreter, and for what they write.
+
+    A kernel from a file is called on random arrays, and on random numbers that keep what its
+    parameters promise, where they are not set: 4 calls, or as many as --random says.
+
+    One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
+    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
+
+    Examples:
+
+      tilewright verify conv ic64ih56oc64kh3ph1
+
+      tilewright verify conv --dir FWD_B,BWD_D,BWD_WB --dt f32,bf16 --stag axb --set tails
+
+      tilewright verify conv --random 2000 --seed 1
+
+      tilewright verify conv --target nvidia:sm_80 --on interpreter mb1ic8ih6oc8kh3ph1
+
+      tilewright verify kernel --set n=64 --target spirv scale.tw
+    """
+    with loading():
+        from tilewright.cli.checking import verify_cases
+    verify_cases(knobs, random, seed, on)
+
+
+@with_knobs
+def check_command(
+    knobs: Knobs,
+    stage: Annotated[
+        str, typer.Option("--stage", help="A stage's name, or all. Default: what the target gets.")
+    ] = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Bank conflicts and uncoalesced accesses fail, too.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all findings and counts to this file.")
+    ] = None,
+    random: Annotated[
+        int, typer.Option("--random", min=0, help="So many random problems, or calls.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Which random problems and data.")] = 0,
+) -> None:
+    """Run kernels in the checking interpreter: no device is needed.
+
+    Finds accesses out of bounds, reads of what nothing wrote, data races, divergent barriers, uses
+    of asynchronous copies before they arrive, and results other than the naive stage's. For
+    machines with workgroups, a table of the statements whose accesses conflict in the banks of
+    workgroup memory, or move more than twice the global memory that they need. Ends with 0: no
+    finding, 1: findings, or every case was skipped, 2: bad input.
+
+    Examples:
+
+      tilewright check conv ic16ih14oc16kh3ph1
+
+      tilewright check conv --stage all --strict --json findings.json ic16ih14oc16kh3ph1
+
+      tilewright check matmul --random 200 --seed 1
+
+      tilewright check kernel --target spirv:gpu --stage all scale.tw
+    """
+    with loading():
+        from tilewright.cli.check import check_cases
+    check_cases(knobs, stage, strict, json_file, random, seed)
+
+
+@with_knobs
+def show_command(
+    knobs: Knobs,
+    stage: Annotated[
+        str,
+        typer.Option(
+            "--stage",
+            help="A stage's name, all (the default), llvm, asm, schedule, config or cost.",
+            autocompletion=completing.stages,
+        ),
+    ] = "",
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write all of it to this file, for a browser.")
+    ] = None,
+) -> None:
+    """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
+    its schedule.
+
+    Each stage is IR that parses back and runs in the interpreter. After the config stand the
+    candidates that it was chosen from, with what the model predicts of each. The schedule is the
+    transforms from the naive kernel on, as Python: a file of them, edited or not, is what
+    --schedule takes.
+
+    A page (one file, which needs no network) has all of it: what each stage, pass and transform
+    changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.
+
+    Examples:
+
+      tilewright show conv ic64ih56oc64kh3ph1
+
+      tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
+
+      tilewright show matmul --stage schedule 256x256:256x256 > steps.py
+
+      tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
+
+      tilewright show kernel --target spirv:gpu scale.tw:scale
+
+      tilewright show conv --page conv.html ic64ih56oc64kh3ph1
+    """
+    with loading():
+        from tilewright.cli.inspecting import show_kernels
+    show_kernels(knobs, stage, page)
+
+
+@with_knobs
+def build_command(
+    knobs: Knobs,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+) -> None:
+    """Write a kernel for programs without Python, and its ABI in words.
+
+    That is an object file with a C header, a SPIR-V module, or PTX and a cubin.
+
+    Several cases get a folder each, numbered from 0.
+
+    Examples:
+
+      tilewright build conv --dt bf16 ic64ih56oc64kh3ph1 -o build
+
+      tilewright build conv --target spirv:gpu ic64ih56oc64kh3ph1 -o build
+
+      tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
+
+      tilewright build kernel scale.tw -o build
+    """
+    with loading():
+        from tilewright.cli.inspecting import build_kernels
+    build_kernels(knobs, output)
+
+
+@with_knobs
+def run_command(
+    knobs: Knobs,
+    array: Annotated[
+        list[str], typer.Option("--array", "-a", help="NAME=FILE.npy, for each input.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder to write NAME.npy to.")
+    ],
+) -> None:
+    """Run a kernel on arrays from .npy files, all of the logical shape.
+
+    Of a kernel from a file, --set gives the numbers that no shape tells.
+
+    Results are written as .npy files of the logical shape. bf16 and fp8 are raw bytes there, as
+    numpy has no names for them.
+
+    Examples:
+
+      tilewright run conv mb1ic2ih4oc2kh3 -a src=x.npy -a weights=w.npy -o results
+
+      tilewright run kernel scale.tw --set alpha=2 -a a=x.npy -o results
+    """
+    with loading():
+        from tilewright.cli.inspecting import run_kernel
+    run_kernel(knobs, array, output)

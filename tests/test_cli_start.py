@@ -1,0 +1,111 @@
+"""The command line before it does anything: versions, help, what a shell completes, what is
+loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from commands import Command
+from tilewright.cli import app, completing
+from tilewright.problems import DRIVERS
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_version(tilewright: Command) -> None:
+    assert tilewright("--version").out == f"tilewright {tw.__version__}\n"
+    ended = subprocess.run(
+        [sys.executable, "-m", "tilewright", "--version"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (0, f"tilewright {tw.__version__}\n")
+
+
+def test_the_version_is_said_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    found = project["tool"]["setuptools"]["dynamic"]["version"]
+    assert found == {"attr": "tilewright.__version__"}
+
+
+@pytest.mark.parametrize("name", app._COMMANDS)
+def test_what_a_command_is_for_is_the_first_sentence_of_its_help(name: str) -> None:
+    home, line = app._COMMANDS[name]
+    command = getattr(import_module(f"tilewright.cli.{home}"), f"{name}_command")
+    assert " ".join(command.__doc__.partition("\n\n")[0].split()) == line
+
+
+# After each command, which parts of the compiler it has loaded.
+_LOADED = """
+import sys
+from typer.testing import CliRunner
+from tilewright.cli.app import app
+
+for line in sys.argv[1:]:
+    assert CliRunner().invoke(app, line.split()).exit_code == 0, line
+    parts = ("numpy", "torch", "llvmlite", "tilewright.ir", "tilewright.recipes")
+    print(line, *(part for part in parts if part in sys.modules), sep=": ")
+"""
+
+
+def test_commands_load_what_they_need() -> None:
+    lines = ["--help", "verify --help", "cache", "sets", "rules min", "doctor"]
+    ended = subprocess.run(
+        [sys.executable, "-c", _LOADED, *lines], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines() == [
+        "--help",
+        "verify --help",
+        "cache",
+        "sets: numpy",
+        "rules min: numpy: tilewright.ir",
+        "doctor: numpy: llvmlite: tilewright.ir",
+    ]
+
+
+def test_doctor_speaks_in_words(tilewright: Command) -> None:
+    for line in tilewright("doctor").lines:
+        assert not any(mark in line for mark in ("('", '("', "',", "None")), line
+
+
+# Completion.
+
+
+def _completed(words: str) -> list[str]:
+    """What bash is offered for the last of ``words``."""
+    environment = {
+        **os.environ,
+        "_TILEWRIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(words.split(" ")),
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "tilewright"], env=environment, capture_output=True, text=True
+    )
+    return ended.stdout.split()
+
+
+def test_shells_complete_commands_options_and_values() -> None:
+    assert _completed("tilewright ver") == ["verify"]
+    assert _completed("tilewright verify con") == ["conv"]
+    assert _completed("tilewright show conv --st") == ["--stag", "--stage"]
+    assert _completed("tilewright verify conv --set resnet") == ["resnet_50"]
+
+
+def test_what_is_completed_is_there() -> None:
+    assert tuple(DRIVERS) == completing.DRIVERS
+    assert completing.targets("") == ["x86", "nvidia", "spirv", "interpreter"]
+    assert completing.directions("BWD_W") == ["BWD_W", "BWD_WB"]
+    assert completing.stages("s") == ["schedule"]
+    assert completing.sets("res") == ["resnet_50"]
+
+
+def test_a_shell_can_be_told(tilewright: Command) -> None:
+    assert "--install-completion" in tilewright("--help").out
