@@ -309,7 +309,7 @@ class Calls:
         if rng.random() < 0.6:
             options.append(f"target={self.of(TARGETS[:3], 0.4)}")
         if rng.random() < 0.6:
-            cpu = ("ContractionConfig", "StreamingConfig")
+            cpu = ("ContractionConfig", "ElementwiseConfig")
             options.append(f"config={self.config_text(cpu)}")
         elif rng.random() < 0.3:
             options.append(f"config={rng.choice(ODD)}")
@@ -320,7 +320,7 @@ class Calls:
     def scheduled(self) -> str:
         target = self.rng.choice(TARGETS[:6])
         gpu = "spirv" in target or "nvidia" in target
-        kinds = ("WorkgroupConfig", "DirectConfig") if gpu else ("ContractionConfig",)
+        kinds = ("WorkgroupConfig", "StencilConfig") if gpu else ("ContractionConfig",)
         op = self.rng.choice(list(KERNELS)[:2])
         return f"schedule({op!r}, {target}, {self.config_text(kinds)})"
 
@@ -360,14 +360,14 @@ CONFIGS = (
     "fuse=(), split=(), pack_a=False, pack_b=True)",
     "ContractionConfig(instruction='fma', lanes='n', tile={'m': 2, 'n': 16}, order=('n', 'm'), "
     "step={'k': 1}, reduce_order=('k',), fuse=(('m', 'n', 'mn'),), split=(('k', 2),), pack_a=True)",
-    "StreamingConfig(vector=8, unroll=2)",
-    "DirectConfig(lanes='ow', vector=1, item={'oh': 2})",
+    "ElementwiseConfig(vector=8, unroll=2)",
+    "StencilConfig(lanes='ow', vector=1, item={'oh': 2})",
     "WorkgroupConfig(instruction='', lanes='oc', group={'oc': 8, 'mb_oh_ow': 8}, "
     "item={'oc': 2, 'mb_oh_ow': 2}, order=('mb_oh_ow', 'oc'), step={'ic': 2}, "
     "reduce_order=('ic', 'kh', 'kw'), vector=1, stages=2, fill='registers')",
     "WorkgroupConfig(instruction='', lanes='n', group={'m': 4, 'n': 8}, item={'m': 1, 'n': 2}, "
     "order=('m', 'n'), step={'k': 2}, reduce_order=('k',), padding={'acc': 1}, slices=(('k', 2),), "
-    "through={'m': 1}, raster=2)",
+    "epilogue_tile={'m': 1}, raster=2)",
 )
 STEPS = (
     'schedule.tile("main", {"m": 2, "n": 4})\nschedule.lower_computes(vector="n", lanes=4)\n',
@@ -382,7 +382,7 @@ STEPS = (
 NAMED_PARTS = words("'main' 'init' 'm' 'n' 'k' 'a' 'b' 'acc' ['main'] ['m','n']")
 LAYOUTS = words("['n','k'] ['n',('k',2)] [('n',None),('k',3)] [('k',0)] [('z',1)] ()")
 # Texts that make a parser recurse.
-DEEP = ("'['*3000", "'StreamingConfig(vector='+'['*100+']'*100+')'", "'-'*20000+'1'", "'f('*5000")
+DEEP = ("'['*3000", "'ElementwiseConfig(vector='+'['*100+']'*100+')'", "'-'*20000+'1'", "'f('*5000")
 
 _WORDS = words(
     "0 1 -1 2 3 64 100000 4611686018427387904 9223372036854775807 9223372036854775808 1.5 1e400 "

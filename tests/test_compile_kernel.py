@@ -239,7 +239,7 @@ def test_what_cannot_be_compiled() -> None:
         with pytest.raises(ArgumentError, match=f"an argument cannot be called '{name}'"):
             tw.compile(tw.parse_kernel(ADD.replace("a[", f"{name}[").replace("a:", f"{name}:")))
     with pytest.raises(ScheduleError, match=r"plain recipe only[^$]*use a PlainConfig"):
-        tw.compile(kernel, config="StreamingConfig(vector=8)")
+        tw.compile(kernel, config="ElementwiseConfig(vector=8)")
     with pytest.raises(UnsupportedError, match="no variant 'fast'"):
         tw.compile(kernel, "interpreter:fast")
 

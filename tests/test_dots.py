@@ -24,7 +24,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.passes import run as cleaned
 from tilewright.recipes import choose
-from tilewright.recipes.config import DirectConfig, WorkgroupConfig
+from tilewright.recipes.config import StencilConfig, WorkgroupConfig
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.schedule.tensorize import tensorize
@@ -186,7 +186,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
     {"step": {"k": 12}, "vector": 1},
     {"slices": (("k", 2),), "atomic": True},
     {"item_slices": (("k", 2),)},
-    {"stream": 3},
+    {"stream_k": 3},
     {"persistent": 2, "raster": 2},
     {"lanes": "m", "item": {"m": 8, "n": 4}},
 )
@@ -214,7 +214,7 @@ def test_bytes_stay_together() -> None:
     assert isinstance(config, WorkgroupConfig) and config.k == "k"
     shared = {
         s.buffer.name: s.buffer
-        for s in walk_stmts(scheduled.stages["shared"].body)
+        for s in walk_stmts(scheduled.stages["staged"].body)
         if isinstance(s, Allocate) and s.buffer.space is Space.WORKGROUP
     }
     assert [b.dtype.name for b in shared.values()] == ["s8", "s8"]
@@ -266,7 +266,7 @@ def test_when_they_are_chosen() -> None:
     # Channels of their own have no neighbours that both operands share across lanes.
     alone = _convolution("g32mb1ic32ih8oc32oh8kh3ph1", "u8:s8:s8").resolved()
     config, _ = choose.choose(Start.of(alone), nvidia.machine("sm_70"))
-    assert config == DirectConfig("g", 16, {"ow": 4})
+    assert config == StencilConfig("g", 16, {"ow": 4})
     assert _chosen(tw.matmul("64x64:64x64", dtype="s32"), "sm_70") == "fma_s32x4"
 
 

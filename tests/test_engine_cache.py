@@ -44,7 +44,7 @@ def test_what_makes_another_kernel(own_cache: Path) -> None:
     for other in (
         tw.compile(small(dtype="bf16"), threads=1),
         tw.compile(small(), target="x86:sse42", threads=1),
-        tw.compile(small(), threads=1, config="StreamingConfig(vector=4)"),
+        tw.compile(small(), threads=1, config="ElementwiseConfig(vector=4)"),
         tw.compile(tw.convolution("mb1ic8ih6oc32kh3ph1", src="nhwc", dst="nhwc"), threads=1),
     ):
         assert not other.from_cache and other.code is not first.code

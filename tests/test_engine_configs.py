@@ -14,7 +14,7 @@ from compiled import check, inputs, small
 from skips import lacking
 from tilewright.errors import ArgumentError, ScheduleError, UnsupportedError
 from tilewright.machines import x86
-from tilewright.recipes.config import ContractionConfig, StreamingConfig, parse_config
+from tilewright.recipes.config import ContractionConfig, ElementwiseConfig, parse_config
 from tilewright.targets.x86 import host
 from tilewright.targets.x86.assemble import host_features
 
@@ -101,7 +101,7 @@ def test_illegal_configs(name: str) -> None:
 @pytest.mark.parametrize("values", ["0", "-1", "'a'", "1.5", "None", "True", "8, unroll=0"])
 def test_illegal_streaming_configs(values: str) -> None:
     with pytest.raises(ScheduleError, match=r"is not a whole number, 1 or more[^$]*cure: write"):
-        tw.compile(tw.pool("ic20ih9kh3"), config=f"StreamingConfig(vector={values})")
+        tw.compile(tw.pool("ic20ih9kh3"), config=f"ElementwiseConfig(vector={values})")
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,24 @@ def test_illegal_streaming_configs(values: str) -> None:
         "",
         "1 +",
         "exit()",
-        "StreamingConfig(16)",
-        "StreamingConfig(lanes=16)",
-        "StreamingConfig(vector=__import__('os').getpid())",
+        "ElementwiseConfig(16)",
+        "ElementwiseConfig(lanes=16)",
+        "ElementwiseConfig(vector=__import__('os').getpid())",
         "ContractionConfig(instruction='fma_f32x16')",
     ],
 )
 def test_text_that_is_no_config(text: str) -> None:
-    with pytest.raises(ScheduleError, match=r"is not a config[^$]*StreamingConfig\(vector="):
+    with pytest.raises(ScheduleError, match=r"is not a config[^$]*ElementwiseConfig\(vector="):
         tw.compile(small(), config=text)
 
 
 def test_a_config_of_another_kind() -> None:
     pool = tw.pool("mb1ic20ih9kh3sh2ph1", src="nhwc")
-    with pytest.raises(ScheduleError, match=r"pool_fwd_d is no contraction[^$]*StreamingConfig"):
+    with pytest.raises(ScheduleError, match=r"pool_fwd_d is no contraction[^$]*ElementwiseConfig"):
         tw.compile(pool, config=repr(tw.compile(small(), threads=1).config))
-    for config in (StreamingConfig(vector=4), StreamingConfig(vector=8, unroll=3)):
+    for config in (ElementwiseConfig(vector=4), ElementwiseConfig(vector=8, unroll=3)):
         check(tw.compile(pool, threads=1, config=config))
-    check(tw.compile(small(), threads=1, config="StreamingConfig(vector=16)"))
+    check(tw.compile(small(), threads=1, config="ElementwiseConfig(vector=16)"))
 
 
 # Levels of x86.

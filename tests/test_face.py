@@ -217,13 +217,13 @@ def test_kernels_refuse_names_that_are_none(own_cache: object) -> None:
 
 DEEP = {
     "brackets": "(" * 3000,
-    "lists": "StreamingConfig(vector=" + "[" * 150 + "]" * 150 + ")",
-    "signs": "StreamingConfig(vector=" + "-" * 9000 + "1)",
+    "lists": "ElementwiseConfig(vector=" + "[" * 150 + "]" * 150 + ")",
+    "signs": "ElementwiseConfig(vector=" + "-" * 9000 + "1)",
     "calls": "f(" * 4000,
-    "long": "StreamingConfig(vector=1" + " " * 100_000 + ")",
+    "long": "ElementwiseConfig(vector=1" + " " * 100_000 + ")",
     "empty": "",
     "zero": "\0",
-    "digits": "StreamingConfig(vector=" + "9" * 5000 + ")",
+    "digits": "ElementwiseConfig(vector=" + "9" * 5000 + ")",
 }
 
 

@@ -343,7 +343,7 @@ def test_configs_of_groups_print_and_parse() -> None:
     ("config", "what"),
     [
         ("GroupsConfig(groups=(PlainConfig(vector=8),))", "1 configs are given, and perceptron"),
-        ("StreamingConfig(vector=8)", "1 configs are given, and perceptron has 2 groups"),
+        ("ElementwiseConfig(vector=8)", "1 configs are given, and perceptron has 2 groups"),
         ("GroupsConfig(groups=(3, 4))", "is not a tuple of configs"),
         ("GroupsConfig(groups=(GroupsConfig(groups=()), PlainConfig()))", "is not a tuple of"),
     ],
@@ -357,7 +357,7 @@ def test_configs_that_do_not_fit(config: str, what: str) -> None:
 
 def test_groups_of_something_else_take_the_plain_recipe_only() -> None:
     kernel = kernel_of(BODIES["products that another wants"])
-    config = "GroupsConfig(groups=(PlainConfig(), StreamingConfig(vector=8)))"
+    config = "GroupsConfig(groups=(PlainConfig(), ElementwiseConfig(vector=8)))"
     with pytest.raises(ScheduleError, match="k_2 is scheduled by the plain recipe only"):
         tw.compile(kernel, "x86:avx2", config=config)
     op = tw.matmul("8x8:8x8")

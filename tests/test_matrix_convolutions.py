@@ -55,7 +55,7 @@ JOINED: dict[str, tuple[Op, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", JOINED)
 def test_reduced_dims_are_one_where_that_pads_less(name: str) -> None:
     op, expected = JOINED[name]
-    assert _chosen(op).joined == expected
+    assert _chosen(op).fused == expected
 
 
 def test_the_products_of_a_first_layer() -> None:
@@ -67,23 +67,23 @@ def test_the_products_of_a_first_layer() -> None:
     assert [loop.extent for loop in loops] == [const(5)]
 
 
-@pytest.mark.parametrize("joined", [("kh", "kw"), ("kw", "ic"), ("ic", "kw", "kh")], ids=str)
-def test_any_reduced_dims_may_be_one(joined: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("fused", [("kh", "kw"), ("kw", "ic"), ("ic", "kw", "kh")], ids=str)
+def test_any_reduced_dims_may_be_one(fused: tuple[str, ...]) -> None:
     op = _convolution("fwd", "nhwc", "mb1ic6ih6oc32oh6kh3ph1")
-    k = "_".join(joined)
-    config = replace(_chosen(op), joined=joined, k=k, step={k: 16}, slices=(), reduce_order=(k,))
+    k = "_".join(fused)
+    config = replace(_chosen(op), fused=fused, k=k, step={k: 16}, slices=(), reduce_order=(k,))
     check_races(op, MACHINE, config)
 
 
 def test_joined_dims_are_reduced() -> None:
     op = _convolution("fwd", "nhwc", "mb1ic32ih8oc64oh8kh3ph1").resolved()
     config = _chosen(op)
-    for joined, message in (
+    for fused, message in (
         (("kh", "oc"), "'oc' is no reduced dim"),
         (("kh",), "one dim is one already"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            choose.schedule(Start.of(op), MACHINE, replace(config, joined=joined))
+            choose.schedule(Start.of(op), MACHINE, replace(config, fused=fused))
 
 
 # Tiles of the result through shared memory.
@@ -103,8 +103,8 @@ def test_lanes_store_rows_together(layout: str) -> None:
     """A lane holds pairs, 4 bytes: four lanes fill half a segment of global memory."""
     op = _convolution("fwd", layout, "mb1ic16ih8oc64oh8kh3ph1").resolved()
     config = _chosen(op)
-    assert config.through and config.padding["acc"] == 8
-    assert _stored(op, replace(config, through={})) == 0.5
+    assert config.epilogue_tile and config.padding["acc"] == 8
+    assert _stored(op, replace(config, epilogue_tile={})) == 0.5
     assert _stored(op, config) == 1.0
 
 
@@ -112,7 +112,7 @@ def test_lanes_store_whole_segments_directly() -> None:
     """Pairs of floats are 8 bytes: four lanes fill a segment."""
     op = tw.convolution("mb1ic16ih8oc64oh8kh3ph1", dtype="bf16:bf16:f32", src="nhwc", dst="nhwc")
     config = _chosen(op)
-    assert config.k and not config.through
+    assert config.k and not config.epilogue_tile
 
 
 @pytest.mark.parametrize("pieces", [8, 16, 32])
@@ -128,16 +128,16 @@ def test_tiles_go_through_in_pieces(layout: str, pieces: int) -> None:
     config = _chosen(op)
     rows = next(d for d in config.item if d != config.lanes)
     tiles = {config.lanes: 32, rows: 32}
-    config = replace(config, group={d: 64 for d in tiles}, item=tiles, through={rows: pieces})
+    config = replace(config, group={d: 64 for d in tiles}, item=tiles, epilogue_tile={rows: pieces})
     stages = check_races(op, MACHINE, config).stages
-    text = to_text(stages["handed on"])
+    text = to_text(stages["epilogue"])
     assert (f"unrolled for {rows}_o" in text) == (pieces < 32)
 
 
 def test_pieces_of_which_lanes_hold_unlike_parts() -> None:
     op = _convolution("fwd", "nhwc", "mb1ic16ih8oc64oh8kh1").resolved()
     config = _chosen(op)
-    config = replace(config, through={d: min(4, n) for d, n in config.item.items()})
+    config = replace(config, epilogue_tile={d: min(4, n) for d, n in config.item.items()})
     with pytest.raises(
         ScheduleError, match="are no piece of 'acc' of which all lanes hold as much"
     ):

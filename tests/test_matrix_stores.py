@@ -213,8 +213,8 @@ CONFIG = WorkgroupConfig(
     order=("m", "n"),
     step={"k": 16},
     stages=2,
-    fill="tensor",
-    through={"m": 64},
+    fill="unit",
+    epilogue_tile={"m": 64},
     k="k",
 )
 WARPS = WorkgroupConfig(
@@ -228,7 +228,7 @@ WARPS = WorkgroupConfig(
     stages=3,
     fill="async",
     padding={"acc": 8},
-    through={"m": 32},
+    epilogue_tile={"m": 32},
     k="k",
 )
 POST = [tw.bias(), tw.relu()]
@@ -241,14 +241,14 @@ _PIXELS: dict[str, Any] = {
     "item": {"oc": 32, "oh_ow": 32},
     "order": ("oh_ow", "oc"),
     "step": {"ic": 16},
-    "through": {"oh_ow": 32},
+    "epilogue_tile": {"oh_ow": 32},
     "k": "ic",
 }
 _FOUR: dict[str, Any] = {
     "instruction": "wgmma_m64n32k16_f32_bf16",
     "group": {"oc": 32, "oh_ow": 64},
     "item": {"oc": 32, "oh_ow": 64},
-    "through": {"oh_ow": 64},
+    "epilogue_tile": {"oh_ow": 64},
     "padding": {},
 }
 # By what lies where: the op, its config, what stores it (nothing: lanes do), and the level.
@@ -279,7 +279,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "pieces of columns": (
         tw.matmul("100x40:40x72", dtype="bf16"),
-        replace(CONFIG, through={"n": 16}),
+        replace(CONFIG, epilogue_tile={"n": 16}),
         "stmatrix_m64n16_bf16",
         "sm_90a",
     ),
@@ -298,7 +298,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "rows of warps, after it": (
         tw.matmul("100x72:72x72", dtype="bf16", epilogue=POST),
-        replace(WARPS, through={"m": 16}),
+        replace(WARPS, epilogue_tile={"m": 16}),
         "stmatrix_m16n16_bf16",
         "sm_90a",
     ),

@@ -122,7 +122,7 @@ def test_large_products_are_persistent(size: int) -> None:
     machine = nvidia.machine("sm_90a")
     config, kernels = scheduled(f"matmul bf16:bf16:bf16 {size}x{size}:{size}x{size}", "sm_90a")
     assert isinstance(config, WorkgroupConfig)
-    assert config.fill == "tensor" and config.persistent == machine.cores
+    assert config.fill == "unit" and config.persistent == machine.cores
     module = lower_launches(kernels[0], machine)
     (launch,) = module.launches
     assert (launch.groups, launch.items) == (machine.cores, 384)

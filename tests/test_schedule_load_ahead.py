@@ -52,9 +52,9 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         tw.matmul("100x128:128x72", dtype="bf16"),
         {"persistent": 3, "raster": 2, "stages": 3},
     ),
-    "through": (
+    "epilogue_tile": (
         tw.matmul("64x128:128x64", dtype="bf16"),
-        {"through": {"m": 16, "n": 16}, "padding": {"acc": 8}},
+        {"epilogue_tile": {"m": 16, "n": 16}, "padding": {"acc": 8}},
     ),
     "bytes": (
         tw.matmul("64x192:192x64", dtype="s8:s8:s32", weights="ba"),
@@ -89,7 +89,7 @@ NOT: dict[str, tuple[Op, dict[str, Any]]] = {
     "one stage": (tw.matmul("64x96:96x64", dtype="bf16"), {"stages": 1, "fill": "copy"}),
     "one product": (tw.matmul("64x96:96x64", dtype="bf16"), {"step": {"k": 16}}),
     "three products": (tw.matmul("64x96:96x64", dtype="bf16"), {"step": {"k": 48}}),
-    "in shares": (tw.matmul("64x96:96x64", dtype="bf16"), {"stream": 3}),
+    "in shares": (tw.matmul("64x96:96x64", dtype="bf16"), {"stream_k": 3}),
     "through registers": (tw.matmul("64x96:96x64", dtype="bf16"), {"fill": "registers"}),
 }
 

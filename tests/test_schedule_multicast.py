@@ -36,7 +36,7 @@ CONFIG = WorkgroupConfig(
     order=("m", "n"),
     step={"k": 16},
     stages=2,
-    fill="tensor",
+    fill="unit",
     k="k",
     cluster={"m": 2},
 )
@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
             "group": {"m": 128, "n": 64},
             "item": {"m": 64, "n": 64},
             "persistent": 4,
-            "through": {"m": 64, "n": 64},
+            "epilogue_tile": {"m": 64, "n": 64},
         },
     ),
     "weights for all": (
@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         ),
         {
             **_conv("kh_kw_ic", "oc", "mb_oh_ow"),
-            "joined": ("mb", "oh", "ow"),
+            "fused": ("mb", "oh", "ow"),
             "cluster": {"oc": 2},
         },
     ),
@@ -137,7 +137,7 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     stages = check_races(op, MACHINE, replace(CONFIG, **changed)).stages
-    assert {"specialized", "multicast", "tensorized", "lowered"} <= stages.keys()
+    assert {"warp-specialized", "multicast", "tensorized", "lowered"} <= stages.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -160,7 +160,7 @@ def _kernel(stage: str = "multicast", **changed: Any) -> Kernel:
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
-    golden("multicast", to_text(_kernel("specialized")) + "\n\n" + to_text(_kernel()))
+    golden("multicast", to_text(_kernel("warp-specialized")) + "\n\n" + to_text(_kernel()))
 
 
 def _right(kernel: Kernel, findings: Findings | None = None) -> bool:
@@ -230,7 +230,7 @@ REFUSED_CONFIGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "copies by work-items": (
         {"fill": "async"},
         "cluster={'m': 2} with fill='async'",
-        "choose fill='tensor'",
+        "choose fill='unit'",
     ),
     "two dims": ({"cluster": {"m": 2, "n": 2}}, "lie along one dim", "name one dim"),
     "many": ({"cluster": {"m": 16}}, "has clusters of at most 8 workgroups", "choose a smaller"),
@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[tuple[str, str], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals(name: str) -> None:
     (old, new), message = REFUSED[name]
-    text = to_text(_kernel("specialized"))
+    text = to_text(_kernel("warp-specialized"))
     assert old in text
     with pytest.raises(ScheduleError, match=message) as caught:
         multicast(parse_kernel(text.replace(old, new)), "m_o2")

@@ -23,7 +23,7 @@ from tilewright.ops.convolution import convolution_op
 from tilewright.ops.op import Op
 from tilewright.problems import Direction, conv_from_sizes, parse
 from tilewright.recipes import choose
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.residues import RESIDUE, by_residue, taken
 from tilewright.recipes.roles import MAIN, extents, find_compute
 from tilewright.recipes.start import Start
@@ -340,6 +340,6 @@ def test_boxes_of_a_residue_without_taps_are_not_copied() -> None:
     """A 1x1 convolution goes Hopper's way: three of four workgroups store zeros at once."""
     op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
     config, _ = _scheduled(op, machine)
-    assert config.fill == TENSOR and config.group.get(RESIDUE, 1) == 1
+    assert config.fill == COPY_UNIT and config.group.get(RESIDUE, 1) == 1
     verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict

@@ -1,4 +1,4 @@
-"""specialize where the loop is run again and again: slots and phases count on."""
+"""specialize_warps where the loop is run again and again: slots and phases count on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import persist, rasterize, share_tiles, specialize
+from tilewright.schedule import persist, rasterize, share_tiles, specialize_warps
 
 TEXT = """
 kernel product(in a: f32[ROWS, DEPTH], in b: f32[DEPTH, COLUMNS], out c: f32[ROWS, COLUMNS]):
@@ -57,7 +57,7 @@ def _shared(down: int = 3, across: int = 2, steps: int = 5) -> Kernel:
 
 
 def _persistent(kernel: Kernel, workgroups: int, stages: int = 2) -> Kernel:
-    kernel = specialize(persist(kernel, ["m_o", "n_o"], workgroups), "step", stages)
+    kernel = specialize_warps(persist(kernel, ["m_o", "n_o"], workgroups), "step", stages)
     verify(kernel)
     return kernel
 
@@ -87,7 +87,7 @@ def test_results(down: int, across: int, steps: int, workgroups: int, stages: in
 def test_rounds_of_one_iteration(stages: int) -> None:
     text = to_text(persist(_shared(steps=2), ["m_o", "n_o"], 4))
     kernel = parse_kernel(text.replace("for step in 2:", "for step in 1:"))
-    specialized = specialize(kernel, "step", stages)
+    specialized = specialize_warps(kernel, "step", stages)
     verify(specialized)
     assert "for step" not in to_text(specialized)
     assert _wrong(specialized, depth=8) < 1e-4
@@ -95,7 +95,7 @@ def test_rounds_of_one_iteration(stages: int) -> None:
 
 def test_bands(golden: Callable[[str, str], None]) -> None:
     kernel = rasterize(_shared(), "m_o", "n_o", 2)
-    kernel = specialize(persist(kernel, ["tile"], 4), "step", 3)
+    kernel = specialize_warps(persist(kernel, ["tile"], 4), "step", 3)
     verify(kernel)
     golden("specialize_persistent", to_text(kernel))
     assert _wrong(kernel) < 1e-4
@@ -110,7 +110,7 @@ def test_loops_in_loops() -> None:
     rest = "\n".join("    " + line for line in rest.splitlines())
     loops = "\n        for half in 2:\n          for again in 3:\n"
     kernel = parse_kernel(head + first + loops + rest + "\n")
-    specialized = specialize(kernel, "step", 3)
+    specialized = specialize_warps(kernel, "step", 3)
     verify(specialized)
     # Fifteen iterations are five phases of each of three slots.
     assert "((again * 5 + step) // 3 + half) % 2" in to_text(specialized)
@@ -171,17 +171,17 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "every other round": (
         CONDITION,
         "if turn % 2 == 0:",
-        "specialize: rounds are left out between others",
+        "specialize_warps: rounds are left out between others",
     ),
     "the first round": (
         CONDITION,
         "if 1 <= turn:",
-        "specialize: rounds are left out between others",
+        "specialize_warps: rounds are left out between others",
     ),
     "rounds of other lengths": (
         "for step in 5:",
         "for step in turn + 1:",
-        "specialize: rounds of 'step' differ in length",
+        "specialize_warps: rounds of 'step' differ in length",
     ),
     "each subgroup by itself": (
         CONDITION,
@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "memory": (
         CONDITION,
         "if b[0, 0] < 1.0:",
-        "specialize: what leads to the loop 'step' is read from memory",
+        "specialize_warps: what leads to the loop 'step' is read from memory",
     ),
     "other loops": (
         "for turn in 2:",
@@ -216,7 +216,7 @@ def test_refusals(name: str) -> None:
     old, new, message = REFUSED[name]
     kernel = _turns(old, new)
     with pytest.raises(ScheduleError, match=re.escape(message)) as caught:
-        specialize(kernel, "step", 2)
+        specialize_warps(kernel, "step", 2)
     text = str(caught.value)
     assert message in text and caught.value.where and caught.value.cure
 
@@ -224,6 +224,6 @@ def test_refusals(name: str) -> None:
 def test_two_rounds_that_end_together_are_counted() -> None:
     """A condition on a name for the number of the round, and two in one another."""
     kernel = _turns(CONDITION, "number = group + turn * 4\n        if number < 6 and turn < 7:")
-    specialized = specialize(kernel, "step", 3)
+    specialized = specialize_warps(kernel, "step", 3)
     verify(specialized)
     assert _wrong(specialized) < 1e-4

@@ -25,7 +25,7 @@ from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.start import Start
 from tilewright.schedule import (
     distribute,
-    join_groups,
+    fuse_nests,
     lower_computes,
     set_kind,
     slice_reduction,
@@ -239,7 +239,7 @@ def _two(text: str = PARTS, items: int = 4, grid: int = 16, again: int = 16) -> 
 def test_groups_are_joined() -> None:
     becomes(
         str(_two()),
-        lambda k: join_groups(k, "store", "sum"),
+        lambda k: fuse_nests(k, "store", "sum"),
         """
         kernel two(in src: f32[2, 64], out dst: f32[64]):
           grid for m_o in 4:
@@ -265,9 +265,9 @@ def test_joined_groups_share_the_work(items: int) -> None:
     two = _two(items=items)
     if items == 1:
         with pytest.raises(ScheduleError, match="the second needs 16 work-items"):
-            join_groups(two, "store", "sum")
+            fuse_nests(two, "store", "sum")
         return
-    joined = join_groups(two, "store", "sum")
+    joined = fuse_nests(two, "store", "sum")
     findings = Findings()
     run(joined, _memory(joined), findings=findings)
     assert not list(findings)
@@ -310,7 +310,7 @@ def test_joining_is_refused(
     kernel: Callable[[], Kernel], names: tuple[str, str], message: str
 ) -> None:
     with pytest.raises(ScheduleError) as caught:
-        join_groups(kernel(), *names)
+        fuse_nests(kernel(), *names)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -346,7 +346,7 @@ OVERLAPPING = """
 def test_parts_of_workgroups_lie_apart(old: str, new: str, message: str) -> None:
     text = OVERLAPPING.replace(old, new)
     with pytest.raises(ScheduleError, match=message):
-        join_groups(_kernel(text), "store", "sum")
+        fuse_nests(_kernel(text), "store", "sum")
 
 
 # In recipes.
@@ -364,9 +364,9 @@ def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
         name: ((k, value),) if name.endswith("slices") else value for name, value in given.items()
     }
     # Where not all work-items add parts up, they do not all come to store them.
-    through = {} if "item_slices" in given else config.through
+    through = {} if "item_slices" in given else config.epilogue_tile
     # Swizzles are for tiles of the model's own sizes.
-    own = {"slices": (), "group": group, "swizzle": {}, "through": through}
+    own = {"slices": (), "group": group, "swizzle": {}, "epilogue_tile": through}
     return replace(config, **{**own, **named})
 
 
@@ -421,13 +421,13 @@ def test_the_stages() -> None:
     config = _config(op, item_slices=2, slices=2, atomic=True)
     assert parse_config(repr(config)) == config
     stages = choose.schedule(Start.of(op), MACHINE, config).stages
-    assert [s for s in stages if s in ("sliced", "mapped", "joined")] == [
+    assert [s for s in stages if s in ("sliced", "mapped", "added up")] == [
         "sliced",
         "mapped",
-        "joined",
+        "added up",
     ]
-    assert "alloc acc_k_slice_parts: f32[2, 1, 8, 8] workgroup" in str(stages["joined"])
-    assert "k_slice_store<atomic_add>" in str(stages["shared"])
+    assert "alloc acc_k_slice_parts: f32[2, 1, 8, 8] workgroup" in str(stages["added up"])
+    assert "k_slice_store<atomic_add>" in str(stages["staged"])
     assert "atomic_add(&acc[" in str(stages["lowered"])
 
 

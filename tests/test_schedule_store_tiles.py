@@ -13,7 +13,7 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import share_tiles, specialize, store_tiles
+from tilewright.schedule import share_tiles, specialize_warps, store_tiles
 
 # Workgroups take two of four tiles each; the last one is not whole along m and n.
 TILED = """
@@ -56,7 +56,7 @@ def _stored(text: str = TILED, **options: Any) -> Kernel:
 def _specialized(text: str = TILED, stages: int = 2) -> Kernel:
     """Tiles that a subgroup of its own has copied, and that a unit stores."""
     kernel = store_tiles(_shared(text), "store", **OPTIONS)
-    kernel = specialize(kernel, "step", stages)
+    kernel = specialize_warps(kernel, "step", stages)
     verify(kernel)
     return kernel
 

@@ -341,7 +341,7 @@ def test_swizzled_tiles(own_cache: Path, fill: str) -> None:
         swizzle={"a": (2, 1, 3), "b": (2, 2, 2)},
     )
     kernel = tw.compile(op, target="spirv:gpu", config=config)
-    shared = to_text(kernel.stages["shared"])
+    shared = to_text(kernel.stages["staged"])
     assert "^2:1:3} workgroup" in shared and "^2:2:2} workgroup" in shared
     check(kernel)
 

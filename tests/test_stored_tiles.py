@@ -36,8 +36,8 @@ CONFIG = WorkgroupConfig(
     order=("m", "n"),
     step={"k": 16},
     stages=2,
-    fill="tensor",
-    through={"m": 64},
+    fill="unit",
+    epilogue_tile={"m": 64},
     k="k",
 )
 
@@ -47,7 +47,7 @@ def _conv(rows: str, lanes: str = "oc", k: str = "ic", **changed: Any) -> dict[s
     return {
         "group": {rows: 128, lanes: 32},
         "item": {rows: 64, lanes: 32},
-        "through": {rows: 64},
+        "epilogue_tile": {rows: 64},
         "lanes": lanes,
         "order": (rows, lanes),
         "step": {k: 16},
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         tw.matmul("300x40:40x32", dtype="bf16"),
         {"group": {"m": 256, "n": 32}, "item": {"m": 128, "n": 32}, "persistent": 1},
     ),
-    "pieces of columns": (tw.matmul("100x40:40x72", dtype="bf16"), {"through": {"n": 16}}),
+    "pieces of columns": (tw.matmul("100x40:40x72", dtype="bf16"), {"epilogue_tile": {"n": 16}}),
     "persistent": (tw.matmul("300x40:40x72", dtype="bf16"), {"persistent": 4, "stages": 3}),
     "persistent, bands": (
         tw.matmul("300x40:40x72", dtype="bf16:bf16:f32"),
@@ -123,7 +123,7 @@ def _stores(kernel: Kernel) -> list[Compute]:
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
-    assert {"stored", "specialized", "lowered"} <= scheduled.stages.keys()
+    assert {"stored", "warp-specialized", "lowered"} <= scheduled.stages.keys()
     assert _stores(scheduled.kernel)
 
 
@@ -153,8 +153,8 @@ def test_full_tiles_are_assembled() -> None:
 REFUSED: dict[str, tuple[Op, dict[str, Any], str]] = {
     "pieces that some lanes hold": (
         tw.matmul("100x72:72x16", dtype="bf16"),
-        {"through": {"m": 16}},
-        "through={'m': 16} with instruction='wgmma_m64n32k16_f32_bf16'",
+        {"epilogue_tile": {"m": 16}},
+        "epilogue_tile={'m': 16} with instruction='wgmma_m64n32k16_f32_bf16'",
     ),
     "nchw": (
         tw.convolution("mb2ic40ih7iw8oc32oh7ow8kh1kw1", dtype="bf16", src="axb", dst="abx"),

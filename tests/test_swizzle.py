@@ -24,7 +24,7 @@ from tilewright.ir.stmt import View
 from tilewright.layout.queries import alignment, contiguous_run, is_innermost, step_along
 from tilewright.layout.strides import strides_of
 from tilewright.machines import nvidia, spirv
-from tilewright.recipes.banks import Spread, spreads
+from tilewright.recipes.shared_layout import Spread, spreads
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.program import abi_of

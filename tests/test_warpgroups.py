@@ -234,7 +234,7 @@ CONFIG = WorkgroupConfig(
     order=("m", "n"),
     step={"k": 16},
     stages=2,
-    fill="tensor",
+    fill="unit",
     k="k",
 )
 
@@ -371,7 +371,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
             "order": ("kh_kw_ic", "oc"),
             "instruction": "wgmma_m64n16k16_f32_bf16",
             "step": {"mb_oh_ow": 16},
-            "joined": ("mb", "oh", "ow"),
+            "fused": ("mb", "oh", "ow"),
             "k": "mb_oh_ow",
         },
     ),
@@ -397,7 +397,7 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
-    assert {"shared", "specialized", "tensorized", "lowered"} <= scheduled.stages.keys()
+    assert {"staged", "warp-specialized", "tensorized", "lowered"} <= scheduled.stages.keys()
     used = {s.instruction for s in walk_stmts(scheduled.kernel.body) if isinstance(s, Compute)}
     assert {changed.get("instruction", CONFIG.instruction), TILE_LOAD} <= used
 
@@ -420,17 +420,17 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
     "another instruction": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"instruction": "mma_m16n8k16_f32_bf16"},
-        "fill='tensor' with instruction='mma_m16n8k16_f32_bf16'",
+        "fill='unit' with instruction='mma_m16n8k16_f32_bf16'",
     ),
     "shares of steps": (
         tw.matmul("100x72:72x16", dtype="bf16"),
-        {"stream": 4},
-        "stream=4 with instruction='wgmma_m64n8k16_f32_bf16'",
+        {"stream_k": 4},
+        "stream_k=4 with instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "through shared memory": (
         tw.matmul("100x72:72x16", dtype="bf16"),
-        {"through": {"m": 16}, "persistent": 4},
-        "through={'m': 16} with instruction='wgmma_m64n8k16_f32_bf16'",
+        {"epilogue_tile": {"m": 16}, "persistent": 4},
+        "epilogue_tile={'m': 16} with instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "padding": (
         tw.matmul("100x72:72x16", dtype="bf16"),
@@ -440,7 +440,7 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
     "one subgroup": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"group": {"m": 64, "n": 8}},
-        "one subgroup multiplies with fill='tensor'",
+        "one subgroup multiplies with fill='unit'",
     ),
     "many": (
         tw.matmul("600x72:72x16", dtype="bf16"),
@@ -486,8 +486,8 @@ def test_default_configs_take_products_of_subgroups() -> None:
     op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
     config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig)
-    assert config.instruction.startswith("wgmma_m64n") and config.fill == "tensor"
-    assert "specialized" in scheduled.stages
+    assert config.instruction.startswith("wgmma_m64n") and config.fill == "unit"
+    assert "warp-specialized" in scheduled.stages
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd_d", "bwd_w"])
@@ -512,7 +512,7 @@ def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -
         vector=8,
         stages=3,
         fill="async",
-        joined=("mb", "oh", "ow") if direction == "bwd_w" else (),
+        fused=("mb", "oh", "ow") if direction == "bwd_w" else (),
         k=k,
     )
     kernel = check_races(op, MACHINE, config).kernel

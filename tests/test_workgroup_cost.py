@@ -219,7 +219,7 @@ def hopper(group: dict[str, int], item: dict[str, int], **changes: object) -> Wo
         order=("m", "n"),
         step={"k": 64},
         stages=3,
-        fill="tensor",
+        fill="unit",
         k="k",
     )
     return replace(config, **changes)  # type: ignore[arg-type]
@@ -268,11 +268,11 @@ def test_persistent_workgroups_begin_before_they_have_ended() -> None:
 def test_the_unit_stores_while_the_next_tile_is_multiplied() -> None:
     machine, op = nvidia.machine("sm_90a"), matmul(4096, 4096, 512, "bf16")
     config = hopper({"m": 256, "n": 128}, {"m": 128, "n": 128}, persistent=132)
-    through = replace(config, through={"m": 128})
+    through = replace(config, epilogue_tile={"m": 128})
     alone, together = predicted(op, machine, config), predicted(op, machine, through)
     assert together.seconds < alone.seconds
     assert together.shared == alone.shared + 256 * 128 * 2
-    half = predicted(op, machine, replace(config, through={"m": 64}))
+    half = predicted(op, machine, replace(config, epilogue_tile={"m": 64}))
     assert half.shared == alone.shared + 128 * 128 * 2
     assert together.seconds < half.seconds
     # Parts of the reduction are sums.
@@ -307,33 +307,33 @@ STORED = {
 def test_the_unit_stores_what_it_can(name: str) -> None:
     op, expected = STORED[name]
     configs = [each.config for each in found(op, "sm_90a")]
-    stored = [each for each in configs if each.through]
+    stored = [each for each in configs if each.epilogue_tile]
     assert bool(stored) == expected
-    assert all(each.fill == "tensor" and each.persistent for each in stored)
+    assert all(each.fill == "unit" and each.persistent for each in stored)
     if expected:
         config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
         assert config == configs[0]
-        assert ("stored" in scheduled.stages) == bool(config.through)
+        assert ("stored" in scheduled.stages) == bool(config.epilogue_tile)
 
 
 def test_stores_that_are_chosen() -> None:
     """Of few steps, what is stored counts."""
     op = matmul(4096, 4096, 512, "bf16")
     config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
-    assert isinstance(config, WorkgroupConfig) and config.through and config.stages > 2
+    assert isinstance(config, WorkgroupConfig) and config.epilogue_tile and config.stages > 2
     assert "stored" in scheduled.stages
 
 
 def test_workgroups_persist_where_there_are_more_tiles() -> None:
     machine = nvidia.machine("sm_90a")
     large = [each.config for each in found(matmul(4096, 4096, 4096), "sm_90a")]
-    assert large[0].persistent == machine.cores and large[0].fill == "tensor"
-    assert any(each.fill == "tensor" and not each.persistent for each in large)
-    assert not any(each.persistent for each in large if each.fill != "tensor")
+    assert large[0].persistent == machine.cores and large[0].fill == "unit"
+    assert any(each.fill == "unit" and not each.persistent for each in large)
+    assert not any(each.persistent for each in large if each.fill != "unit")
     small = [each.config for each in found(matmul(512, 512, 512), "sm_90a")]
-    assert small[0].fill == "tensor" and not any(each.persistent for each in small)
+    assert small[0].fill == "unit" and not any(each.persistent for each in small)
     # Taps are no boxes: there are no such candidates.
-    assert not any(each.config.fill == "tensor" for each in found(convolution(8), "sm_90a"))
+    assert not any(each.config.fill == "unit" for each in found(convolution(8), "sm_90a"))
 
 
 SAMPLED: dict[str, tuple[Op, str]] = {

@@ -114,12 +114,12 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         persistent=r.choice([0, 0, 1, 3]),
         padding={name: r.choice([1, 3, 4]) for name in ("a", "b", "acc") if r.random() < 0.4},
         swizzle={name: (r.choice([1, 2]), r.choice([0, 1, 2]), 2) for name in _some(r, "ab")},
-        through={d: r.choice([1, n]) for d, n in item.items() if r.random() < 0.3},
+        epilogue_tile={d: r.choice([1, n]) for d, n in item.items() if r.random() < 0.3},
         halo=halo,
     )
     if config.slices or config.persistent:
         return config
-    return replace(config, stream=r.choice([0, 2, 3, 7]))
+    return replace(config, stream_k=r.choice([0, 2, 3, 7]))
 
 
 def _some(r: Random, names: str) -> list[str]:
@@ -167,7 +167,7 @@ def test_random_workgroups(seed: int) -> None:
 )
 def test_defaults_are_legal_and_right(op: Any, machine: Machine) -> None:
     schedule = _check(op().resolved(), machine)
-    assert {"mapped", "stepped", "shared", "lowered"} <= schedule.stages.keys()
+    assert {"mapped", "stepped", "staged", "lowered"} <= schedule.stages.keys()
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,14 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
         {"padding": {"c": 1}},
         "padding='c' is no operand that this may name[^$]*a, b, acc",
     ),
-    "through no dim": ({"through": {"ic": 1}}, "through='ic' is no dim that this may name"),
+    "through no dim": (
+        {"epilogue_tile": {"ic": 1}},
+        "epilogue_tile='ic' is no dim that this may name",
+    ),
     "through in unequal pieces": (
-        {"through": {"oc": 3}},
-        "through={'oc': 3} is no part of what a work-item has[^$]*has 4 along 'oc'[^$]*a divisor",
+        {"epilogue_tile": {"oc": 3}},
+        "epilogue_tile={'oc': 3} is no part of what a work-item has"
+        "[^$]*has 4 along 'oc'[^$]*a divisor",
     ),
     "halo of combined dims": ({"halo": True}, "'oh_ow' is no dim that this may name[^$]*oh, ow"),
     "fill": ({"fill": "tma"}, "fill='tma' is no way to fill a tile[^$]*copy, registers, async"),
@@ -307,7 +311,7 @@ def test_machines_without_a_hierarchy() -> None:
 
 def test_configs_of_other_ops() -> None:
     target = tw.pool("ic20ih9kh3").resolved()
-    with pytest.raises(ScheduleError, match=r"pool_fwd_d is no contraction[^$]*StreamingConfig"):
+    with pytest.raises(ScheduleError, match=r"pool_fwd_d is no contraction[^$]*ElementwiseConfig"):
         choose.schedule(Start.of(target), GPU, LEGAL)
 
 
@@ -383,8 +387,8 @@ def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -
         epilogue=[tw.sum(), tw.relu()],
     ).resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
-    assert config is not None and config.through
-    (direct,), (together,) = _stores(op, replace(config, through={})), _stores(op, config)
+    assert config is not None and config.epilogue_tile
+    (direct,), (together,) = _stores(op, replace(config, epilogue_tile={})), _stores(op, config)
     assert direct <= 0.55 and together > max(0.9 if dtype == "f32" else 0, 1.7 * direct)
 
 
@@ -393,10 +397,10 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     op = tw.matmul("64x64:64x16").resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
-    wide = replace(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, through={})
+    wide = replace(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
     tiles = workgroups.tiles_of(op.kernel(), GPU, wide, "weights")
     assert GPU.hierarchy is not None
-    assert storing.choose_through(tiles, GPU, wide, 4096) is wide
+    assert storing.choose_epilogue_tile(tiles, GPU, wide, 4096) is wide
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     ),
 )
 def test_through_in_pieces(pieces: dict[str, int], vector: int, layout: str) -> None:
-    config = replace(LEGAL, through=pieces, vector=vector, padding={"acc": 4}, persistent=3)
+    config = replace(LEGAL, epilogue_tile=pieces, vector=vector, padding={"acc": 4}, persistent=3)
     _check(tw.convolution("mb1ic6ih7oc10kh3ph1", src=layout, dst=layout).resolved(), GPU, config)
 
 
@@ -422,7 +426,7 @@ def test_through_in_pieces(pieces: dict[str, int], vector: int, layout: str) -> 
     ],
 )
 def test_through_with_slices(changes: dict[str, Any]) -> None:
-    _check(_small(), GPU, replace(LEGAL, through={"oc": 2}, **changes))
+    _check(_small(), GPU, replace(LEGAL, epilogue_tile={"oc": 2}, **changes))
 
 
 # The halo of a convolution.
@@ -452,7 +456,11 @@ WIDE = {"group": {"oc": 16, "oh": 16, "ow": 16}, "item": {"oc": 8, "oh": 4, "ow"
         ("mb1ic6ih14iw14oc16kh3kw1ph1pw0", {}, (3, 10, 8)),
         ("g2mb2ic12ih9oc32kh3ph1", {"stages": 2}, (3, 10, 10)),
         ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "registers"}, (3, 10, 10)),
-        ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "async", "through": {"oh": 1}}, (3, 10, 10)),
+        (
+            "mb1ic6ih9oc16kh3ph1",
+            {"stages": 2, "fill": "async", "epilogue_tile": {"oh": 1}},
+            (3, 10, 10),
+        ),
         ("mb1ic6ih9oc16kh3ph1", {"slices": (("ic", 2),)}, (3, 10, 10)),
     ],
 )
@@ -463,7 +471,7 @@ def test_the_halo_is_shared_once(
     schedule = _check(op, GPU, replace(HALO, **changes))
     shared = [
         s.buffer.shape
-        for s in walk_stmts(schedule.stages["shared"].body)
+        for s in walk_stmts(schedule.stages["staged"].body)
         if isinstance(s, Allocate) and s.buffer.name == "src_packed"
     ]
     assert shared == [box]
@@ -498,7 +506,7 @@ def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
 @pytest.mark.parametrize(
     ("problem", "changes"),
     [
-        ("mb2ic6ih14oc20kh3ph1", {"through": {"oh": 1}}),
+        ("mb2ic6ih14oc20kh3ph1", {"epilogue_tile": {"oh": 1}}),
         ("mb1ic3ih40oc16kh7sh2ph3", WIDE),
         ("mb1ic6ih14oc16kh3dh1", {"stages": 2}),
     ],
@@ -514,5 +522,5 @@ def test_halos_on_the_device(problem: str, changes: dict[str, Any]) -> None:
 def test_tiles_through_shared_memory_on_the_device(problem: str, layout: str) -> None:
     op = tw.convolution(problem, src="nhwc", dst=layout, epilogue=[tw.bias(), tw.sum()])
     kernel = tw.compile(op, target="spirv:gpu")
-    assert isinstance(kernel.config, WorkgroupConfig) and kernel.config.through
+    assert isinstance(kernel.config, WorkgroupConfig) and kernel.config.epilogue_tile
     check(kernel)

@@ -38,7 +38,7 @@ from tilewright.dtypes import (
 )
 from tilewright.errors import UnsupportedError
 from tilewright.layout.boxes import MOST_BOX, MOST_DIMS
-from tilewright.layout.columns import CORNERS, MOST_PIXELS
+from tilewright.layout.im2col import CORNERS, MOST_PIXELS
 
 # Bytes of a map as a kernel's parameter, and what its address is a multiple of.
 MAP_BYTES, MAP_ALIGNMENT = 128, 64

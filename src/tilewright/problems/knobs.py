@@ -189,7 +189,7 @@ def parse_type(piece: Piece, allowed: Sequence[DType] = ()) -> DType:
 
 
 def parse_scales(text: str) -> tuple[Scale, ...]:
-    """``--attr-scales``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
+    """``--attr-scales``: ``COPY_UNIT:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
     scales = []
     for tensor, policy, value, last in _entries(text):
         number = None
@@ -205,7 +205,7 @@ def parse_scales(text: str) -> tuple[Scale, ...]:
 
 
 def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
-    """``--attr-zero-points``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
+    """``--attr-zero-points``: ``COPY_UNIT:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
     points = []
     for tensor, policy, value, last in _entries(text):
         number = None if value is None else value.integer("a zero point")

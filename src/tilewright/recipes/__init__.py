@@ -10,6 +10,6 @@ In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` 
 subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted
 to take), `registers` (how many work-items need), `residues` (pixels that take the same taps),
 `mapping` (tiles and slices for workgroups and their work-items), `workgroups` (the schedule).
-Everything else on a CPU: `streaming`, with `reordering` (transposes) and `reducing` (sums across
+Everything else on a CPU: `elementwise`, with `reordering` (transposes) and `reducing` (sums across
 lanes).
 """

@@ -77,29 +77,29 @@ class WorkgroupConfig:
       run, and so is what rounding makes of a sum of floats
     - ``vector``: elements that a work-item copies at a time
     - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
-    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``tensor``: by a
+    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``unit``: by a
       unit of the machine that copies tiles, which a subgroup of its own has run ahead
     - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
     - ``persistent``: workgroups that take all tiles, several each (0: one for each tile). With
-      ``fill`` ``tensor``, the next tile's first copies run while this one is stored
+      ``fill`` ``unit``, the next tile's first copies run while this one is stored
     - ``cluster``: so many workgroups along a dim (one) are a cluster: what they all read, each
-      copies a part of into the memory of all. With ``fill`` ``tensor``
-    - ``stream``: workgroups that share the steps of all tiles evenly, so that a share may begin and
-      end inside a tile (stream-K; 0: none, each tile is one workgroup's). A tile that is cut so is
-      added up afterwards, in order
+      copies a part of into the memory of all. With ``fill`` ``unit``
+    - ``stream_k``: workgroups that share the steps of all tiles evenly, so that a share may begin
+      and end inside a tile (0: none, each tile is one workgroup's). A tile that is cut so is added
+      up afterwards, in order
     - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
       (0 for those that it leaves out); ``acc`` is the tile of the result
     - ``swizzle``: the `ir.Swizzle` of a shared tile, against the same, as (bits, base, shift) per
       operand; the tile's steps have to be powers of two
-    - ``through``: whether the tile of the result goes through shared memory, so that all work-items
-      store it together, neighbours by neighbours: how much of a work-item's tile at a time, per dim
-      (dims left out are whole; no dim: each stores what it has). With ``item_slices``, as many
-      work-items have to add up as accumulate. With ``fill`` ``tensor``, the unit stores each
-      subgroup's part as boxes, while that one goes on
+    - ``epilogue_tile``: whether the tile of the result goes through shared memory, so that all
+      work-items store it together, neighbours by neighbours: how much of a work-item's tile at a
+      time, per dim (dims left out are whole; no dim: each stores what it has). With
+      ``item_slices``, as many work-items have to add up as accumulate. With ``fill`` ``unit``, the
+      unit stores each subgroup's part as boxes, while that one goes on
     - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
       dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
       each step of the taps. Dims of M then stay as they are
-    - ``joined``: reduced dims that are made one, outermost first, called like them, joined by ``_``
+    - ``fused``: reduced dims that are made one, outermost first, called like them, joined by ``_``
       (as it is called in ``step``, ``slices``, ...): one long dim fills whole steps with less
       padding than a short one
     - ``k``: the reduced dim that a product of matrices, or a dot product, adds up ("" without)
@@ -121,12 +121,12 @@ class WorkgroupConfig:
     raster: int = 1
     persistent: Count = 0
     cluster: Mapping[str, int] = field(default_factory=dict)
-    stream: Count = 0
+    stream_k: Count = 0
     padding: Mapping[str, int] = field(default_factory=dict)
     swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    through: Mapping[str, int] = field(default_factory=dict)
+    epilogue_tile: Mapping[str, int] = field(default_factory=dict)
     halo: bool = False
-    joined: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
     k: str = ""
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class WorkgroupConfig:
 
 
 @dataclass(frozen=True)
-class DirectConfig:
+class StencilConfig:
     """How a sum of a few products runs on work-items that share nothing (a depthwise convolution).
 
     - ``lanes``: the dim across a work-item's vector, and ``vector``: elements of it
@@ -156,7 +156,7 @@ class DirectConfig:
 
 
 @dataclass(frozen=True)
-class StreamingConfig:
+class ElementwiseConfig:
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
 
@@ -212,23 +212,23 @@ class GroupsConfig:
 
 
 # The `fill` of tiles that a unit of the machine copies.
-TENSOR = "tensor"
+COPY_UNIT = "unit"
 
 Config = (
     ContractionConfig
-    | DirectConfig
+    | StencilConfig
     | GroupsConfig
     | OwnSchedule
     | PlainConfig
-    | StreamingConfig
+    | ElementwiseConfig
     | UserConfig
     | WorkgroupConfig
 )
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
     "WorkgroupConfig": WorkgroupConfig,
-    "DirectConfig": DirectConfig,
-    "StreamingConfig": StreamingConfig,
+    "StencilConfig": StencilConfig,
+    "ElementwiseConfig": ElementwiseConfig,
     "PlainConfig": PlainConfig,
     "OwnSchedule": OwnSchedule,
     "GroupsConfig": GroupsConfig,

@@ -22,10 +22,10 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import lower_rest
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard

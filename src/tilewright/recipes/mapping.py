@@ -12,10 +12,10 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
-from tilewright.schedule.join import join_groups
+from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.slices import slice_reduction
-from tilewright.schedule.stream import stream_reduction
+from tilewright.schedule.stream_k import stream_k
 
 # What works on the tile of a work-item, before it is stored.
 PRODUCERS = ("init", MAIN)
@@ -144,16 +144,16 @@ def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int
     return {**item, rows[-1]: item[rows[-1]] // parts} if rows else item
 
 
-def joined(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def added_up(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """One nest of workgroups, which accumulate parts and add them up."""
-    return join_groups(kernel, item_root(config), group_root(config))
+    return fuse_nests(kernel, item_root(config), group_root(config))
 
 
-def streamed(kernel: Kernel, machine: Machine, config: WorkgroupConfig, steps: str) -> Kernel:
+def in_shares(kernel: Kernel, machine: Machine, config: WorkgroupConfig, steps: str) -> Kernel:
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     kernel = _in_bands(kernel, config)
-    return stream_reduction(kernel, steps, config.stream, _STREAM, vector=vector)
+    return stream_k(kernel, steps, config.stream_k, _STREAM, vector=vector)
 
 
 def ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:

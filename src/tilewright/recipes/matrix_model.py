@@ -13,8 +13,8 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.warpgroups import COPIES
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
-from tilewright.recipes.matrices import Matrices, multiplies, rows_in_place
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
+from tilewright.recipes.mma import Mma, multiplies, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type, strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
@@ -46,7 +46,7 @@ def matrix_configs(
     k = reduced_dim(main, parts, sizes, products[0])
     dims = {"m": rows, "n": lanes, "k": k}
     instruction = _best(main, machine, products, dims)
-    if not multiplies(main, Matrices(instruction, dims, machine)):
+    if not multiplies(main, Mma(instruction, dims, machine)):
         return []
     width = factor_type(main, main.operands[0]).bytes
     step = -(-min(ROW // width, sizes[k]) // instruction.sizes["k"]) * instruction.sizes["k"]
@@ -55,7 +55,7 @@ def matrix_configs(
     copied = COPIED // main.operands[0].var.type.bytes
     words = max(1, main.out.buffer.dtype.bytes // 4)
     return [
-        _config(parts, Matrices(instruction, dims, machine), (group, item), step, copied)
+        _config(parts, Mma(instruction, dims, machine), (group, item), step, copied)
         for group, item in _tiles(sizes, least)
         if item[lanes] * item[rows] * words <= _SUMS * instruction.lanes
     ]
@@ -80,7 +80,7 @@ def warpgroup_configs(
     first = next(iter(products.values()))
     m, k = first.sizes["m"], reduced_dim(main, parts, sizes, first)
     dims = {"m": rows, "n": lanes, "k": k}
-    if sizes[rows] <= m or not multiplies(main, Matrices(first, dims, machine)):
+    if sizes[rows] <= m or not multiplies(main, Mma(first, dims, machine)):
         return []
     # Rows of 128 bytes along the reduction, or as many as there are.
     lengths = [n // a.bytes for n in (32, 64, 128)]
@@ -90,11 +90,11 @@ def warpgroup_configs(
         # Tiles that are copied ahead are those of steps, of which there are two then at least.
         alone = all(sizes[dim] == 1 for dim in parts.k if dim != k) and step >= sizes[k]
         halved = step // 2 if alone and step > lengths[0] else step
-        fills.append((TENSOR, 1, _SUMS_TAKEN, halved))
+        fills.append((COPY_UNIT, 1, _SUMS_TAKEN, halved))
     return [
         _config(
             parts,
-            Matrices(products[n], dims, machine),
+            Mma(products[n], dims, machine),
             ({lanes: n, rows: 2 * count * m}, {lanes: n, rows: count * m}),
             length,
             copied,
@@ -109,7 +109,7 @@ def warpgroup_configs(
 
 def _config(
     parts: Roles,
-    found: Matrices,
+    mma: Mma,
     tiles: tuple[Mapping[str, int], Mapping[str, int]],
     step: int,
     copied: int,
@@ -117,10 +117,10 @@ def _config(
 ) -> WorkgroupConfig:
     """By ``tiles`` of workgroups and subgroups, and steps of so many elements of the dim that is
     added up; work-items copy so many at a time."""
-    k = found.dims["k"]
+    k = mma.dims["k"]
     return WorkgroupConfig(
-        instruction=found.instruction.name,
-        lanes=found.dims["n"],
+        instruction=mma.instruction.name,
+        lanes=mma.dims["n"],
         group=tiles[0],
         item=tiles[1],
         order=(*parts.batch, *parts.m, *parts.n),
@@ -174,7 +174,7 @@ def _best(
 ) -> Instruction:
     """Of the largest ``products``, that which takes rows as they lie in memory."""
     largest = [each for each in products if each.flops == products[0].flops]
-    return max(largest, key=lambda each: rows_in_place(main, Matrices(each, dims, machine)))
+    return max(largest, key=lambda each: rows_in_place(main, Mma(each, dims, machine)))
 
 
 def reduced_dim(

@@ -14,36 +14,36 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
-from tilewright.recipes.matrices import Matrices
+from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import extents, find_compute, has_compute, strides
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold
 from tilewright.schedule.tensorize import tensorize
 
 
-def finished(kernel: Kernel, root: str, found: Matrices) -> Kernel:
+def finished(kernel: Kernel, root: str, mma: Mma) -> Kernel:
     """``kernel`` with what ``root`` stores finished in registers, if the machine stores matrices of
     it: where lanes hold one matrix, and no operand is added up in memory."""
     store = find_compute(kernel, root)
     held = [o for o in store.operands if o.view.buffer.space is Space.PRIVATE]
-    fitting = [each for each in _stores(found) if _fits(store, each, found)]
+    fitting = [each for each in _stores(mma) if _fits(store, each, mma)]
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
         return kernel
     kernel = finish(kernel, root)
     stored = fitting[0].operands[0].name
     copies = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == root]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
-        kernel = hold(kernel, root, made, fitting[0], stored, _dims(fitting[0], found))
+        kernel = hold(kernel, root, made, fitting[0], stored, _dims(fitting[0], mma))
     return kernel
 
 
-def reads_rows(kernel: Kernel, root: str, found: Matrices) -> bool:
+def reads_rows(kernel: Kernel, root: str, mma: Mma) -> bool:
     """Whether ``root`` reads matrices besides what lanes hold, which neighbours in memory would
     better read for all: such as a residual."""
     store = find_compute(kernel, root)
     others = [o.view for o in store.operands if o.view.buffer.space is not Space.PRIVATE]
     apart = [strides(store, view) for view in others]
-    return any(all(each.get(found.dims[own], 0) != 0 for own in ("m", "n")) for each in apart)
+    return any(all(each.get(mma.dims[own], 0) != 0 for own in ("m", "n")) for each in apart)
 
 
 def finishing(kernel: Kernel, root: str) -> list[str]:
@@ -52,40 +52,40 @@ def finishing(kernel: Kernel, root: str) -> list[str]:
     return [name] if has_compute(kernel, name) else []
 
 
-def is_stored(kernel: Kernel, compute: str, found: Matrices) -> bool:
+def is_stored(kernel: Kernel, compute: str, mma: Mma) -> bool:
     """Whether `stored_as_matrices` has found an instruction for ``compute``."""
     name = find_compute(kernel, compute).instruction
-    return any(each.name == name for each in _stores(found))
+    return any(each.name == name for each in _stores(mma))
 
 
-def stored_as_matrices(kernel: Kernel, copies: Sequence[str], found: Matrices) -> Kernel:
+def stored_as_matrices(kernel: Kernel, copies: Sequence[str], mma: Mma) -> Kernel:
     """Those of the ``copies`` from registers to shared memory that are rows of whole matrices there
     are carried out by instructions."""
     for name in copies:
-        for instruction in _stores(found):
+        for instruction in _stores(mma):
             try:
-                kernel = tensorize(kernel, name, instruction, _dims(instruction, found))
+                kernel = tensorize(kernel, name, instruction, _dims(instruction, mma))
                 break
             except ScheduleError:
                 continue
     return kernel
 
 
-def _stores(found: Matrices) -> list[Instruction]:
+def _stores(mma: Mma) -> list[Instruction]:
     """The instructions by which its subgroups store matrices, the largest first."""
-    stores = (i for i in found.machine.instructions if i.stores and i.lanes == found.lanes)
+    stores = (i for i in mma.machine.instructions if i.stores and i.lanes == mma.lanes)
     return sorted(stores, key=lambda each: -each.flops)
 
 
-def _fits(store: Compute, instruction: Instruction, found: Matrices) -> bool:
+def _fits(store: Compute, instruction: Instruction, mma: Mma) -> bool:
     """Whether ``store`` goes through whole matrices, of the type of the instruction's."""
     if store.out.buffer.dtype is not instruction.out.dtype:
         return False
-    sizes, dims = extents(store), _dims(instruction, found)
+    sizes, dims = extents(store), _dims(instruction, mma)
     return all(
         dim in sizes and sizes[dim] % instruction.sizes[own] == 0 for own, dim in dims.items()
     )
 
 
-def _dims(instruction: Instruction, found: Matrices) -> dict[str, str]:
-    return {own: found.dims[own] for own in instruction.sizes}
+def _dims(instruction: Instruction, mma: Mma) -> dict[str, str]:
+    return {own: mma.dims[own] for own in instruction.sizes}

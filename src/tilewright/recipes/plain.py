@@ -18,8 +18,8 @@ from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import PlainConfig
+from tilewright.recipes.elementwise import contiguous_dim
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import contiguous_dim
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.opening import open_nests

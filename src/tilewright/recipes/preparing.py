@@ -11,7 +11,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.dots import group_of
-from tilewright.recipes.matrices import matrices, packed_order
+from tilewright.recipes.elementwise import lower_rest
+from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.residues import RESIDUE, by_residue
 from tilewright.recipes.roles import (
     MAIN,
@@ -23,7 +24,6 @@ from tilewright.recipes.roles import (
     strides,
 )
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import lower_rest
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.extend import extend
 from tilewright.schedule.hoist import hoist_pack
@@ -32,13 +32,13 @@ from tilewright.schedule.pad import pad
 from tilewright.schedule.promote import promote
 
 
-def combined(kernel: Kernel, *, halo: bool = False, joined: Sequence[str] = ()) -> Kernel:
+def combined(kernel: Kernel, *, halo: bool = False, fused: Sequence[str] = ()) -> Kernel:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
     for residues where only some taps of each count; with ``halo``, the dims of M stay as they are,
-    along which neighbours read the same. The reduced dims ``joined`` are one, too."""
+    along which neighbours read the same. The reduced dims ``fused`` are one, too."""
     kernel = kernel if halo else by_residue(kernel)
-    if joined:
-        kernel = linearize(kernel, joined, "_".join(joined))
+    if fused:
+        kernel = linearize(kernel, fused, "_".join(fused))
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(kernel, MAIN)
         dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != RESIDUE]
@@ -81,10 +81,10 @@ def packed(
     used = {d for d, step in strides(main, view).items() if step != 0}
     reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
     layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
-    found = matrices(result.kernel, machine, config)
+    mma = mma_of(result.kernel, machine, config)
     rounded = None
-    if found is not None:
-        layout = packed_order(main, found, layout)
+    if mma is not None:
+        layout = packed_order(main, mma, layout)
         rounded = factor_type(main, main.operands[1])
     elif group_of(machine, config) > 1:
         # Copies take what lies together along the dim that an instruction adds up.

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.workgroup_checks import lanes_of, loads_ahead, work_items
 
 # Registers of a work-item that addresses, counters and masks take, and the most that it has.
@@ -40,7 +40,7 @@ def division(machine: Machine, config: WorkgroupConfig, total: int) -> Division 
     """How the subgroups of a workgroup divide registers; None where they keep what they start with:
     where none runs other code, or where a core has room for a second such workgroup. ``total``:
     bytes of an element of the sum."""
-    if config.fill != TENSOR or machine.rates is None:
+    if config.fill != COPY_UNIT or machine.rates is None:
         return None
     lanes, multiplying = lanes_of(machine, config), work_items(config)
     subgroups, held = multiplying + 1, machine.rates.registers

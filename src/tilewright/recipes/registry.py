@@ -10,18 +10,18 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes import (
     choices,
     contraction,
-    direct,
+    elementwise,
     plain,
-    streaming,
+    stencil,
     workgroup_model,
     workgroups,
 )
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,
-    DirectConfig,
+    ElementwiseConfig,
     PlainConfig,
-    StreamingConfig,
+    StencilConfig,
     UserConfig,
     WorkgroupConfig,
 )
@@ -38,12 +38,12 @@ def _contracts(start: Start, machine: Machine) -> bool:
     return start.structured and choices.is_contraction(start.kernel)
 
 
-def _streams(start: Start, machine: Machine) -> bool:
+def _elementwise(start: Start, machine: Machine) -> bool:
     return start.structured and not choices.is_contraction(start.kernel)
 
 
-def _direct(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
-    config = direct.default_config(start.exact, machine)
+def _stencil(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
+    config = stencil.default_config(start.exact, machine)
     if config is not None:
         yield Candidate(config, None)
 
@@ -81,19 +81,19 @@ def _of_contractions(carry_out: Schedules) -> Schedules:
             raise ScheduleError(
                 f"{start.kernel.name} is no contraction",
                 where=f"config {config!r}",
-                cure="use a StreamingConfig",
+                cure="use a ElementwiseConfig",
             )
         return carry_out(start, machine, config)
 
     return schedule
 
 
-_DIRECT = Recipe(
-    "direct",
-    DirectConfig,
+_STENCIL = Recipe(
+    "stencil",
+    StencilConfig,
     _contracts,
-    _direct,
-    _of_contractions(lambda s, machine, c: direct.schedule(s.exact, machine, c, s.prepacked)),
+    _stencil,
+    _of_contractions(lambda s, machine, c: stencil.schedule(s.exact, machine, c, s.prepacked)),
 )
 _WORKGROUPS = Recipe(
     "workgroups",
@@ -110,12 +110,12 @@ _CONTRACTION = Recipe(
     lambda s, machine: choices.candidates(s.exact, machine, s.prepacked),
     _of_contractions(lambda s, machine, c: contraction.schedule(s.exact, machine, c, s.prepacked)),
 )
-_STREAMING = Recipe(
-    "streaming",
-    StreamingConfig,
-    _streams,
-    lambda s, machine: iter([Candidate(streaming.choose(s.kernel, machine), None)]),
-    lambda s, machine, config: streaming.schedule(s.exact, machine, config),
+_ELEMENTWISE = Recipe(
+    "elementwise",
+    ElementwiseConfig,
+    _elementwise,
+    lambda s, machine: iter([Candidate(elementwise.choose(s.kernel, machine), None)]),
+    lambda s, machine, config: elementwise.schedule(s.exact, machine, config),
 )
 _PLAIN = Recipe(
     "plain",
@@ -126,8 +126,8 @@ _PLAIN = Recipe(
 )
 
 # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-_BANKED = (_DIRECT, _WORKGROUPS, _CONTRACTION, _STREAMING, _PLAIN)
-_CACHED = (_CONTRACTION, _STREAMING, _PLAIN)
+_BANKED = (_STENCIL, _WORKGROUPS, _CONTRACTION, _ELEMENTWISE, _PLAIN)
+_CACHED = (_CONTRACTION, _ELEMENTWISE, _PLAIN)
 
 
 def recipes_for(machine: Machine) -> tuple[Recipe, ...]:

@@ -59,7 +59,7 @@ def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:
     """Whether each workgroup has one residue, and steps of its own number."""
-    return config.group.get(RESIDUE, 1) == 1 and not config.stream
+    return config.group.get(RESIDUE, 1) == 1 and not config.stream_k
 
 
 def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:

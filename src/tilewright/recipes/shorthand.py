@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.recipes.config import TENSOR, Config, ContractionConfig, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, Config, ContractionConfig, WorkgroupConfig
 
 
 def short(config: Config) -> str:
@@ -28,10 +28,10 @@ def _in_workgroups(config: WorkgroupConfig) -> str:
     ]
     if config.slices:
         words.append("slices " + _sizes(dict(config.slices)))
-    if config.fill == TENSOR:
+    if config.fill == COPY_UNIT:
         words.append("whole")
-        if config.through:
-            piece = {**config.item, **config.through}
+        if config.epilogue_tile:
+            piece = {**config.item, **config.epilogue_tile}
             words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
     if config.cluster:
         words.append("cluster " + _sizes({d: config.cluster.get(d, 1) for d in config.order}))

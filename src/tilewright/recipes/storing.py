@@ -17,17 +17,23 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.banks import item_loops, item_numbers, longer, padding_between, values_of
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import group_root
-from tilewright.recipes.matrices import Matrices, held_result, matrices
 from tilewright.recipes.matrix_stores import (
     finished,
     is_stored,
     reads_rows,
     stored_as_matrices,
 )
+from tilewright.recipes.mma import Mma, held_result, mma_of
 from tilewright.recipes.roles import find_compute
+from tilewright.recipes.shared_layout import (
+    item_loops,
+    item_numbers,
+    longer,
+    padding_between,
+    values_of,
+)
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.excerpt import excerpt
 from tilewright.schedule.fragments import on_lanes
@@ -44,14 +50,14 @@ _PAYS = 2
 _WIDEST = 16
 
 
-def through_shared(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, found: Matrices | None = None
+def staged_epilogue(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None = None
 ) -> Kernel:
-    """Tiles of the result in pieces of ``config.through``, each handed on in shared memory: by
-    subgroups that act as one, where matrices are ``found``; finished, if they store matrices and
+    """Tiles of the result in pieces of ``config.epilogue_tile``, each by way of shared memory: by
+    subgroups that act as one, where there is an ``mma``; finished, if they store matrices and
     read none."""
-    root, lanes = group_root(config), 0 if found is None else found.lanes
-    kernel = _finished(in_pieces(kernel, root, config.through), root, found)
+    root, lanes = group_root(config), 0 if mma is None else mma.lanes
+    kernel = _finished(in_pieces(kernel, root, config.epilogue_tile), root, mma)
     far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
     compute = find_compute(kernel, root)
     return share_result(
@@ -63,12 +69,12 @@ def through_shared(
     )
 
 
-def _finished(kernel: Kernel, root: str, found: Matrices | None) -> Kernel:
+def _finished(kernel: Kernel, root: str, mma: Mma | None) -> Kernel:
     """``kernel`` with what ``root`` stores finished by the lanes that hold it, if they store it as
     matrices then; not where it reads other ones, as the lanes that store rows do that better."""
-    if found is None or reads_rows(kernel, root, found):
+    if mma is None or reads_rows(kernel, root, mma):
         return kernel
-    return finished(kernel, root, found)
+    return finished(kernel, root, mma)
 
 
 def in_pieces(kernel: Kernel, root: str, sizes: Mapping[str, int]) -> Kernel:
@@ -98,7 +104,7 @@ def _far(kernel: Kernel, root: str, lanes: int) -> str:
     return max(dims, key=lambda dim: apart[dim.var]).var.name
 
 
-def choose_through(
+def choose_epilogue_tile(
     tiles: Kernel, machine: Machine, config: WorkgroupConfig, taken: int
 ) -> WorkgroupConfig:
     """``config`` with tiles of the result through shared memory, if stores then move no more than
@@ -107,7 +113,7 @@ def choose_through(
     ``tiles`` is the kernel that has shared its operands, in ``taken`` bytes. As much of a tile goes
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
-    root, found = group_root(config), matrices(tiles, machine, config)
+    root, found = group_root(config), mma_of(tiles, machine, config)
     alone = excerpt(tiles, root)
     if found is not None:
         alone = held_result(alone, root, _held(alone, root)[0].name, found)
@@ -123,12 +129,12 @@ def choose_through(
     direct = ways.direct()
     if direct > 1 / _PAYS or room < least * row or not pieces:
         return config
-    config = replace(config, through={rows: max(pieces)})
-    through = through_shared(alone, machine, config, found)
-    store = find_compute(through, root)
-    if coalescing(through, store, ways.hierarchy, ("element", config.vector)) < _PAYS * direct:
-        return replace(config, through={})
-    padding, needed = ways.padding(through)
+    config = replace(config, epilogue_tile={rows: max(pieces)})
+    staged = staged_epilogue(alone, machine, config, found)
+    store = find_compute(staged, root)
+    if coalescing(staged, store, ways.hierarchy, ("element", config.vector)) < _PAYS * direct:
+        return replace(config, epilogue_tile={})
+    padding, needed = ways.padding(staged)
     if not padding or len(held) * needed > room:
         return config
     return replace(config, padding={**config.padding, TILE: padding})
@@ -142,7 +148,7 @@ class _Ways:
     machine: Machine
     config: WorkgroupConfig
     root: str
-    found: Matrices | None
+    mma: Mma | None
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -151,25 +157,25 @@ class _Ways:
 
     @property
     def lanes(self) -> int:
-        return 0 if self.found is None else self.found.lanes
+        return 0 if self.mma is None else self.mma.lanes
 
     def direct(self) -> float:
         """What `coalescing` counts where each work-item stores what it has."""
-        kernel = on_lanes(self.kernel, [self.root], self.lanes) if self.found else self.kernel
+        kernel = on_lanes(self.kernel, [self.root], self.lanes) if self.mma else self.kernel
         store = find_compute(kernel, self.root)
         return coalescing(kernel, store, self.hierarchy, self._own_vector(store))
 
-    def padding(self, through: Kernel) -> tuple[int, int]:
+    def padding(self, staged: Kernel) -> tuple[int, int]:
         """The padding of the tile in shared memory that makes the fewest conflicts, and the bytes
         that the tile takes with it."""
-        (name, *_), store = handed_on(through), find_compute(through, self.root)
-        tile = find_compute(through, name).out
+        (name, *_), store = staged_results(staged), find_compute(staged, self.root)
+        tile = find_compute(staged, name).out
         names = [to_text(i) for i in tile.index]
         far_dim = _far(self.kernel, self.root, self.lanes)
         # Where work-items go through the tile by another dim, its outermost one.
         far = names.index(far_dim) if far_dim in names else 0
         read = next(o.view for o in store.operands if o.view.buffer is tile.buffer)
-        kernel, way = self._handing_on(through, name)
+        kernel, way = self._by_holders(staged, name)
         accesses = [
             (name, find_compute(kernel, name).out, way),
             (self.root, read, ("element", _at_once(store, self.machine, self.config))),
@@ -178,20 +184,20 @@ class _Ways:
         layout = longer(tile.buffer.layout, far, padding)
         return padding, layout.extent * tile.buffer.dtype.bytes
 
-    def _handing_on(self, through: Kernel, name: str) -> tuple[Kernel, tuple[str, int] | Matrices]:
-        """``through`` with the compute ``name`` as those do it who hold what it hands on: each lane
-        a vector, or all together matrices."""
-        found, kernel = self.found, through
-        if found is not None:
-            if is_stored(stored_as_matrices(through, [name], found), name, found):
-                return through, found
-            kernel = on_lanes(through, [name], found.lanes)
+    def _by_holders(self, staged: Kernel, name: str) -> tuple[Kernel, tuple[str, int] | Mma]:
+        """``staged`` with the compute ``name`` as those do it who hold what it copies: each lane a
+        vector, or all together matrices."""
+        mma, kernel = self.mma, staged
+        if mma is not None:
+            if is_stored(stored_as_matrices(staged, [name], mma), name, mma):
+                return staged, mma
+            kernel = on_lanes(staged, [name], mma.lanes)
         return kernel, self._own_vector(find_compute(kernel, name))
 
     def _own_vector(self, compute: Compute) -> tuple[str, int]:
         """The dim along which a work-item has neighbours, and how many of them it stores at once:
         of a matrix that lanes hold together, those in a row."""
-        if self.found is not None:
+        if self.mma is not None:
             dim = compute.dims[-1].var.name
             return dim, _size(compute, dim)
         (own, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
@@ -208,7 +214,7 @@ def _is_own(buffer: Buffer) -> bool:
     return buffer.space is Space.PRIVATE
 
 
-def handed_on(kernel: Kernel) -> list[str]:
+def staged_results(kernel: Kernel) -> list[str]:
     """The computes by which work-items put what they hold into shared memory, each for itself."""
     return [
         stmt.name

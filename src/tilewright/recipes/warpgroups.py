@@ -17,14 +17,14 @@ from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.layout.boxes import MOST_BOX
 from tilewright.layout.rows import Rows
 from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
-from tilewright.recipes.banks import item_loops
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import cluster_loops, group_root, ordered
-from tilewright.recipes.matrices import Matrices, held_sums, rows_along
 from tilewright.recipes.matrix_stores import finished
+from tilewright.recipes.mma import Mma, held_sums, rows_along
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.collapse import fuse_tensor_dims
@@ -32,7 +32,7 @@ from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
 from tilewright.schedule.share import steps
 from tilewright.schedule.share_tiles import share_tiles
-from tilewright.schedule.specialize import specialize
+from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.tensorize import tensorize
@@ -51,8 +51,8 @@ def boxed(kernel: Kernel, result: bool = False) -> Kernel:
     )
 
 
-def specialized(
-    result: ScheduledKernel, found: Matrices, config: WorkgroupConfig, steps: str
+def warp_specialized(
+    result: ScheduledKernel, mma: Mma, config: WorkgroupConfig, steps: str
 ) -> None:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
     the tiles that a workgroup takes; what comes of it, the unit may store, too."""
@@ -71,10 +71,10 @@ def specialized(
     boxes: dict[str, dict[str, int]] = {}
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
-        rows = _rows(main, found, config, position)
-        along, across = found.dims[rows.along], found.dims[rows.across]
+        rows = _rows(main, mma, config, position)
+        along, across = mma.dims[rows.along], mma.dims[rows.across]
         by[name], outer = _tiled_by(kernel, operand.view)
-        size = _tile(config, found, across)
+        size = _tile(config, mma, across)
         if by[name] == "dims":
             # Each subgroup's part is a tile of its own.
             size = extents(main)[across]
@@ -84,24 +84,25 @@ def specialized(
     kernel = share_tiles(
         kernel, MAIN, list(layout), steps, by=by, layout=layout, swizzle=swizzle, boxes=boxes
     )
-    result.stage("shared", kernel)
+    result.stage("staged", kernel)
     result.stage("ordered", ordered(kernel, config))
-    if config.through:
-        result.stage("stored", _stored(result.kernel, config, found))
-    divided = division(found.machine, config, found.instruction.out.dtype.bytes)
+    if config.epilogue_tile:
+        result.stage("stored", _stored(result.kernel, config, mma))
+    divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
     result.stage(
-        "specialized", specialize(result.kernel, steps, config.stages, TILE_LOAD, registers)
+        "warp-specialized",
+        specialize_warps(result.kernel, steps, config.stages, TILE_LOAD, registers),
     )
     for loop in cluster_loops(result.kernel):
         result.stage("multicast", multicast(result.kernel, loop))
 
 
-def _stored(kernel: Kernel, config: WorkgroupConfig, found: Matrices) -> Kernel:
-    """Tiles of the result in pieces of ``config.through``, which a unit stores as boxes: each in
-    the longest swizzled rows along the tensor's innermost dim."""
+def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma) -> Kernel:
+    """Tiles of the result in pieces of ``config.epilogue_tile``, which a unit stores as boxes: each
+    in the longest swizzled rows along the tensor's innermost dim."""
     root = group_root(config)
-    kernel = finished(in_pieces(kernel, root, config.through), root, found)
+    kernel = finished(in_pieces(kernel, root, config.epilogue_tile), root, mma)
     store = find_compute(kernel, root)
     apart, sizes = steps(store.dims, store.out), extents(store)
     outer = sorted(sizes, key=lambda name: -apart[var(name)])
@@ -138,12 +139,12 @@ def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], li
 
 
 def shared_rows(
-    main: Compute, found: Matrices, config: WorkgroupConfig, position: int, items: list[str]
+    main: Compute, mma: Mma, config: WorkgroupConfig, position: int, items: list[str]
 ) -> tuple[BlockList, Swizzle]:
     """How work-items lay an operand out in shared memory for instructions that read it there: in
     rows, and those of the ``items`` (loops around, that it depends on) one behind the other."""
-    rows = _rows(main, found, config, position)
-    along, across = found.dims[rows.along], found.dims[rows.across]
+    rows = _rows(main, mma, config, position)
+    along, across = mma.dims[rows.along], mma.dims[rows.across]
     return _in_tiles(rows, (along, across), items), rows.swizzle
 
 
@@ -158,30 +159,30 @@ def _in_tiles(rows: Rows, dims: tuple[str, str], items: Sequence[str]) -> BlockL
     return [*outer, (along, None), *blocks]
 
 
-def _tile(config: WorkgroupConfig, found: Matrices, dim: str) -> int:
+def _tile(config: WorkgroupConfig, mma: Mma, dim: str) -> int:
     """How much of ``dim`` a workgroup shares at a time."""
-    return config.step.get(dim, 1) if dim == found.dims["k"] else config.group.get(dim, 1)
+    return config.step.get(dim, 1) if dim == mma.dims["k"] else config.group.get(dim, 1)
 
 
-def _rows(main: Compute, found: Matrices, config: WorkgroupConfig, position: int) -> Rows:
+def _rows(main: Compute, mma: Mma, config: WorkgroupConfig, position: int) -> Rows:
     """How an operand lies in shared memory: in the longest rows that its tile has, along the dim
     that its own memory has innermost."""
     operand = main.operands[position]
     steps = strides(main, operand.view)
-    used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
-    along = rows_along(main, found, position)
-    size = _tile(config, found, along)
+    used = {own for own, dim in mma.dims.items() if steps.get(dim, 0) != 0}
+    along = rows_along(main, mma, position)
+    size = _tile(config, mma, along)
     fitting = [
         rows
-        for role in found.instruction.operands
+        for role in mma.instruction.operands
         for rows in role.rows
         if {rows.along, rows.across} == used
-        and found.dims[rows.along] == along
+        and mma.dims[rows.along] == along
         and size % rows.length == 0
     ]
     if not fitting:
         raise ScheduleError(
-            f"{found.instruction.name} takes no tile of '{operand.var.name}'",
+            f"{mma.instruction.name} takes no tile of '{operand.var.name}'",
             where=f"config {config!r}",
             why=f"its rows are along {along!r}, of which a tile has {size}",
             cure="choose a step (or a group) of whole rows of 32 bytes",
@@ -189,6 +190,6 @@ def _rows(main: Compute, found: Matrices, config: WorkgroupConfig, position: int
     return max(fitting, key=lambda rows: rows.length)
 
 
-def in_rows(kernel: Kernel, found: Matrices) -> Kernel:
+def in_rows(kernel: Kernel, mma: Mma) -> Kernel:
     """The products of one step on what is shared, and sums in the registers of lanes."""
-    return tensorize(held_sums(kernel, found), MAIN, found.instruction, found.dims)
+    return tensorize(held_sums(kernel, mma), MAIN, mma.instruction, mma.dims)

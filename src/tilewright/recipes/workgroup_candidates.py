@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import group_of
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.roles import Roles
@@ -54,7 +54,7 @@ def ranked(
         for config in configs:
             prediction = predict(work, machine, config)
             # Whole tiles are those of steps.
-            stepped = config.fill != TENSOR or steps_of(work.sizes, work.parts, config) > 1
+            stepped = config.fill != COPY_UNIT or steps_of(work.sizes, work.parts, config) > 1
             if prediction is not None and stepped:
                 found[config] = Candidate(config, prediction)
         return found
@@ -81,7 +81,7 @@ def ranked(
 
 def _whole(candidate: WorkgroupCandidate) -> bool:
     """Whether a unit copies whole tiles."""
-    return candidate.config.fill == TENSOR
+    return candidate.config.fill == COPY_UNIT
 
 
 def _sorted(found: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[WorkgroupCandidate]:
@@ -116,7 +116,7 @@ def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterat
     """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
     across tiles (which have as many steps each) and there are more of these; stored by
     work-items, or by the unit."""
-    if config.fill != TENSOR or work.taken != 1:
+    if config.fill != COPY_UNIT or work.taken != 1:
         return
     for each in (config, *_stored(work, config, machine)):
         held = held_at_once(work, machine, each)
@@ -134,13 +134,13 @@ def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[W
     if rows and config.stages > 2 and stored_bytes(work, config) > 1:
         whole, least = config.item[rows], machine.instruction(config.instruction).sizes["m"]
         for piece in dict.fromkeys((whole, least)):
-            yield replace(config, through={rows: piece})
+            yield replace(config, epilogue_tile={rows: piece})
 
 
 def _clustered(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` in clusters, where a unit copies tiles that neighbours along a dim all read."""
     assert machine.hierarchy is not None
-    if config.fill != TENSOR or machine.hierarchy.cluster < _CLUSTER:
+    if config.fill != COPY_UNIT or machine.hierarchy.cluster < _CLUSTER:
         return
     for dim, size in config.group.items():
         common = any(dim not in operand.dims for operand in work.operands)
@@ -154,7 +154,7 @@ def _steps(
     """The steps of ``config``, and longer ones, which wait for one another less often; or, where
     the next tiles are held in registers, shorter ones, for which there are enough."""
     yield config.step
-    alone = alone or config.fill == TENSOR
+    alone = alone or config.fill == COPY_UNIT
     least = min(config.step.values(), default=0)
     if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
         yield {d: 2 * size for d, size in config.step.items()}
@@ -170,7 +170,7 @@ def _ahead(
     """``config`` with so many stages, or as many as it has steps; without copies that run by
     themselves, two, if the registers have room for the next tiles."""
     stages = min(stages, steps_of(work.sizes, work.parts, config))
-    if config.fill == TENSOR:
+    if config.fill == COPY_UNIT:
         return replace(config, stages=stages)
     if stages > 1 and alone:
         return replace(config, stages=stages, fill="async")

@@ -14,7 +14,7 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import group_of
 from tilewright.recipes.roles import extents, roles, taps_of
 from tilewright.recipes.storing import TILE
@@ -37,7 +37,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         ("slices", tuple(dim for dim, _ in config.slices), parts.k),
         ("padding", tuple(config.padding), (*operands, TILE)),
         ("swizzle", tuple(config.swizzle), operands),
-        ("through", tuple(config.through), tuple(config.item)),
+        ("epilogue_tile", tuple(config.epilogue_tile), tuple(config.item)),
         ("item_slices", tuple(dim for dim, _ in config.item_slices), parts.k),
     ):
         noun = "operand" if what in ("padding", "swizzle") else "dim"
@@ -49,7 +49,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
                     f"the op's dims are {sizes}, of which {sorted(parts.k)} are reduced",
                     "choose one of " + ", ".join(allowed),
                 )
-    fills = (*(fill.value for fill in Fill), TENSOR)
+    fills = (*(fill.value for fill in Fill), COPY_UNIT)
     if config.fill not in fills:
         raise _refusal(
             config,
@@ -59,7 +59,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         )
     _check_slices(config)
     _check_dots(config, machine)
-    if config.stream:
+    if config.stream_k:
         inside = taps_of(main) if config.halo else []
         stepped = [d for d in parts.k if d not in inside]
         _check_stream(config, math.prod(-(-sizes[d] // config.step.get(d, 1)) for d in stepped))
@@ -74,11 +74,11 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
             )
     if config.halo:
         _check_halo(config, main)
-    for dim, part in config.through.items():
+    for dim, part in config.epilogue_tile.items():
         if config.item[dim] % part:
             raise _refusal(
                 config,
-                f"through={{{dim!r}: {part}}} is no part of what a work-item has",
+                f"epilogue_tile={{{dim!r}: {part}}} is no part of what a work-item has",
                 f"it has {config.item[dim]} along {dim!r}, which go through in equal pieces",
                 "choose a divisor of that",
             )
@@ -86,14 +86,14 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
     _check_machine(config, machine)
 
 
-def check_joined(config: WorkgroupConfig, main: Compute) -> None:
-    """Refuses dims to be joined that ``main`` does not reduce, or too few of them."""
+def check_fused(config: WorkgroupConfig, main: Compute) -> None:
+    """Refuses dims to be fused that ``main`` does not reduce, or too few of them."""
     reduced = roles(main).k
-    wrong = [dim for dim in config.joined if dim not in reduced]
-    if wrong or len(config.joined) == 1:
+    wrong = [dim for dim in config.fused if dim not in reduced]
+    if wrong or len(config.fused) == 1:
         raise _refusal(
             config,
-            f"joined={config.joined!r}",
+            f"fused={config.fused!r}",
             f"{wrong[0]!r} is no reduced dim" if wrong else "one dim is one already",
             "name two or more of " + ", ".join(reduced),
         )
@@ -172,14 +172,14 @@ def _check_stream(config: WorkgroupConfig, steps: int) -> None:
     if others:
         raise _refusal(
             config,
-            f"stream={config.stream} with {others[0]}={getattr(config, others[0])!r}",
+            f"stream_k={config.stream_k} with {others[0]}={getattr(config, others[0])!r}",
             "both say how workgroups divide the work",
-            f"leave stream or {others[0]} out",
+            f"leave stream_k or {others[0]} out",
         )
     if steps < 2:
         raise _refusal(
             config,
-            f"stream={config.stream} with tiles of one step",
+            f"stream_k={config.stream_k} with tiles of one step",
             "shares that end inside a tile end between its steps",
             "make the steps smaller, or choose persistent",
         )
@@ -224,7 +224,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
     does not go together with that."""
     instruction = machine.instruction(config.instruction) if config.instruction else None
     in_memory = instruction is not None and any(role.rows for role in instruction.operands)
-    whole = config.fill == TENSOR
+    whole = config.fill == COPY_UNIT
     if whole and not in_memory:
         raise _refusal(
             config,
@@ -233,7 +233,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
             "choose such an instruction, or another fill",
         )
     others: tuple[str, ...] = ("item_slices", "halo", "padding", "swizzle") if in_memory else ()
-    others += ("stream",) if whole else ()
+    others += ("stream_k",) if whole else ()
     for name in others:
         if getattr(config, name):
             raise _refusal(
@@ -247,7 +247,7 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
     if whole and work_items(config) < 2:
         raise _refusal(
             config,
-            f"one subgroup multiplies with fill={TENSOR!r}",
+            f"one subgroup multiplies with fill={COPY_UNIT!r}",
             "what it has copied for it, others are to share",
             "make the group's tile a multiple of the item's",
         )
@@ -256,14 +256,14 @@ def check_warpgroups(config: WorkgroupConfig, machine: Machine) -> bool:
 
 def _check_pieces(config: WorkgroupConfig, instruction: Instruction | None) -> None:
     """Refuses pieces of results of which lanes hold more and less, where a unit stores them."""
-    if config.fill != TENSOR or instruction is None:
+    if config.fill != COPY_UNIT or instruction is None:
         return
     rows = instruction.sizes["m"]
-    for dim, part in config.through.items():
+    for dim, part in config.epilogue_tile.items():
         if dim != config.lanes and part % rows:
             raise _refusal(
                 config,
-                f"through={{{dim!r}: {part}}} with instruction={config.instruction!r}",
+                f"epilogue_tile={{{dim!r}: {part}}} with instruction={config.instruction!r}",
                 f"all lanes hold as much of {rows} rows, which one product has",
                 f"choose a multiple of {rows}, or pieces along {config.lanes!r}",
             )
@@ -285,12 +285,12 @@ def _check_cluster(config: WorkgroupConfig, sizes: Mapping[str, int], machine: M
             else f"{machine.name} has no clusters",
             "choose a smaller one, or leave cluster out",
         )
-    if len(config.cluster) > 1 or config.fill != TENSOR:
+    if len(config.cluster) > 1 or config.fill != COPY_UNIT:
         raise _refusal(
             config,
             f"cluster={config.cluster!r} with fill={config.fill!r}",
             "the workgroups of a cluster lie along one dim, and share tiles that are copied whole",
-            f"name one dim, and choose fill={TENSOR!r}, or leave cluster out",
+            f"name one dim, and choose fill={COPY_UNIT!r}, or leave cluster out",
         )
     ((dim, count),) = config.cluster.items()
     tiles = -(-sizes[dim] // config.group[dim])

@@ -24,7 +24,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.residues import leaves_out_taps
@@ -161,7 +161,7 @@ def _waves(
     """How many waves there are of how many workgroups, and whether these are persistent ones whose
     copies for a further tile have begun: each takes as many tiles as there would be waves."""
     whole, rest = divmod(count, concurrent)
-    begun = bool(config.persistent) and config.fill == TENSOR
+    begun = bool(config.persistent) and config.fill == COPY_UNIT
     first = min(whole, 1)
     return (
         (first, concurrent, False),
@@ -201,9 +201,9 @@ def _wave(
     step = _soft_maximum(compute, copies, shared, near, dram, chain)
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
     ends = group.stored / rates.port
-    if begun and config.through:
+    if begun and config.epilogue_tile:
         # The unit stores the last piece while the next tile is multiplied: others are waited for.
-        pieces = math.prod(config.item[d] // size for d, size in config.through.items())
+        pieces = math.prod(config.item[d] // size for d, size in config.epilogue_tile.items())
         ends = ends * (pieces - 1) / pieces + group.stored / (rates.shared * _SHARED)
     elif begun:
         # Nobody else multiplies meanwhile.
@@ -282,7 +282,7 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
     along = instruction.sizes.get("k", 1) if instruction is not None else 1
     return _Group(
         items=items,
-        beside=lanes if config.fill == TENSOR else 0,
+        beside=lanes if config.fill == COPY_UNIT else 0,
         registers=registers_of(machine, config, work.total, loaded / items, read=work.read),
         shared=config.stages * _shared(work, machine, config, tile) + _through(work, config),
         steps=max(1, math.ceil(steps * work.taken) if leaves_out_taps(config) else steps),
@@ -309,7 +309,7 @@ def _coalesced(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
     matrices."""
     instruction, hierarchy = _instruction(machine, config), machine.hierarchy
     fragment = instruction.out.fragment if instruction is not None else None
-    if fragment is None or hierarchy is None or config.through:
+    if fragment is None or hierarchy is None or config.epilogue_tile:
         return 1.0
     return min(1.0, fragment.run("n") * stored_bytes(work, config) / hierarchy.segment)
 
@@ -317,15 +317,15 @@ def _coalesced(work: Work, machine: Machine, config: WorkgroupConfig) -> float:
 def _through(work: Work, config: WorkgroupConfig) -> int:
     """Bytes of shared memory for tiles of the result that a unit stores from there, beside those
     that it copies; others come when the operands' tiles are done with."""
-    if config.fill != TENSOR or not config.through:
+    if config.fill != COPY_UNIT or not config.epilogue_tile:
         return 0
-    piece = {**config.item, **config.through}
+    piece = {**config.item, **config.epilogue_tile}
     return work_items(config) * math.prod(piece.values()) * stored_bytes(work, config)
 
 
 def _copies(work: Work, config: WorkgroupConfig, tile: dict[str, int]) -> float:
     """Accesses by which work-items copy the tiles of a step: none of whole ones."""
-    if config.fill == TENSOR:
+    if config.fill == COPY_UNIT:
         return 0.0
     return sum(
         math.prod(tile[d] for d in o.dims) / (config.vector if o.runs else 1) for o in work.operands

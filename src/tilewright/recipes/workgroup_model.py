@@ -21,12 +21,11 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.warpgroups import COPIES
-from tilewright.recipes.banks import Spread, spreads
-from tilewright.recipes.config import TENSOR, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import dot_of, group_of, neighbours
-from tilewright.recipes.joining import joined_dims, outermost_first
-from tilewright.recipes.matrices import matrices
+from tilewright.recipes.fusing import fused_dims, outermost_first
 from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgroup_configs
+from tilewright.recipes.mma import mma_of
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.residues import RESIDUE, by_residue
@@ -40,7 +39,8 @@ from tilewright.recipes.roles import (
     roles,
     strides,
 )
-from tilewright.recipes.storing import choose_through
+from tilewright.recipes.shared_layout import Spread, spreads
+from tilewright.recipes.storing import choose_epilogue_tile
 from tilewright.recipes.work import work_of
 from tilewright.recipes.workgroup_candidates import (
     HELD,
@@ -74,7 +74,7 @@ def default_configs(
             if not found:
                 return
             yield _finished(kernel, main, machine, found[0].config, prepack)
-            if found[0].config.fill != TENSOR:
+            if found[0].config.fill != COPY_UNIT:
                 return
     elif shapes:
         first = shapes[0]
@@ -90,7 +90,7 @@ def candidates(
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
     Raises `UnsupportedError` for a machine without rates."""
     for found in _rankings(kernel, machine, _combined(kernel, machine)):
-        first = next((each.config for each in found if each.config.fill == TENSOR), None)
+        first = next((each.config for each in found if each.config.fill == COPY_UNIT), None)
         if first is None or _is_legal(kernel, machine, first, prepack):
             return found
     return []
@@ -103,25 +103,25 @@ def _rankings(
     tiles as the first such does (or in clusters). Whether tiles are whole ones, nobody has looked
     at: the kernel shows, where it is refused."""
     shapes = combined_so[2]
-    own, joined = _ranked(combined_so, machine, shapes), _all_joined(kernel, machine)
+    own, fused = _ranked(combined_so, machine, shapes), _all_fused(kernel, machine)
     while True:
-        found = sorted([*joined, *own], key=lambda each: each.prediction.seconds)
+        found = sorted([*fused, *own], key=lambda each: each.prediction.seconds)
         yield found
-        first = next((each for each in found if each.config.fill == TENSOR), None)
+        first = next((each for each in found if each.config.fill == COPY_UNIT), None)
         if first is None:
             return
-        if first.config.through or first.config.cluster:
-            joined, own = (list(filter(_is_plain, of)) for of in (joined, own))
-        elif first in joined:
-            joined = []
+        if first.config.epilogue_tile or first.config.cluster:
+            fused, own = (list(filter(_is_plain, of)) for of in (fused, own))
+        elif first in fused:
+            fused = []
         else:
-            shapes = [each for each in shapes if each.fill != TENSOR]
+            shapes = [each for each in shapes if each.fill != COPY_UNIT]
             own = _ranked(combined_so, machine, shapes)
 
 
 def _is_plain(candidate: WorkgroupCandidate) -> bool:
     """Whether each workgroup copies for itself, and work-items store."""
-    return not (candidate.config.through or candidate.config.cluster)
+    return not (candidate.config.epilogue_tile or candidate.config.cluster)
 
 
 def _ranked(
@@ -133,14 +133,14 @@ def _ranked(
     return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
-def _all_joined(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
+def _all_fused(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
     """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
     pixels of all images by itself, where work-items would divide for each."""
     if COPIES not in machine.features:
         return []
-    joined = _combined(kernel, machine, outermost_first)
-    shapes = [each for each in joined[2] if each.fill == TENSOR and each.joined]
-    return _ranked(joined, machine, shapes)
+    fused = _combined(kernel, machine, outermost_first)
+    shapes = [each for each in fused[2] if each.fill == COPY_UNIT and each.fused]
+    return _ranked(fused, machine, shapes)
 
 
 def _is_legal(
@@ -156,7 +156,7 @@ def _is_legal(
 def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
     """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
     core has no room for it. Raises `UnsupportedError` for a machine without rates."""
-    whole = combined(drop_unit_dims(kernel), halo=config.halo, joined=config.joined)
+    whole = combined(drop_unit_dims(kernel), halo=config.halo, fused=config.fused)
     return predict(work_of(whole, machine), machine, config)
 
 
@@ -170,12 +170,12 @@ def _combined(
     with the reduced dims as one that it is best to ``join``."""
     plain = by_residue(drop_unit_dims(kernel))
     main = find_compute(plain, MAIN)
-    joined = joined_dims(main, machine) if join is None else join(main)
-    joined = joined if len(joined) > 1 else ()
-    whole = combined(plain, joined=joined)
+    fused = fused_dims(main, machine) if join is None else join(main)
+    fused = fused if len(fused) > 1 else ()
+    whole = combined(plain, fused=fused)
     main = find_compute(whole, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
-    return whole, main, [replace(each, joined=joined) for each in shapes]
+    return whole, main, [replace(each, fused=fused) for each in shapes]
 
 
 def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
@@ -238,17 +238,17 @@ def _finished(
 ) -> WorkgroupConfig:
     """``config`` with what takes a look at its tiles: how they keep out of one bank, how many there
     are, and how those of the result are stored."""
-    if not machine.banked or config.fill == TENSOR:
+    if not machine.banked or config.fill == COPY_UNIT:
         return config
     assert machine.hierarchy is not None
     ahead, config = config.stages, replace(config, stages=1, fill="copy")
     tiles = tiles_of(kernel, machine, config, prepack)
-    found, vector = matrices(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
+    mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
-    if found is None or not found.by_rows:
+    if mma is None or not mma.by_rows:
         together = (config.k, group_of(machine, config))
         apart = spreads(
-            tiles, machine.hierarchy, config.lanes, vector, config.vector, found, together
+            tiles, machine.hierarchy, config.lanes, vector, config.vector, mma, together
         )
     config = replace(
         config,
@@ -262,9 +262,9 @@ def _finished(
     steps = steps_of(extents(main), roles(main), config)
     stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
     config = replace(config, stages=stages, fill=fill)
-    if found is not None and found.by_rows:
+    if mma is not None and mma.by_rows:
         return config
-    return choose_through(tiles, machine, config, stages * needed)
+    return choose_epilogue_tile(tiles, machine, config, stages * needed)
 
 
 def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:

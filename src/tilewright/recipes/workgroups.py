@@ -8,13 +8,13 @@ naive
 -> packed, sliced (B in the order it is read, where that may be; the reduction in parts)
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
--> joined (where work-items reduce parts: the workgroup adds them up, and does what comes after)
+-> added up (where work-items reduce parts: the workgroup adds them up, and does what comes after)
 -> stepped (the reduction in steps, of a residue's taps as many as there are)
--> streamed (the steps of all tiles in even shares of workgroups)
--> shared (what a step reads is copied to memory that the work-items share, by all of them)
+-> stream-k (the steps of all tiles in even shares of workgroups)
+-> staged (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
 -> tapped (with a halo: loops over the taps of what is shared)
--> handed on (where the workgroup stores its tile together: through shared memory)
+-> epilogue (where the workgroup stores its tile together: through shared memory)
 -> tensorized, lowered
 -> ordered (in which order workgroups take the tiles, and how many there are)
 
@@ -35,31 +35,32 @@ from tilewright.ir.stmt import Compute, For, Kernel
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import TENSOR, StreamingConfig, WorkgroupConfig
+from tilewright.recipes.config import COPY_UNIT, ElementwiseConfig, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
+from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.mapping import (
     PRODUCERS,
+    added_up,
     adders,
     group_root,
+    in_shares,
     item_root,
-    joined,
     mapped,
     ordered,
     slice_adders,
     sliced,
-    streamed,
     streamers,
     zeros,
 )
-from tilewright.recipes.matrices import (
-    Matrices,
+from tilewright.recipes.matrix_stores import finishing, is_stored, stored_as_matrices
+from tilewright.recipes.mma import (
+    Mma,
     in_fragments,
-    matrices,
+    mma_of,
     on_own_registers,
     rows_along,
     rows_last,
 )
-from tilewright.recipes.matrix_stores import finishing, is_stored, stored_as_matrices
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.residues import by_residue, only_taps
 from tilewright.recipes.roles import (
@@ -71,13 +72,12 @@ from tilewright.recipes.roles import (
     taps_of,
 )
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.storing import handed_on, through_shared
-from tilewright.recipes.streaming import lower_rest, tiled_root
-from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, specialized
+from tilewright.recipes.storing import staged_epilogue, staged_results
+from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import (
     check,
-    check_joined,
+    check_fused,
     check_shared,
     items_kind,
     loads_ahead,
@@ -107,14 +107,14 @@ def schedule(
 ) -> ScheduledKernel:
     """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
     result = ScheduledKernel(kernel)
-    taps = _until_shared(result, machine, config, prepack)
-    found = matrices(result.kernel, machine, config)
-    if config.fill == TENSOR:
-        assert found is not None
-        specialized(result, found, config, STEP)
+    taps = _until_staged(result, machine, config, prepack)
+    mma = mma_of(result.kernel, machine, config)
+    if config.fill == COPY_UNIT:
+        assert mma is not None
+        warp_specialized(result, mma, config, STEP)
     else:
-        result.stage("shared", _shared(result.kernel, machine, config, taps))
-    if config.fill != TENSOR and config.stages > 1 and holds_loop(result.kernel.body, STEP):
+        result.stage("staged", _staged(result.kernel, machine, config, taps))
+    if config.fill != COPY_UNIT and config.stages > 1 and holds_loop(result.kernel.body, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
     if taps:
@@ -122,20 +122,20 @@ def schedule(
         left = {d.var.name for d in find_compute(result.kernel, MAIN).dims}
         sizes = {dim: config.step.get(dim, 1) for dim in taps if dim in left}
         result.stage("tapped", tile(result.kernel, MAIN, sizes))
-    if config.through and config.fill != TENSOR:
-        result.stage("handed on", through_shared(result.kernel, machine, config, found))
+    if config.epilogue_tile and config.fill != COPY_UNIT:
+        result.stage("epilogue", staged_epilogue(result.kernel, machine, config, mma))
     check_shared(result.kernel, machine, config)
-    if found is not None:
-        if found.by_rows and config.fill != TENSOR:
+    if mma is not None:
+        if mma.by_rows and config.fill != COPY_UNIT:
             result.stage("started", start_products(result.kernel, MAIN))
-        result.stage("tensorized", _on_matrices(result.kernel, found))
+        result.stage("tensorized", _on_matrices(result.kernel, mma))
         result.stage("ahead", _loaded_ahead(result.kernel, machine, config))
     elif config.instruction:
         instruction = machine.instruction(config.instruction)
         dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, dims))
-    result.stage("lowered", _lowered(result.kernel, machine, config, found))
-    if config.fill != TENSOR:
+    result.stage("lowered", _lowered(result.kernel, machine, config, mma))
+    if config.fill != COPY_UNIT:
         result.stage("ordered", ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -146,11 +146,11 @@ def tiles_of(
 ) -> Kernel:
     """The kernel at the stage where tiles are shared: what a model looks at."""
     result = ScheduledKernel(kernel)
-    taps = _until_shared(result, machine, config, prepack)
-    return _shared(result.kernel, machine, config, taps)
+    taps = _until_staged(result, machine, config, prepack)
+    return _staged(result.kernel, machine, config, taps)
 
 
-def _until_shared(
+def _until_staged(
     result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
@@ -159,10 +159,11 @@ def _until_shared(
     if not config.halo:
         kernel = by_residue(kernel)
         result.stage("residues", kernel)
-    check_joined(config, find_compute(kernel, MAIN))
-    kernel = combined(kernel, halo=config.halo, joined=config.joined)
+    check_fused(config, find_compute(kernel, MAIN))
+    kernel = combined(kernel, halo=config.halo, fused=config.fused)
     result.stage(
-        "combined", boxed(kernel, bool(config.through)) if config.fill == TENSOR else kernel
+        "combined",
+        boxed(kernel, bool(config.epilogue_tile)) if config.fill == COPY_UNIT else kernel,
     )
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
@@ -172,10 +173,10 @@ def _until_shared(
     result.stage("sliced", sliced(result.kernel, config))
     result.stage("mapped", mapped(result.kernel, config, items_kind(machine, config)))
     if config.item_slices:
-        result.stage("joined", joined(result.kernel, config))
+        result.stage("added up", added_up(result.kernel, config))
     result.stage("stepped", _stepped(result.kernel, config, taps))
-    if config.stream:
-        result.stage("streamed", streamed(result.kernel, machine, config, STEP))
+    if config.stream_k:
+        result.stage("stream-k", in_shares(result.kernel, machine, config, STEP))
     return taps
 
 
@@ -190,10 +191,10 @@ def _loaded_ahead(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> 
         return kernel
 
 
-def _on_matrices(kernel: Kernel, found: Matrices) -> Kernel:
+def _on_matrices(kernel: Kernel, mma: Mma) -> Kernel:
     """The products of a step by instructions, and what is handed on of their sums."""
-    kernel = in_rows(kernel, found) if found.by_rows else in_fragments(kernel, found)
-    return stored_as_matrices(kernel, handed_on(kernel), found)
+    kernel = in_rows(kernel, mma) if mma.by_rows else in_fragments(kernel, mma)
+    return stored_as_matrices(kernel, staged_results(kernel), mma)
 
 
 def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Kernel:
@@ -208,7 +209,7 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     return merge_loops(kernel, loops, STEP) if loops else kernel
 
 
-def _shared(
+def _staged(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, taps: Sequence[str]
 ) -> Kernel:
     """Copies of A and B: along the reduction first, and then as the work-items' lanes read them, so
@@ -226,7 +227,7 @@ def _shared(
             if isinstance(stmt, For) and stmt.kind in THREADS
         )
     )
-    found = matrices(kernel, machine, config)
+    mma = mma_of(kernel, machine, config)
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
     layout: dict[str, BlockList] = {}
@@ -242,13 +243,13 @@ def _shared(
             # Rows are what lies behind one another in the tensor: those of a dim of its own.
             alone = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
             rows = [name for name in rows if name not in taps and {name} in alone]
-        if found is not None and found.by_rows:
+        if mma is not None and mma.by_rows:
             around = [v.name for v in items if v in used]
-            layout[name], swizzles[name] = shared_rows(main, found, config, position, around)
+            layout[name], swizzles[name] = shared_rows(main, mma, config, position, around)
             continue
-        if found is not None:
+        if mma is not None:
             names = [v.name for v in (*items, *inner) if v in used]
-            along = rows_along(main, found, position)
+            along = rows_along(main, mma, position)
             places, row = rows_last(names, rows, along)
             layout[name] = [(dim, None) for dim in places]
             if config.padding.get(name):
@@ -276,7 +277,7 @@ def _shared(
         swizzle=swizzles,
         cast=cast,
         vector=config.vector,
-        lanes=found.lanes if found is not None else 0,
+        lanes=mma.lanes if mma is not None else 0,
     )
 
 
@@ -306,12 +307,10 @@ def _is_held(compute: Compute) -> bool:
     return compute.combiner is None and any(b.name.endswith("_next") for b in private)
 
 
-def _lowered(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, found: Matrices | None
-) -> Kernel:
+def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     held = config.fill == Fill.REGISTERS.value
-    handed = bool(config.through) and config.fill != TENSOR
+    together = bool(config.epilogue_tile) and config.fill != COPY_UNIT
     copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
@@ -327,12 +326,12 @@ def _lowered(
         ]
         along = compute.dims[-1].var.name if is_vector(compute) else None
         kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
-    if found is not None:
+    if mma is not None:
         own = [PRODUCERS[0], *streamers(kernel), *finishing(kernel, item_root(config))]
-        own += handed_on(kernel)
-        if not (handed or is_stored(kernel, item_root(config), found)):
+        own += staged_results(kernel)
+        if not (together or is_stored(kernel, item_root(config), mma)):
             own.append(item_root(config))
-        kernel = on_own_registers(kernel, found, list(dict.fromkeys(own)))
+        kernel = on_own_registers(kernel, mma, list(dict.fromkeys(own)))
     kernel = lower_computes(
         kernel,
         [
@@ -340,7 +339,7 @@ def _lowered(
             item_root(config),
             *adders(config),
             *streamers(kernel),
-            *handed_on(kernel),
+            *staged_results(kernel),
             group_root(config),
         ],
         vector=config.lanes,
@@ -352,5 +351,5 @@ def _lowered(
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
         kernel = trim_dims(kernel, RESULT, slice_adders(config))
         for name in (*zeros(config), RESULT):
-            kernel = tiled_root(kernel, name, StreamingConfig(vector=vector))
+            kernel = tiled_root(kernel, name, ElementwiseConfig(vector=vector))
     return lower_rest(kernel)

@@ -7,18 +7,18 @@ then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fus
 `distribute` (over a hierarchy), `collapse` and `linearize` (dims made one), `split` (the inverse),
 `residues` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
-on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize` (copies
-of whole tiles, by a subgroup of its own, through `rounds` of tiles), `multicast` (by the workgroups
-of a cluster for each other), `store_tiles` (results that a unit stores), `finish` (and that are
-made in registers before), `load_ahead` (fragments for the next product), `hoist` (packing apart),
-`pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests instead of
-masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run), `asynchronous` (products
-that run meanwhile), `opening` (of opaque nests), `raster` (in which order), `enclose` (one
-iteration around), `widen`, `slices` and `stream` (partial results), `join` (two nests of workgroups
-made one), `tensorize`, `fragments` (matrices that lanes hold together), `loops` and `points`
-(lowering to loops). `storage`, `identity`, `dependence`, `digits` and `runs` hold what several of
-them need; `schedule` has the `KernelSchedule`, which records them; `excerpt` is for models that try
-them out.
+on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize_warps`
+(copies of whole tiles, by a subgroup of its own, through `rounds` of tiles), `multicast` (by the
+workgroups of a cluster for each other), `store_tiles` (results that a unit stores), `finish` (and
+that are made in registers before), `load_ahead` (fragments for the next product), `hoist` (packing
+apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
+instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run),
+`asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
+order), `enclose` (one iteration around), `widen`, `slices` and `stream_k` (partial results),
+`fuse_nests` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes hold
+together), `loops` and `points` (lowering to loops). `storage`, `identity`, `dependence`, `digits`
+and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, which records them;
+`excerpt` is for models that try them out.
 """
 
 from tilewright.schedule.asynchronous import start_products
@@ -29,10 +29,10 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.join import join_groups
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.load_ahead import load_ahead
@@ -53,11 +53,11 @@ from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
 from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.slices import slice_reduction
-from tilewright.schedule.specialize import specialize
+from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
 from tilewright.schedule.store_tiles import store_tiles
-from tilewright.schedule.stream import stream_reduction
+from tilewright.schedule.stream_k import stream_k
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.transform import TRANSFORMS
@@ -78,11 +78,11 @@ __all__ = [
     "extend",
     "finish",
     "fuse_dims",
+    "fuse_nests",
     "fuse_tensor_dims",
     "guard",
     "hoist_pack",
     "hold",
-    "join_groups",
     "linearize",
     "load_ahead",
     "lower_computes",
@@ -105,13 +105,13 @@ __all__ = [
     "share_result",
     "share_tiles",
     "slice_reduction",
-    "specialize",
+    "specialize_warps",
     "split_dim",
     "split_residues",
     "spread",
     "start_products",
     "store_tiles",
-    "stream_reduction",
+    "stream_k",
     "tensorize",
     "tile",
     "tile_and_fuse",

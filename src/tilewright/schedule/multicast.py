@@ -26,7 +26,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_stmts
-from tilewright.layout.columns import tile_of
+from tilewright.layout.im2col import tile_of
 from tilewright.schedule.access import readdress, view_variables
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (
@@ -80,8 +80,8 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
             else: ... unrolled for peer in 2: mbarrier_arrive(&empty[peer, k % 2]) ...
             cluster_barrier()
 
-    The kernel has the form that `specialize` makes: copies behind a wait for an mbarrier at which
-    those arrive who have read what was there before. Now those of all workgroups do. What a
+    The kernel has the form that `specialize_warps` makes: copies behind a wait for an mbarrier at
+    which those arrive who have read what was there before. Now those of all workgroups do. What a
     workgroup alone reads it copies as before.
     """
     loops_named(kernel, loop, "multicast", any_kind=False)
@@ -151,12 +151,13 @@ class _Multicast:
         if not self.shared:
             raise self._refusal(
                 "its workgroups read nothing in common that is copied asynchronously",
-                "specialize first, with a cluster along a dim on which one operand does not depend",
+                "specialize warps first, with a cluster along a dim on which an operand does not "
+                "depend",
             )
         if not self.empty:
             raise self._refusal(
                 "no wait says that all have read what a copy writes over",
-                "specialize first",
+                "specialize warps first",
                 "a workgroup copies into the memory of the others",
             )
 
@@ -209,7 +210,7 @@ class _Multicast:
         stmts = [meet if is_barrier(stmt) else stmt for stmt in sequence(nest)]
         if not items or meet not in stmts:
             raise self._refusal(
-                "no barrier of its subgroups tells of the mbarriers", "specialize first"
+                "no barrier of its subgroups tells of the mbarriers", "specialize warps first"
             )
         changed = rewrite_placed(block(*stmts, meet), self.inside, self._changed)
         for old, new in self.buffers.items():

@@ -24,11 +24,11 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
 from tilewright.schedule.guard import guard
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.join import join_groups
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.linearize import linearize
 from tilewright.schedule.load_ahead import load_ahead
@@ -59,11 +59,11 @@ from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
 from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.slices import slice_reduction
-from tilewright.schedule.specialize import specialize
+from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
 from tilewright.schedule.store_tiles import store_tiles
-from tilewright.schedule.stream import stream_reduction
+from tilewright.schedule.stream_k import stream_k
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.transform import TRANSFORMS
@@ -280,7 +280,7 @@ class KernelSchedule:
     fuse_tensor_dims = _method(fuse_tensor_dims)
     guard = _method(guard)
     hold = _method(hold)
-    join_groups = _method(join_groups)
+    fuse_nests = _method(fuse_nests)
     linearize = _method(linearize)
     load_ahead = _method(load_ahead)
     lower_computes = _method(lower_computes)
@@ -303,13 +303,13 @@ class KernelSchedule:
     share_result = _method(share_result)
     share_tiles = _method(share_tiles)
     slice_reduction = _method(slice_reduction)
-    specialize = _method(specialize)
+    specialize_warps = _method(specialize_warps)
     split_dim = _method(split_dim)
     split_residues = _method(split_residues)
     spread = _method(spread)
     start_products = _method(start_products)
     store_tiles = _method(store_tiles)
-    stream_reduction = _method(stream_reduction)
+    stream_k = _method(stream_k)
     tensorize = _method(tensorize)
     tile = _method(tile)
     tile_and_fuse = _method(tile_and_fuse)

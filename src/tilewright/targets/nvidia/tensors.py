@@ -17,7 +17,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.stmt import View
 from tilewright.layout.boxes import Box
-from tilewright.layout.columns import Column, tile_of
+from tilewright.layout.im2col import Im2col, tile_of
 from tilewright.machines.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
 from tilewright.machines.warpgroups import ROW_BYTES, swizzle_of
 from tilewright.schedule.access import view_variables
@@ -41,7 +41,7 @@ def emit_load(memory: Memory, plan: ComputePlan) -> None:
         tile = _tile(memory, plan, plan.out)
         tensor = _map(memory, operand.view, found, _swizzled(plan.stmt.out))
         corner = _corner(memory, found)
-        taps = [_short(memory, tap) for tap in found.taps] if isinstance(found, Column) else []
+        taps = [_short(memory, tap) for tap in found.taps] if isinstance(found, Im2col) else []
         places = [f"${3 + i}" for i in range(len(corner) + len(taps))]
         moved = f", {{{', '.join(places[len(corner) :])}}}" if taps else ""
         moved += f", {mask}" if mask else ""
@@ -95,7 +95,7 @@ def emit_store(memory: Memory, plan: ComputePlan) -> None:
     """``tensor = tile``, in the newest group of stores."""
     (operand,) = plan.stmt.operands
     box = _found(plan, plan.stmt.out, operand.view)
-    if isinstance(box, Column):
+    if isinstance(box, Im2col):
         raise CompilationError(
             f"the copy {plan.stmt.name!r} stores pixels one behind the other",
             why="the unit stores boxes",
@@ -113,7 +113,7 @@ def emit_store(memory: Memory, plan: ComputePlan) -> None:
         ptx(memory.w, text, [tile, tensor, *corner], "rl" + "r" * len(corner))
 
 
-def _found(plan: ComputePlan, tensor: View, tile: View) -> Box | Column:
+def _found(plan: ComputePlan, tensor: View, tile: View) -> Box | Im2col:
     """What of ``tensor`` is ``tile``. Raises `CompilationError` if no copy moves that."""
     stmt = plan.stmt
     # A copy to the tensor goes through the same box as one from there.
@@ -144,7 +144,7 @@ def _swizzled(tile: View) -> int:
     return row
 
 
-def _map(memory: Memory, tensor: View, found: Box | Column, swizzle: int) -> Value:
+def _map(memory: Memory, tensor: View, found: Box | Im2col, swizzle: int) -> Value:
     """Where the map is, which the kernel gets as a parameter."""
     buffer = tensor.buffer
     places = [place for place, each in enumerate(memory.arguments) if each is buffer]
@@ -161,7 +161,7 @@ def _map(memory: Memory, tensor: View, found: Box | Column, swizzle: int) -> Val
     return Value(memory.w.assign(f"ptrtoint ptr {name} to i64"), s64)
 
 
-def tensor_map(argument: int, buffer: Buffer, found: Box | Column, swizzle: int = 0) -> TensorMap:
+def tensor_map(argument: int, buffer: Buffer, found: Box | Im2col, swizzle: int = 0) -> TensorMap:
     """The map for copies as was ``found`` of ``buffer``, which is that argument; the tile is
     swizzled in rows of so many bytes."""
     # Of a dim of one element, any step will do.
@@ -180,7 +180,7 @@ def tensor_map(argument: int, buffer: Buffer, found: Box | Column, swizzle: int 
     )
 
 
-def _columns(found: Column) -> tuple[Columns, tuple[int, ...]]:
+def _columns(found: Im2col) -> tuple[Columns, tuple[int, ...]]:
     """What one copy moves, and how far pixels are apart."""
     box = Columns(found.lower, found.upper, found.channels, found.pixels)
     return box, (1, *found.steps, 1)
@@ -192,7 +192,7 @@ def _short(memory: Memory, index: Expr) -> Value:
     return Value(memory.w.assign(f"trunc {value.typed} to i16"), s16)
 
 
-def _corner(memory: Memory, found: Box | Column) -> list[Value]:
+def _corner(memory: Memory, found: Box | Im2col) -> list[Value]:
     """Where it begins, innermost dim first."""
     return [number(memory, memory.exprs.evaluate(index, {})) for index in found.corner]
 

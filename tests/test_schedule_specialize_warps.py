@@ -1,4 +1,4 @@
-"""share_tiles and specialize: golden texts, results, planted faults, refusals."""
+"""share_tiles and specialize_warps: golden texts, results, planted faults, refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import share_tiles, specialize
+from tilewright.schedule import share_tiles, specialize_warps
 
 TILED = """
 kernel product(in a: f32[52, 40], in b: f32[40, 32], out c: f32[52, 32]):
@@ -47,7 +47,7 @@ def _shared(text: str = TILED, **options: Any) -> Kernel:
 
 
 def _specialized(stages: int = 2) -> Kernel:
-    kernel = specialize(_shared(), "step", stages)
+    kernel = specialize_warps(_shared(), "step", stages)
     verify(kernel)
     return kernel
 
@@ -61,7 +61,7 @@ def _right(kernel: Kernel, findings: Findings | None = None) -> bool:
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
-    golden("specialize", to_text(_shared()) + "\n\n" + to_text(_specialized()))
+    golden("specialize_warps", to_text(_shared()) + "\n\n" + to_text(_specialized()))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
@@ -71,7 +71,7 @@ def test_results(stages: int) -> None:
 
 def test_registers() -> None:
     """Each role begins with them, and computes the same."""
-    kernel = specialize(_shared(), "step", 2, registers=(40, 232))
+    kernel = specialize_warps(_shared(), "step", 2, registers=(40, 232))
     verify(kernel)
     text = to_text(kernel)
     assert "if w == 2:\n        give_registers(40)\n        for step" in text
@@ -158,18 +158,18 @@ def _changed(*changes: tuple[str, str]) -> str:
 
 Make = Callable[[], Kernel]
 REFUSED: dict[str, tuple[Make, str]] = {
-    "no stage": (lambda: specialize(_shared(), "step", 0), "specialize: 0 stages"),
+    "no stage": (lambda: specialize_warps(_shared(), "step", 0), "specialize_warps: 0 stages"),
     "registers that nobody gives": (
-        lambda: specialize(_shared(), "step", 2, registers=(232, 40)),
-        "specialize: 232 registers for what copies, 40 for the others",
+        lambda: specialize_warps(_shared(), "step", 2, registers=(232, 40)),
+        "specialize_warps: 232 registers for what copies, 40 for the others",
     ),
     "half a portion": (
-        lambda: specialize(_shared(), "step", 2, registers=(40, 236)),
-        "specialize: 40 registers for what copies, 236 for the others",
+        lambda: specialize_warps(_shared(), "step", 2, registers=(40, 236)),
+        "specialize_warps: 40 registers for what copies, 236 for the others",
     ),
-    "no loop": (lambda: specialize(_shared(), "k", 2), "there is no loop 'k'"),
+    "no loop": (lambda: specialize_warps(_shared(), "k", 2), "there is no loop 'k'"),
     "no subgroups": (
-        lambda: specialize(parse_kernel(_changed(("subgroup for", "for"))), "step", 2),
+        lambda: specialize_warps(parse_kernel(_changed(("subgroup for", "for"))), "step", 2),
         "no subgroups are around the loop 'step'",
     ),
     "nobody to share": (
@@ -177,15 +177,15 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "share_tiles: no work-items are around the loop 'step' with 'main'",
     ),
     "not shared": (
-        lambda: specialize(parse_kernel(TILED), "step", 2),
+        lambda: specialize_warps(parse_kernel(TILED), "step", 2),
         "its body is not copies, a barrier, what reads them, and a barrier",
     ),
     "twice": (
-        lambda: specialize(_specialized(), "step", 2),
+        lambda: specialize_warps(_specialized(), "step", 2),
         "the loop 'step' is not directly what a subgroup runs",
     ),
     "a mask inside of the tensor": (
-        lambda: specialize(
+        lambda: specialize_warps(
             _shared(
                 _changed(("m_o * 32 < 52]\n          y", "m_o * 32 < 52 and 3 <= k]\n          y"))
             ),
@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "its mask hides more than what is outside of the tensor: 3 <= k",
     ),
     "a large box": (
-        lambda: specialize(
+        lambda: specialize_warps(
             _shared(
                 TILED.replace("a: f32[52, 40]", "a: f32[2400, 40]")
                 .replace("c: f32[52,", "c: f32[2400,")
@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "a box of 1200 elements along a dim, more than 256",
     ),
     "many dims": (
-        lambda: specialize(
+        lambda: specialize_warps(
             _shared(
                 TILED.replace("a: f32[52, 40]", "a: f32[2, 2, 2, 2, 52, 40]").replace(
                     "a[m", "a[0, 1, 0, 1, m"
@@ -221,17 +221,19 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "the tensor has 6 dims, more than 5",
     ),
     "steps of nine": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("b[k + step", "b[k * 9 + step")), "step", 2
         ),
         "it does not go along dim 0 step by step: by k * 9 + step * 8",
     ),
     "rows of the tensor": (
-        lambda: specialize(_shared(_changed(("a: f32[52, 40]", "a: f32[52, 41]"))), "step", 2),
+        lambda: specialize_warps(
+            _shared(_changed(("a: f32[52, 40]", "a: f32[52, 41]"))), "step", 2
+        ),
         "the tensor has rows of 164 bytes, no multiple of 16",
     ),
     "in blocks": (
-        lambda: specialize(
+        lambda: specialize_warps(
             _shared(_changed(("a: f32[52, 40]", "a: f32[52, 40] {1:5:416 0:52:8 1:8:1}"))),
             "step",
             2,
@@ -239,15 +241,15 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "the tensor lies in blocks",
     ),
     "boxes of more than a row": (
-        lambda: specialize(_shared(boxes={}), "step", 2),
+        lambda: specialize_warps(_shared(boxes={}), "step", 2),
         "does not take it without gaps",
     ),
     "rows of another swizzle": (
-        lambda: specialize(_shared(swizzle={"x": Swizzle(2, 2, 3), "y": SWIZZLE}), "step", 2),
+        lambda: specialize_warps(_shared(swizzle={"x": Swizzle(2, 2, 3), "y": SWIZZLE}), "step", 2),
         "its rows have 8 elements, those of the swizzle 16",
     ),
     "it converts": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(
                 to_text(_shared()).replace("a_packed[m, k] = x", "a_packed[m, k] = x * 2.0")
             ),
@@ -257,7 +259,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "it computes on the way",
     ),
     "it adds up": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("a_packed[m, k] = x", "a_packed[m, k] add= x")),
             "step",
             2,
@@ -265,7 +267,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "it does not write all of 'a_packed'",
     ),
     "two dims of one": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("b[k + step * 8, n +", "b[k + step * 8, k +")),
             "step",
             2,
@@ -273,7 +275,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "2 dims of the tensor are 'k'",
     ),
     "a mask that stays": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(
                 to_text(_shared()).replace(
                     "a_packed[m + s * 16, k]", "a_packed[m + s * 16, k | k < n]"
@@ -285,7 +287,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "'main' masks what it reads of copies",
     ),
     "another reader": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("v = acc[m, n]", "v = a_packed[m, n % 8]")),
             "step",
             2,
@@ -293,7 +295,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "'a_packed' is also used by `compute store",
     ),
     "no sum": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("acc[m, n] add= x * y", "acc[m, n] = x * y")),
             "step",
             2,
@@ -301,7 +303,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "'main' does not add up in private memory",
     ),
     "an operand that is not shared": (
-        lambda: specialize(
+        lambda: specialize_warps(
             share_tiles(parse_kernel(TILED), "main", ["x"], "step", swizzle={"x": SWIZZLE}),
             "step",
             2,
@@ -309,7 +311,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "'main' does not read copies only",
     ),
     "parts of copies": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(
                 to_text(_shared())
                 .replace("x_pack(m in 32", "x_pack(m in 16")
@@ -322,7 +324,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "subgroups make parts of the copy `compute x_pack",
     ),
     "a barrier elsewhere": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(
                 to_text(_shared()).replace(
                     "      compute store", "      barrier()\n      compute store"
@@ -334,7 +336,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "the subgroups meet at `barrier()` outside of the loop",
     ),
     "work-items": (
-        lambda: specialize(
+        lambda: specialize_warps(
             parse_kernel(to_text(_shared()).replace("subgroup for", "workgroup for")), "step", 2
         ),
         "no subgroups are around the loop 'step'",

@@ -23,7 +23,7 @@ _LESS = 0.9
 _SINGLY = 2
 
 
-def joined_dims(main: Compute, machine: Machine) -> tuple[str, ...]:
+def fused_dims(main: Compute, machine: Machine) -> tuple[str, ...]:
     """The reduced dims of ``main``, as its op has them, to make one, outermost first; none where
     each by its own is as good, or no instruction on matrices multiplies the op's types."""
     a, b = (operand.var.type for operand in main.operands[:2])
@@ -35,8 +35,8 @@ def joined_dims(main: Compute, machine: Machine) -> tuple[str, ...]:
     work = _Work(main, whole)
     alone = min(work.of((dim,)) for dim in order)
     # All of them, which parts of the reduction cut most evenly, or those that lie innermost in A.
-    joined = (order[first:] for first in range(len(order) - 1))
-    cost, _, best = min((work.of(dims), -len(dims), dims) for dims in joined)
+    fused = (order[first:] for first in range(len(order) - 1))
+    cost, _, best = min((work.of(dims), -len(dims), dims) for dims in fused)
     return best if cost <= _LESS * alone else ()
 
 

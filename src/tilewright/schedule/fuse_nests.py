@@ -49,7 +49,7 @@ _LAUNCHED = (LoopKind.GRID, LoopKind.CLUSTER, *THREADS)
 
 
 @transform
-def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
+def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     """Does in one nest of workgroups what the nests around two computes do one after the other.
 
         alloc parts: f32[2, 64]
@@ -60,7 +60,7 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
         grid for m_o in 4:
           workgroup for m in 16:
             compute sum(slice in 2): dst[m_o*16 + m] add= part    (part = parts[slice, m_o*16 + m])
-    ->  join_groups("store", "sum")
+    ->  fuse_nests("store", "sum")
         grid for m_o in 4:
           alloc parts: f32[2, 16] workgroup
           workgroup for slice in 2:
@@ -79,8 +79,8 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
     in memory of the workgroup.
     """
     for name in (first, second):
-        computes_named(kernel, name, "join_groups", any_kind=True)
-    joined: list[Stmt] = []
+        computes_named(kernel, name, "fuse_nests", any_kind=True)
+    fused: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):
@@ -88,16 +88,16 @@ def join_groups(kernel: Kernel, first: str, second: str) -> Kernel:
         at = [next((i for i, s in enumerate(stmt.body) if holds(s, n)), -1) for n in names]
         if min(at) < 0 or at[0] == at[1]:
             return None
-        joined.append(_joined(stmt, at[0], at[1]))
-        return joined[-1]
+        fused.append(_as_one(stmt, at[0], at[1]))
+        return fused[-1]
 
     names = (first, second)
     body = rewrite_placed(kernel.body, Place(), change)
-    if not joined:
+    if not fused:
         raise ScheduleError(
-            f"join_groups: '{first}' and '{second}' do not stand in two nests of one block",
+            f"fuse_nests: '{first}' and '{second}' do not stand in two nests of one block",
             where=f"kernel {kernel.name}",
-            why="what follows on one another is joined",
+            why="what follows on one another is fused",
             cure="distribute both over the same grid first",
         )
     return replace(kernel, body=body)
@@ -124,7 +124,7 @@ def _extent(loop: For) -> int:
 
 
 def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"join_groups: {what}", where=headline(where), why=why, cure=cure)
+    return ScheduleError(f"fuse_nests: {what}", where=headline(where), why=why, cure=cure)
 
 
 def _nest(stmt: Stmt) -> _Nest:
@@ -144,8 +144,8 @@ def _nest(stmt: Stmt) -> _Nest:
     return _Nest(stmt, tuple(loops[0]), tuple(loops[1]), body)
 
 
-def _joined(stmt: Block, at: int, end: int) -> Stmt:
-    """The block with the nests ``at`` and ``end`` joined, where the second stood."""
+def _as_one(stmt: Block, at: int, end: int) -> Stmt:
+    """The block with the nests ``at`` and ``end`` fused, where the second stood."""
     if end < at:
         raise _refusal(
             "the second stands before the first",

@@ -30,7 +30,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
-from tilewright.schedule import rasterize, stream_reduction
+from tilewright.schedule import rasterize, stream_k
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -66,7 +66,7 @@ def _kernel(text: str) -> Kernel:
 def test_shares_that_cut_tiles() -> None:
     becomes(
         _sums(tiles=4),
-        lambda k: stream_reduction(k, "k", 3, vector=2),
+        lambda k: stream_k(k, "k", 3, vector=2),
         """
         kernel sums(in src: f32[32, 5], out dst: f32[32]):
           alloc acc_parts: f32[3, 2, 2, 4] {0:3:16 1:2:8 3:2:4 2:2:2 3:2:1}
@@ -114,7 +114,7 @@ def test_shares_that_cut_tiles() -> None:
 def test_shares_of_whole_tiles() -> None:
     becomes(
         _sums(tiles=6),
-        lambda k: stream_reduction(k, "k", 3),
+        lambda k: stream_k(k, "k", 3),
         """
         kernel sums(in src: f32[48, 5], out dst: f32[48]):
           grid for group in 3:
@@ -142,7 +142,7 @@ def test_shares_of_one_tile() -> None:
     text = _sums(tiles=1, steps=6).replace("grid for m_o in 1:", "block:").replace("m_o", "0")
     becomes(
         text,
-        lambda k: stream_reduction(k, "k", 2, "s"),
+        lambda k: stream_k(k, "k", 2, "s"),
         """
         kernel sums(in src: f32[8, 6], out dst: f32[8]):
           alloc acc_parts: f32[2, 1, 2, 4] {0:2:8 1:1:8 3:4:2 2:2:1}
@@ -192,7 +192,7 @@ def _shares(kernel: Kernel) -> list[tuple[int, int]]:
 def test_shares_are_even(tiles: int, steps: int) -> None:
     naive = _kernel(_sums(tiles, steps))
     for workgroups in (1, 2, 3, 4, 5, 7, 8, 13, 99):
-        kernel = stream_reduction(naive, "k", workgroups)
+        kernel = stream_k(naive, "k", workgroups)
         equal(naive, kernel)
         findings = Findings()
         run(kernel, memory(kernel), findings=findings)
@@ -219,7 +219,7 @@ def test_other_sums(workgroups: int) -> None:
     for text in (maxima, whole, _sums().replace("grid for m_o in 3:\n        work", "work")):
         text = text if "m_o in" in text else text.replace("m_o", "2")
         naive = _kernel(text)
-        equal(naive, stream_reduction(naive, "k", workgroups))
+        equal(naive, stream_k(naive, "k", workgroups))
 
 
 TWO = """
@@ -247,13 +247,13 @@ TWO = """
 def test_grids_of_several_loops(workgroups: int, bands: bool) -> None:
     naive = _kernel(TWO)
     kernel = rasterize(naive, "m_o", "n_o", 2) if bands else naive
-    equal(naive, stream_reduction(kernel, "k_o", workgroups, vector=4))
+    equal(naive, stream_k(kernel, "k_o", workgroups, vector=4))
 
 
 def test_names_that_are_taken() -> None:
     text = _sums().replace("src", "acc_parts").replace("m_o", "group").replace("for t", "for turn")
     naive = _kernel(text.replace(" t *", " turn *"))
-    kernel = stream_reduction(naive, "k", 2)
+    kernel = stream_k(naive, "k", 2)
     equal(naive, kernel)
     assert "acc_parts2" in str(kernel) and "grid for group2" in str(kernel)
 
@@ -291,7 +291,7 @@ def test_the_transform_refuses(
         message = "1 loops 'k' stand in 0 nests of workgroups"
     given = {"loop": "k", "workgroups": 2, **arguments}
     with pytest.raises(ScheduleError) as caught:
-        stream_reduction(_kernel(text), **given)
+        stream_k(_kernel(text), **given)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
@@ -309,11 +309,11 @@ OPS = (
     lambda: tw.convolution("mb2ic2ih4oc5kh3ph1", direction="bwd_weights", dtype="bf16"),
 )
 WAYS: tuple[dict[str, Any], ...] = (
-    {"stream": 2},
-    {"stream": 3, "stages": 2, "raster": 2},
-    {"stream": 5, "stages": 2, "fill": "registers", "vector": 4},
-    {"stream": 7, "stages": 3, "fill": "async", "padding": {"a": 4}},
-    {"stream": 64, "stages": 2, "raster": 3},
+    {"stream_k": 2},
+    {"stream_k": 3, "stages": 2, "raster": 2},
+    {"stream_k": 5, "stages": 2, "fill": "registers", "vector": 4},
+    {"stream_k": 7, "stages": 3, "fill": "async", "padding": {"a": 4}},
+    {"stream_k": 64, "stages": 2, "raster": 3},
 )
 
 
@@ -341,7 +341,7 @@ def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
         # Their elements are converted on the way.
         given |= {"fill": "copy", "stages": 2}
     config = _config(op, **given)
-    assert "streamed" in choose.schedule(Start.of(op), machine, config).stages
+    assert "stream-k" in choose.schedule(Start.of(op), machine, config).stages
     for report in check_op(op, machine, "all", config):
         assert not report.issues, report
 
@@ -367,7 +367,7 @@ def test_parts_of_matrices_in_registers_are_added_up(name: str, stream: int) -> 
         vector=8,
         stages=2,
         fill="async",
-        stream=stream,
+        stream_k=stream,
         k="k",
     )
     check_races(tw.matmul("200x96:96x40", dtype="bf16"), nvidia.machine(level), config)
@@ -385,11 +385,11 @@ def test_the_stages() -> None:
         vector=4,
         stages=2,
         fill="registers",
-        stream=3,
+        stream_k=3,
     )
     made = choose.schedule(Start.of(op), GPU, config)
     stages = made.stages
-    assert "alloc acc_parts: f32[3, 2, 8, 4, 4, 8]" in str(stages["streamed"])
+    assert "alloc acc_parts: f32[3, 2, 8, 4, 4, 8]" in str(stages["stream-k"])
     assert "if step + 1 < count:" in str(stages["pipelined"])
     names = [s.name for s in walk_stmts(stages["lowered"].body) if isinstance(s, Compute)]
     assert set(names) == {MAIN}
@@ -402,19 +402,19 @@ def test_the_stages() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"slices": (("k", 2),)}, "stream=4 with slices=(('k', 2),)"),
-        ({"slices": (("k", 2),), "atomic": True}, "stream=4 with slices=(('k', 2),)"),
-        ({"item_slices": (("k", 2),)}, "stream=4 with item_slices=(('k', 2),)"),
-        ({"persistent": 8}, "stream=4 with persistent=8"),
+        ({"slices": (("k", 2),)}, "stream_k=4 with slices=(('k', 2),)"),
+        ({"slices": (("k", 2),), "atomic": True}, "stream_k=4 with slices=(('k', 2),)"),
+        ({"item_slices": (("k", 2),)}, "stream_k=4 with item_slices=(('k', 2),)"),
+        ({"persistent": 8}, "stream_k=4 with persistent=8"),
         ({"atomic": True}, "atomic=True with 0 sliced dims"),
-        ({"step": {"k": 36}}, "stream=4 with tiles of one step"),
-        ({"stream": -1}, "stream=-1 is not a whole number, 0 or more"),
+        ({"step": {"k": 36}}, "stream_k=4 with tiles of one step"),
+        ({"stream_k": -1}, "stream_k=-1 is not a whole number, 0 or more"),
     ],
 )
 def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     op = OPS[0]().resolved()
     with pytest.raises(ScheduleError) as caught:
-        config = WorkgroupConfig(**{**vars(_config(op, stream=4)), **given})
+        config = WorkgroupConfig(**{**vars(_config(op, stream_k=4)), **given})
         choose.schedule(Start.of(op), GPU, config)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
@@ -441,7 +441,7 @@ def test_assembled_for_a_gpu() -> None:
         stages=3,
         fill="async",
         raster=4,
-        stream=108,
+        stream_k=108,
     )
     machine = nvidia.machine("sm_80")
     kernel = choose.schedule(Start.of(op), machine, config).kernel

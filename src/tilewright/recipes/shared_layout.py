@@ -21,7 +21,7 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.banks import ROWS, WIDEST, WORD, instructions, turns
 from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
-from tilewright.recipes.matrices import Matrices
+from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import MAIN, extents, find_compute, strides
 from tilewright.schedule.place import holds
 
@@ -66,7 +66,7 @@ def spreads(
     lanes: str,
     vector: int,
     copied: int,
-    found: Matrices | None = None,
+    mma: Mma | None = None,
     together: tuple[str, int] = ("", 1),
 ) -> dict[str, Spread]:
     """Per operand of the main compute in ``kernel``, whose tiles are shared: what makes the fewest
@@ -74,7 +74,7 @@ def spreads(
     tile is taken before a swizzle, which takes arithmetic. Operands that need nothing are left out.
 
     ``lanes`` is the dim along which work-items read ``vector`` elements at once: there, rows stay
-    aligned to these. They copy ``copied`` elements at a time. What is ``found`` on matrices loads
+    aligned to these. They copy ``copied`` elements at a time. What an ``mma`` multiplies is loaded
     eight rows at a time instead; dot products read so many elements along a dim ``together``.
     """
     main = find_compute(kernel, MAIN)
@@ -98,8 +98,8 @@ def spreads(
         )
         view = operand.view
         loaded: _Access
-        if found is not None:
-            loaded = rows = _Rows(view, main, found)
+        if mma is not None:
+            loaded = rows = _Rows(view, main, mma)
             width, dim = rows.run, rows.across
         else:
             used = {v.name for index in view.index for v in variables(index)}
@@ -152,7 +152,7 @@ def _candidates(plain: Layout, dim: int, narrow: int, wide: int) -> Iterator[Spr
 
 def padding_between(
     kernel: Kernel,
-    accesses: Sequence[tuple[str, View, tuple[str, int] | Matrices]],
+    accesses: Sequence[tuple[str, View, tuple[str, int] | Mma]],
     dim: int,
     hierarchy: Hierarchy,
 ) -> int:
@@ -165,7 +165,7 @@ def padding_between(
     found: list[_Access] = []
     for name, view, way in accesses:
         compute = find_compute(kernel, name)
-        if isinstance(way, Matrices):
+        if isinstance(way, Mma):
             found.append(_Rows(view, compute, way))
         else:
             numbers = item_numbers(item_loops(kernel, name), hierarchy.subgroup)
@@ -248,9 +248,9 @@ class _Rows(_Access):
     """What loads and stores of fragments access: rows of 16 bytes along the dim in which the tile
     has neighbours, eight at a time (see `machines.banks.rows`)."""
 
-    def __init__(self, view: View, main: Compute, found: Matrices) -> None:
+    def __init__(self, view: View, main: Compute, mma: Mma) -> None:
         apart, sizes = strides(main, view), extents(main)
-        used = [d for d in found.dims.values() if apart.get(d)]
+        used = [d for d in mma.dims.values() if apart.get(d)]
         along = next(d for d in used if apart[d] == 1)
         (down,) = (d for d in used if d != along)
         self.size = view.buffer.dtype.bytes

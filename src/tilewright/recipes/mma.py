@@ -35,7 +35,7 @@ from tilewright.schedule.tile import tile
 
 
 @dataclass(frozen=True)
-class Matrices:
+class Mma:
     """How ``instruction`` carries out the compute `MAIN`: ``dims`` are those of the compute by its
     own, and ``machine`` has the instructions that load fragments."""
 
@@ -53,7 +53,7 @@ class Matrices:
         return any(role.rows for role in self.instruction.operands)
 
 
-def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matrices | None:
+def mma_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Mma | None:
     """What of ``config`` says that subgroups multiply matrices; None: work-items do for
     themselves. Raises `ScheduleError` where the instruction does not fit the op."""
     if not config.instruction:
@@ -78,52 +78,52 @@ def matrices(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Matri
                 cure="choose `lanes` (n), two dims of `item` (m and n), and `k` with a `step`, all "
                 "multiples of the instruction's",
             )
-    return Matrices(instruction, dims, machine)
+    return Mma(instruction, dims, machine)
 
 
-def packed_order(main: Compute, found: Matrices, order: list[str]) -> list[str]:
+def packed_order(main: Compute, mma: Mma, order: list[str]) -> list[str]:
     """The order of B's dims in memory, the innermost last: that of ``order``, but where only rows
     along one dim can be loaded."""
-    role = _role(main, found, 1)
-    along = _neighbours(found, role)
-    if _turned(found, role) or along not in order:
+    role = _role(main, mma, 1)
+    along = _neighbours(mma, role)
+    if _turned(mma, role) or along not in order:
         return order
     return [*(d for d in order if d != along), along]
 
 
-def rows_along(main: Compute, found: Matrices, position: int) -> str:
+def rows_along(main: Compute, mma: Mma, position: int) -> str:
     """The dim along which an operand's rows lie in shared memory: as in its own memory, if what
     loads fragments can turn them."""
-    role = _role(main, found, position)
-    if not _turned(found, role):
-        return _neighbours(found, role)
-    k = found.dims["k"]
+    role = _role(main, mma, position)
+    if not _turned(mma, role):
+        return _neighbours(mma, role)
+    k = mma.dims["k"]
     steps = strides(main, main.operands[position].view)
-    kept = found.dims["m"] if steps.get(found.dims["m"]) else found.dims["n"]
+    kept = mma.dims["m"] if steps.get(mma.dims["m"]) else mma.dims["n"]
     turned = steps.get(k) != 1 and runs_along(main, main.operands[position].view, kept)
     return kept if turned else k
 
 
-def multiplies(main: Compute, found: Matrices) -> bool:
+def multiplies(main: Compute, mma: Mma) -> bool:
     """Whether the operands are matrices of the instruction's dims: one may not move along a dim of
     the result at all, where all but one of its elements are masked."""
-    return all(_role_of(main, found, position) is not None for position in range(2))
+    return all(_role_of(main, mma, position) is not None for position in range(2))
 
 
-def rows_in_place(main: Compute, found: Matrices) -> int:
+def rows_in_place(main: Compute, mma: Mma) -> int:
     """How many operands lie in memory in the rows in which they are to be shared."""
     return sum(
-        _role_of(main, found, at) is not None
-        and runs_along(main, main.operands[at].view, rows_along(main, found, at))
+        _role_of(main, mma, at) is not None
+        and runs_along(main, main.operands[at].view, rows_along(main, mma, at))
         for at in range(2)
     )
 
 
-def _role_of(main: Compute, found: Matrices, position: int) -> Role | None:
+def _role_of(main: Compute, mma: Mma, position: int) -> Role | None:
     """Which of the instruction's operands one of the compute's is, by its dims."""
     steps = strides(main, main.operands[position].view)
-    used = {own for own, dim in found.dims.items() if steps.get(dim, 0) != 0}
-    for role in found.instruction.operands:
+    used = {own for own, dim in mma.dims.items() if steps.get(dim, 0) != 0}
+    for role in mma.instruction.operands:
         rows = role.rows[0] if role.rows else None
         dims = {rows.along, rows.across} if rows is not None else set[str]()
         if (set(role.fragment.dims) if role.fragment is not None else dims) == used:
@@ -131,12 +131,12 @@ def _role_of(main: Compute, found: Matrices, position: int) -> Role | None:
     return None
 
 
-def _role(main: Compute, found: Matrices, position: int) -> Role:
+def _role(main: Compute, mma: Mma, position: int) -> Role:
     """`_role_of`. Raises `ScheduleError` where it is none."""
-    role = _role_of(main, found, position)
+    role = _role_of(main, mma, position)
     if role is None:
         raise ScheduleError(
-            f"{found.instruction.name} multiplies a matrix of m and k by one of k and n",
+            f"{mma.instruction.name} multiplies a matrix of m and k by one of k and n",
             where=f"compute {MAIN}",
             why="the operands here depend on other dims",
             cure="choose an instruction that each work-item carries out for itself",
@@ -144,21 +144,21 @@ def _role(main: Compute, found: Matrices, position: int) -> Role:
     return role
 
 
-def _neighbours(found: Matrices, role: Role) -> str:
+def _neighbours(mma: Mma, role: Role) -> str:
     """The dim of which a lane loads neighbours at once."""
     neighbours = role.fragment.neighbours if role.fragment is not None else ""
-    return found.dims[neighbours or "k"]
+    return mma.dims[neighbours or "k"]
 
 
-def _turned(found: Matrices, role: Role) -> bool:
+def _turned(mma: Mma, role: Role) -> bool:
     """Whether rows across those neighbours may be turned on the way to registers, or are taken as
     they lie in memory."""
     return any(each.across == "k" for each in role.rows) or any(
-        each.lanes == found.lanes
+        each.lanes == mma.lanes
         and each.loads
         and each.out.dtype is role.dtype
-        and found.dims[each.operands[0].steps[-1].dim] != _neighbours(found, role)
-        for each in found.machine.instructions
+        and mma.dims[each.operands[0].steps[-1].dim] != _neighbours(mma, role)
+        for each in mma.machine.instructions
     )
 
 
@@ -170,29 +170,29 @@ def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str
     return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
-def in_fragments(kernel: Kernel, found: Matrices) -> Kernel:
+def in_fragments(kernel: Kernel, mma: Mma) -> Kernel:
     """The products of one step on fragments of A and B, which are loaded before each."""
-    k = found.dims["k"]
-    kernel = tile(kernel, MAIN, {k: found.instruction.sizes["k"]})
+    k = mma.dims["k"]
+    kernel = tile(kernel, MAIN, {k: mma.instruction.sizes["k"]})
     if f"{k}_o" in serial_loops(kernel, MAIN):
         kernel = set_kind(kernel, f"{k}_o", LoopKind.UNROLLED)
-    pairs = _operands(kernel, found)
+    pairs = _operands(kernel, mma)
     for name in pairs:
         kernel = promote(
             kernel, MAIN, name, MAIN, by="dims", space=Space.PRIVATE, name=_fragment(name)
         )
     # The result's first: with it, loads know which tiles there are.
-    kernel = held_sums(kernel, found)
+    kernel = held_sums(kernel, mma)
     for name, role in pairs.items():
-        kernel = _held(kernel, MAIN, _fragment(name), role, found)
+        kernel = _held(kernel, MAIN, _fragment(name), role, mma)
     for name in pairs:
-        kernel = _loaded(kernel, _fragment(name), found)
-    return tensorize(kernel, MAIN, found.instruction, found.dims)
+        kernel = _loaded(kernel, _fragment(name), mma)
+    return tensorize(kernel, MAIN, mma.instruction, mma.dims)
 
 
-def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Kernel:
+def on_own_registers(kernel: Kernel, mma: Mma, computes: list[str]) -> Kernel:
     """What begins and ends a tile of C, done by each lane on what it holds."""
-    kernel = on_lanes(kernel, computes, found.lanes)
+    kernel = on_lanes(kernel, computes, mma.lanes)
     for name in computes:
         sizes = extents(find_compute(kernel, name))
         # A lane may hold one element, which has no dims.
@@ -204,49 +204,49 @@ def on_own_registers(kernel: Kernel, found: Matrices, computes: list[str]) -> Ke
     return kernel
 
 
-def held_sums(kernel: Kernel, found: Matrices) -> Kernel:
+def held_sums(kernel: Kernel, mma: Mma) -> Kernel:
     """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
     for name in (MAIN, STREAM_SUM):
         if has_compute(kernel, name):
-            kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, found)
+            kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, mma)
     return kernel
 
 
-def held_result(kernel: Kernel, compute: str, name: str, found: Matrices) -> Kernel:
+def held_result(kernel: Kernel, compute: str, name: str, mma: Mma) -> Kernel:
     """The tile of C called ``name``, which ``compute`` reads, spread over lanes as the instruction
     has it."""
-    return _held(kernel, compute, name, found.instruction.out, found)
+    return _held(kernel, compute, name, mma.instruction.out, mma)
 
 
 def _fragment(operand: str) -> str:
     return f"{operand}_fragment"
 
 
-def _operands(kernel: Kernel, found: Matrices) -> dict[str, Role]:
+def _operands(kernel: Kernel, mma: Mma) -> dict[str, Role]:
     """Which of the instruction's operands each of the compute's is, each another one."""
     main = find_compute(kernel, MAIN)
-    return {main.operands[at].var.name: _role(main, found, at) for at in range(2)}
+    return {main.operands[at].var.name: _role(main, mma, at) for at in range(2)}
 
 
-def _held(kernel: Kernel, compute: str, name: str, role: Role, found: Matrices) -> Kernel:
-    return hold(kernel, compute, name, found.instruction, role.name, found.dims)
+def _held(kernel: Kernel, compute: str, name: str, role: Role, mma: Mma) -> Kernel:
+    return hold(kernel, compute, name, mma.instruction, role.name, mma.dims)
 
 
-def _loaded(kernel: Kernel, buffer: str, found: Matrices) -> Kernel:
+def _loaded(kernel: Kernel, buffer: str, mma: Mma) -> Kernel:
     """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
     fill = next(
         s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.out.buffer.name == buffer
     )
     # The largest that fits.
-    for instruction in sorted(found.machine.instructions, key=lambda each: -each.flops):
-        if instruction.lanes != found.lanes or not instruction.loads:
+    for instruction in sorted(mma.machine.instructions, key=lambda each: -each.flops):
+        if instruction.lanes != mma.lanes or not instruction.loads:
             continue
         if instruction.out.dtype is not fill.out.buffer.dtype:
             continue
         try:
             return tensorize(
-                kernel, fill.name, instruction, {own: found.dims[own] for own in instruction.sizes}
+                kernel, fill.name, instruction, {own: mma.dims[own] for own in instruction.sizes}
             )
         except ScheduleError:
             continue
-    return on_own_registers(kernel, found, [fill.name])
+    return on_own_registers(kernel, mma, [fill.name])

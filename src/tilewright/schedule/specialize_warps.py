@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.layout.columns import tile_of
+from tilewright.layout.im2col import tile_of
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, staged
@@ -48,7 +48,7 @@ _FEWEST, _MOST, _TOGETHER = 24, 256, 8
 
 
 @transform
-def specialize(
+def specialize_warps(
     kernel: Kernel,
     loop: str,
     stages: int,
@@ -65,7 +65,7 @@ def specialize(
             barrier()
             compute main(...): acc[...] add= ... a_packed[...] ...
             barrier()
-    ->  specialize("k", 2)
+    ->  specialize_warps("k", 2)
         alloc a_packed: bf16[2, 128, 64] workgroup
         alloc full: s64[2] workgroup
         alloc empty: s64[2] workgroup
@@ -124,13 +124,15 @@ def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
 
 
 def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
-    loops_named(kernel, loop, "specialize", any_kind=False)
+    loops_named(kernel, loop, "specialize_warps", any_kind=False)
     where = f"kernel {kernel.name}"
     if stages < 1:
-        raise ScheduleError(f"specialize: {stages} stages", where=where, cure="choose 1 or more")
+        raise ScheduleError(
+            f"specialize_warps: {stages} stages", where=where, cure="choose 1 or more"
+        )
     if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
         raise ScheduleError(
-            f"specialize: no subgroups are around the loop '{loop}'",
+            f"specialize_warps: no subgroups are around the loop '{loop}'",
             where=where,
             cure="run loops around it as SUBGROUP, and share tiles at it, first",
         )
@@ -140,7 +142,7 @@ def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | 
     counts = range(_FEWEST, _MOST + 1, _TOGETHER)
     if given not in counts or taken not in counts or given >= taken:
         raise ScheduleError(
-            f"specialize: {given} registers for what copies, {taken} for the others",
+            f"specialize_warps: {given} registers for what copies, {taken} for the others",
             where=where,
             why="the ones give what the others take, in whole portions",
             cure=f"choose two multiples of {_TOGETHER} from {_FEWEST} to {_MOST}, the less first",
@@ -174,7 +176,7 @@ class _Specialization:
     def __init__(self, kernel: Kernel, nest: For, place: Place, name: str, how: _How) -> None:
         self.stages, self.copy, self.registers = how
         stages = self.stages
-        self.items, self.inside = work_items(nest, place, "specialize")
+        self.items, self.inside = work_items(nest, place, "specialize_warps")
         self.where = self.items[-1]
         taken = fresh_names(kernel, place) | {p.name for p in kernel.arrays}
         self.worker = var(fresh("w", taken))
@@ -195,7 +197,7 @@ class _Specialization:
             if stmt is self.loop
         ).inside(self.loop)
         self.own = {item.var for item in self.items} | own_values(
-            self.here, self.items, "specialize"
+            self.here, self.items, "specialize_warps"
         )
         self.rounds.check_counted(self.inside.facts)
         self.parts = self._divided()
@@ -205,7 +207,9 @@ class _Specialization:
         self._check_rest()
 
     def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
-        return ScheduleError(f"specialize: {what}", where=headline(self.where), why=why, cure=cure)
+        return ScheduleError(
+            f"specialize_warps: {what}", where=headline(self.where), why=why, cure=cure
+        )
 
     # What is there.
 
@@ -214,7 +218,7 @@ class _Specialization:
             raise self._refusal(
                 "its work-items are not subgroups that act as one", "share tiles among subgroups"
             )
-        return Rounds(self.items[-1].body, name, "specialize")
+        return Rounds(self.items[-1].body, name, "specialize_warps")
 
     def _divided(self) -> _Parts:
         body = sequence(self.loop.body)

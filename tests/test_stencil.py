@@ -17,7 +17,7 @@ from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
-from tilewright.recipes.config import DirectConfig, parse_config
+from tilewright.recipes.config import StencilConfig, parse_config
 from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -34,21 +34,21 @@ def _conv(
 
 
 # What is chosen: neighbours of a load, or those that lanes are, and results whose taps overlap.
-CHOSEN: dict[str, tuple[Op, DirectConfig | None]] = {
+CHOSEN: dict[str, tuple[Op, StencilConfig | None]] = {
     "channels last": (
         _conv("g16mb2ic16ih8oc16oh8kh3ph1"),
-        DirectConfig("g", 8, {"ow": 4}),
+        StencilConfig("g", 8, {"ow": 4}),
     ),
-    "f32": (_conv("g16mb2ic16ih9oc16oh9kh3ph1", dtype="f32"), DirectConfig("g", 4, {"ow": 3})),
-    "odd channels": (_conv("g9mb2ic9ih7oc9oh7kh3ph1"), DirectConfig("g", 1)),
+    "f32": (_conv("g16mb2ic16ih9oc16oh9kh3ph1", dtype="f32"), StencilConfig("g", 4, {"ow": 3})),
+    "odd channels": (_conv("g9mb2ic9ih7oc9oh7kh3ph1"), StencilConfig("g", 1)),
     "channels first": (
         _conv("g6mb2ic6ih8oc6oh8kh3ph1", layout="nchw"),
-        DirectConfig("ow", 1, {"oh": 4}),
+        StencilConfig("ow", 1, {"oh": 4}),
     ),
-    "strides": (_conv("g12mb2ic12ih9oc12oh5kh3sh2ph1"), DirectConfig("g", 4)),
+    "strides": (_conv("g12mb2ic12ih9oc12oh5kh3sh2ph1"), StencilConfig("g", 4)),
     "by data": (
         _conv("g16mb2ic16ih8oc16oh8kh3ph1", "bwd_d"),
-        DirectConfig("g", 8, {"iw": 4}),
+        StencilConfig("g", 8, {"iw": 4}),
     ),
     "by data, where strides leave taps out": (
         _conv("g16mb2ic16ih8oc16oh4kh3sh2ph1", "bwd_d"),
@@ -56,15 +56,15 @@ CHOSEN: dict[str, tuple[Op, DirectConfig | None]] = {
     ),
     "dilation, one dim": (
         _conv("g8mb2ic8iw16oc8ow16kw3dw1pw2", layout="axb"),
-        DirectConfig("g", 8, {"ow": 4}),
+        StencilConfig("g", 8, {"ow": 4}),
     ),
     "three dims": (
         _conv("g8mb1ic8id4ih5iw6oc8od4oh5ow6kd3kh3kw3pd1ph1pw1", layout="axb"),
-        DirectConfig("g", 8, {"ow": 3}),
+        StencilConfig("g", 8, {"ow": 3}),
     ),
     "one channel": (
         _conv("mb2ic1ih8oc1oh8kh3ph1", layout="nchw", dtype="f32"),
-        DirectConfig("ow", 1, {"oh": 4}),
+        StencilConfig("ow", 1, {"oh": 4}),
     ),
     "by weights": (_conv("g16mb2ic16ih8oc16oh8kh3ph1", "bwd_w"), None),
     "groups": (_conv("g2mb2ic32ih8oc32oh8kh3ph1"), None),
@@ -79,7 +79,7 @@ def test_what_is_chosen(name: str) -> None:
     op, expected = CHOSEN[name]
     op = op.resolved()
     config, _ = choose.choose(Start.of(op), SM_80)
-    assert config == expected or (expected is None and not isinstance(config, DirectConfig))
+    assert config == expected or (expected is None and not isinstance(config, StencilConfig))
 
 
 @pytest.mark.parametrize("machine", [SM_80, spirv.machine("gpu")], ids=lambda m: m.name)
@@ -101,9 +101,9 @@ def test_an_epilogue_and_weights_as_they_lie() -> None:
 def test_threads_of_a_cpu_have_a_recipe_of_their_own() -> None:
     op = CHOSEN["channels last"][0].resolved()
     config, _ = choose.choose(Start.of(op), x86.machine("avx2"))
-    assert not isinstance(config, DirectConfig)
+    assert not isinstance(config, StencilConfig)
     # By hand it runs there, too.
-    check_races(op, x86.machine("avx2"), DirectConfig("g", 8, {"ow": 2}))
+    check_races(op, x86.machine("avx2"), StencilConfig("g", 8, {"ow": 2}))
 
 
 LARGE = [
@@ -122,7 +122,7 @@ def test_large_ones_are_assembled(problem: str, direction: str, layout: str, lev
     machine = nvidia.machine(level)
     op = _conv(problem, direction, layout, "f16").resolved()
     config, scheduled = choose.choose(Start.of(op), machine)
-    assert isinstance(config, DirectConfig)
+    assert isinstance(config, StencilConfig)
     ptx = to_ptx(lower_launches(run(scheduled.kernel), machine).text, level)
     # Neighbours are loaded and stored at once, and nothing is shared.
     assert ("st.global.v4.b32" in ptx) == (layout == "axb")
@@ -133,16 +133,16 @@ def test_large_ones_are_assembled(problem: str, direction: str, layout: str, lev
 def test_the_text(golden: Callable[[str, str], None]) -> None:
     op = _conv("g16mb2ic16ih8oc16oh8kh3ph1").resolved()
     _, scheduled = choose.choose(Start.of(op), SM_80)
-    golden("direct", to_text(scheduled.stages["lowered"]))
+    golden("stencil", to_text(scheduled.stages["lowered"]))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("DirectConfig(lanes='g', vector=3)", "3 results along 'g'"),
-        ("DirectConfig(lanes='kh', vector=1)", "1 results along 'kh'"),
-        ("DirectConfig(lanes='g', vector=8, item={'ow': 3})", "3 results along 'ow'"),
-        ("DirectConfig(lanes='g', vector=8, item={'x': 1})", "1 results along 'x'"),
+        ("StencilConfig(lanes='g', vector=3)", "3 results along 'g'"),
+        ("StencilConfig(lanes='kh', vector=1)", "1 results along 'kh'"),
+        ("StencilConfig(lanes='g', vector=8, item={'ow': 3})", "3 results along 'ow'"),
+        ("StencilConfig(lanes='g', vector=8, item={'x': 1})", "1 results along 'x'"),
     ],
 )
 def test_refused_configs(text: str, message: str) -> None:

@@ -49,7 +49,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
-def stream_reduction(
+def stream_k(
     kernel: Kernel, loop: str, workgroups: int, name: str = "stream", *, vector: int = 1
 ) -> Kernel:
     """Divides the iterations of ``loop``, of all tiles of the grid, evenly among ``workgroups``.
@@ -61,7 +61,7 @@ def stream_reduction(
             for k in 5:
               compute main(i in 4): acc[i] add= x    (x = src[m_o*64 + t*4 + i, k])
             compute end(i in 4): dst[m_o*64 + t*4 + i] = acc[i]
-    ->  stream_reduction("k", 2)
+    ->  stream_k("k", 2)
         alloc acc_parts: f32[2, 2, 16, 4]
         grid for group in 2:
           workgroup for t in 16:
@@ -96,7 +96,7 @@ def stream_reduction(
     over tiles and their work-items, before these share memory. In memory the parts of the
     work-items lie side by side, ``vector`` elements of each at a time.
     """
-    found = loops_named(kernel, loop, "stream_reduction", any_kind=False)
+    found = loops_named(kernel, loop, "stream_k", any_kind=False)
     buffers = [p.name for p in kernel.arrays]
     buffers += [s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     taken = taken_names(kernel) | set(buffers)
@@ -122,7 +122,7 @@ def stream_reduction(
 
 
 def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"stream_reduction: {what}", where=headline(where), why=why, cure=cure)
+    return ScheduleError(f"stream_k: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)

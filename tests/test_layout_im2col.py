@@ -18,7 +18,7 @@ from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
-from tilewright.layout.columns import Column, column_of, tile_of
+from tilewright.layout.im2col import Im2col, im2col_of, tile_of
 from tilewright.machines.tensor_map import Columns, TensorMap, check_tensor_map
 from tilewright.schedule.place import Place, walk_placed
 from tilewright.simplify import simplify_kernel
@@ -85,10 +85,10 @@ def _copy(text: str) -> tuple[Kernel, Compute, Place]:
     return kernel, compute, place
 
 
-def _found(text: str) -> Column:
+def _found(text: str) -> Im2col:
     _, compute, place = _copy(text)
-    found = column_of(compute, place.facts)
-    assert isinstance(found, Column), found
+    found = im2col_of(compute, place.facts)
+    assert isinstance(found, Im2col), found
     return found
 
 

@@ -16,7 +16,7 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Block, Compute, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import StreamingConfig
+from tilewright.recipes.config import ElementwiseConfig
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reordering import (
     memory_order,
@@ -36,16 +36,16 @@ from tilewright.schedule.place import holds_loop, views_of
 from tilewright.schedule.unit import drop_unit_dims
 
 
-def choose(kernel: Kernel, machine: Machine) -> StreamingConfig:
+def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     """The default config: a few vectors a step, and enough pieces for all cores."""
     kernel = _fused(drop_unit_dims(kernel))
     widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
     # Neighbouring work-items should read neighbouring vectors.
     unroll = 1 if machine.banked else 4
-    return StreamingConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
+    return ElementwiseConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
 
 
-def schedule(kernel: Kernel, machine: Machine, config: StreamingConfig) -> ScheduledKernel:
+def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> ScheduledKernel:
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
@@ -119,7 +119,7 @@ def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
     return near[0] if near else None
 
 
-def tiled_root(kernel: Kernel, root: str, config: StreamingConfig) -> Kernel:
+def tiled_root(kernel: Kernel, root: str, config: ElementwiseConfig) -> Kernel:
     """``root`` in tiles of a few vectors, with what it reads computed inside."""
     compute = find_compute(kernel, root)
     run = run_of(compute, compute.out)

@@ -46,7 +46,7 @@ _NO_IMAGES = "no dim is one of images"
 
 
 @dataclass(frozen=True)
-class Column:
+class Im2col:
     """A copy of ``pixels`` pixels with ``channels`` each. By the tensor's dims, innermost first:
     ``order`` (which dim of the source's buffer each is; None: of the images there is only one, and
     the buffer has no such dim), and ``corner``, the index of what the first tap meets for the first
@@ -65,13 +65,13 @@ class Column:
     first: Expr
 
 
-def tile_of(compute: Compute, facts: Facts) -> Box | Column | str:
+def tile_of(compute: Compute, facts: Facts) -> Box | Im2col | str:
     """What ``compute`` is as a copy that a unit makes by itself; or why it is none. ``facts`` hold
     around it."""
     box = box_of(compute, facts)
     if not isinstance(box, str):
         return box
-    column = column_of(compute, facts)
+    column = im2col_of(compute, facts)
     if not isinstance(column, str):
         return column
     own = {dim.var for dim in compute.dims}
@@ -79,7 +79,7 @@ def tile_of(compute: Compute, facts: Facts) -> Box | Column | str:
     return box if all(is_linear(i, own) for view in views for i in view.index) else column
 
 
-def column_of(compute: Compute, facts: Facts) -> Column | str:
+def im2col_of(compute: Compute, facts: Facts) -> Im2col | str:
     """What ``compute`` is as a copy of a column; or why it is none. ``facts`` hold around it."""
     sizes = sizes_of(compute)
     if isinstance(sizes, str):
@@ -115,7 +115,7 @@ def column_of(compute: Compute, facts: Facts) -> Column | str:
     corner = [begin, *(axis.corner for axis in axes)]
     origin = {pixel: const(0)}
     spatial = axes[:-1]
-    return Column(
+    return Im2col(
         (order[0], *(axis.dim for axis in axes)),
         sizes[channel],
         sizes[pixel],
@@ -141,7 +141,7 @@ def _dims(index: Expr, dims: Sequence[Var]) -> tuple[Var | None, Var | None]:
 
 @dataclass(frozen=True)
 class _Axis:
-    """A dim of the tensor on the walk: as in `Column`; ``corner`` may depend on the pixel."""
+    """A dim of the tensor on the walk: as in `Im2col`; ``corner`` may depend on the pixel."""
 
     dim: int | None
     corner: Expr

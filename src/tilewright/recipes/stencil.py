@@ -14,13 +14,13 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import DirectConfig
+from tilewright.recipes.config import StencilConfig
+from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.residues import by_residue
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.streaming import contiguous_dim, lower_rest
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.loops import lower_computes
@@ -34,7 +34,7 @@ _ALONG = (4, 3, 2)
 _WIDEST = 16
 
 
-def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
+def default_config(kernel: Kernel, machine: Machine) -> StencilConfig | None:
     """The config for the naive ``kernel``, a contraction; None where its operands are worth
     sharing, where strides decide which taps count (those that do not are left out by workgroups),
     or where threads of a CPU run it, which have vectors of their own."""
@@ -55,10 +55,10 @@ def default_config(kernel: Kernel, machine: Machine) -> DirectConfig | None:
     along = [dim for dim in memory_order(out) if dim in moved and dim != lanes][-1:]
     tiles = {dim: next((n for n in _ALONG if sizes[dim] % n == 0), 1) for dim in along}
     item = {dim: size for dim, size in tiles.items() if size > 1}
-    return DirectConfig(lanes, 1 if lanes in moved else _vector(main, lanes), item)
+    return StencilConfig(lanes, 1 if lanes in moved else _vector(main, lanes), item)
 
 
-def _along(main: Compute, config: DirectConfig) -> list[str]:
+def _along(main: Compute, config: StencilConfig) -> list[str]:
     """The reduced dims that are written out: taps along the item's dim, which read what the ones
     beside read; or the last one. Of all, there would be more loads under way than registers."""
     windows = _windows(main)
@@ -88,7 +88,7 @@ def _vector(main: Compute, lanes: str) -> int:
 
 
 def schedule(
-    kernel: Kernel, machine: Machine, config: DirectConfig, prepack: str | None
+    kernel: Kernel, machine: Machine, config: StencilConfig, prepack: str | None
 ) -> ScheduledKernel:
     """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
     result = ScheduledKernel(kernel)
@@ -118,7 +118,7 @@ def schedule(
     return result
 
 
-def _check(config: DirectConfig, main: Compute) -> None:
+def _check(config: StencilConfig, main: Compute) -> None:
     parts, sizes = roles(main), extents(main)
     for dim, size in {**config.item, config.lanes: config.vector}.items():
         if dim not in parts.kept or sizes[dim] % size:
@@ -131,7 +131,7 @@ def _check(config: DirectConfig, main: Compute) -> None:
 
 
 def _packed(
-    result: ScheduledKernel, machine: Machine, config: DirectConfig, prepack: str | None
+    result: ScheduledKernel, machine: Machine, config: StencilConfig, prepack: str | None
 ) -> None:
     """B, where it may be packed beforehand: what an item loads at once lies side by side."""
     main = find_compute(result.kernel, MAIN)
