@@ -32,7 +32,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("engine",),
     ("graph",),
-    ("tune",),
+    ("measure", "tune"),
     ("testing", "bench"),
     ("", "cli"),
     ("__main__",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tilewright.bench import measure as timing
+from test_measure import PEAKS
 from tilewright.bench.benchmark import Row, benchmark
-from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import load_torch, window_of
-from tilewright.dtypes import bf16, f32, f64, s8, u8
+from tilewright.dtypes import f32, f64, s8, u8
 from tilewright.engine import compile_kernel
 from tilewright.errors import UnsupportedError
+from tilewright.measure import rounds as timing
 from tilewright.problems import Direction, Unary, parse
 from tilewright.testing.case import Case
 
-PEAKS = Peaks(
-    1,
-    {"f32": 100.0, "bf16": 200.0, "int8": 400.0},
-    {"L1": 200.0, "L2": 100.0, "L3": 50.0, "DRAM": 20.0},
-    {"L1": 2**15, "L2": 2**20, "L3": 2**25},
-)
 ROW = Row(
     case="conv --dt=f32 ic3",
     name="first",
@@ -49,38 +44,128 @@ ROW = Row(
 ROWS = [ROW, replace(ROW, name="second", ratio=0.5), replace(ROW, peer=None, ratio=None)]
 
 
+NOISY = replace(ROW, name="third", ratio=8.0, net_ratio=3.0, noise=("others had the cores", "b"))
+
+
 def test_summary() -> None:
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
-    assert summary_line(ROWS) == ("peer oneDNN: geometric mean 1.000, worst 0.500 (second), of 2")
+    line = "peer oneDNN: geometric mean 1.000, worst 0.500 (second), of 2"
+    assert summary_line(ROWS) == line
     assert summary_line(ROWS[2:]) == "1 measured, nothing to compare with"
     assert summary_line([]) == "0 measured, nothing to compare with"
+    assert summary_line([*ROWS, NOISY]) == (
+        "peer oneDNN: geometric mean 2.000, worst 0.500 (second), of 3; "
+        "without what calls cost 3.000, of 1; 1 noisy, without them 1.000"
+    )
+    assert summary_line([NOISY]).endswith("; 1 noisy")
+
+
+def table(rows: list[Row], width: int | None = None, doubts: tuple[str, ...] = ()) -> list[str]:
+    """Its lines; with a ``width``, as on a terminal."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=width is not None)
+    print_table(rows, PEAKS, console, doubts)
+    # Terminals get bold letters.
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
 
 
 def test_table() -> None:
-    stream = io.StringIO()
-    print_table(ROWS, PEAKS, Console(file=stream))
-    text = stream.getvalue()
-    assert "measured peaks: f32 100, bf16 200, int8 400 GFLOP/s" in text
-    assert "x torch.mm" in text
-    lines = text.splitlines()
+    lines = table(ROWS)
+    assert lines[0].endswith(
+        "1 thread; measured peaks: f32 100, bf16 200, int8 400 GFLOP/s; "
+        "L1 200, L2 100, L3 50, DRAM 20 GB/s"
+    )
     assert len(lines) == 2 + len(ROWS) + 1
-    assert lines[2].split()[:5] == ["first", "2.0000", "4.0000", "2.000", "2.500"]
+    titles = "case ms spread peer ms ratio x torch.mm GFLOP/s GB/s % peak"
+    assert lines[1].split() == titles.split()
+    assert lines[2].split() == [
+        "first",
+        "2.0000",
+        "0.0%",
+        "4.0000",
+        "2.000",
+        "2.500",
+        "50.0",
+        "1.0",
+        "50.0",
+    ]
+    assert table(ROWS, doubts=("L3 above L2",))[1] == "doubtful peak: L3 above L2"
+
+
+def test_what_the_table_says_of_noise_and_of_missing_peers() -> None:
+    alone = replace(ROWS[2], no_peer="PyTorch has no [such] thing")
+    lines = table([ROW, NOISY, alone, alone])
+    assert "noisy" in lines[1].split()
+    assert [line.split().count("noisy") for line in lines[2:6]] == [0, 1, 0, 0]
+    assert lines[7:] == [
+        "noisy: third: others had the cores; b",
+        "no peer: first and 1 more: PyTorch has no [such] thing",
+    ]
+    many = table([NOISY] * 13)
+    assert many[-1] == "noisy: 3 more, whose reasons --json has"
+
+
+FULL = replace(
+    NOISY,
+    name='resnet_50:res2a_branch2b"[3x3]"',
+    ms=1234.5678,
+    peer_ms=9876.5432,
+    best_ratio=7.654,
+    spread=0.123,
+    peer_spread=0.456,
+    gflops=4321.0,
+    gbytes_per_second=77.7,
+    peak_percent=98.7,
+    level="DRAM",
+    compile_cold_ms=1e3,
+    compile_cached_ms=2.5,
+    call_us=13.25,
+    peer_call_us=157.5,
+)
+
+
+def test_a_narrow_table_loses_columns_and_no_digits() -> None:
+    figures = {
+        *("1234.5678", "9876.5432", "8.000", "12.3%", "45.6%", "7.654", "3.000", "0.004"),
+        *("4321.0", "77.7", "98.7", "1000", "2.5", "13.25", "157.50"),
+    }
+    widest = table([FULL])
+    assert figures <= set(widest[2].split())
+    for width in (160, 120, 100, 80, 60, 40):
+        lines = [line.rstrip() for line in table([FULL], width)]
+        assert max(map(len, lines)) <= width
+        last = next(i for i, line in enumerate(lines) if line.startswith("peer oneDNN"))
+        first = next(i for i, line in enumerate(lines) if line.split()[:1] == ["case"])
+        # The name may be broken, and stands to the left.
+        cells = [cell for line in lines[first + 1 : last] for cell in line.split()]
+        shown = [cell for cell in cells if cell[0].isdigit() and cell[-1] in "0123456789%"]
+        assert set(shown) <= figures, width
+        assert {"1234.5678", "8.000", "noisy"} <= set(cells), width
+        assert "".join(lines[last:]).count("no room for") == 1
+    assert {"9876.5432", "98.7", "12.3%"} <= set(table([FULL], 80)[3].split())
 
 
 def test_json() -> None:
-    found = json.loads(json.dumps(as_json(ROWS, PEAKS)))
+    found = json.loads(json.dumps(as_json([*ROWS, NOISY], PEAKS, doubts=["L3 above L2"])))
     assert set(found) == {
         *("schema", "date", "machine", "torch", "threads", "peaks", "complete", "rows", "summary")
     }
     assert found["schema"] == SCHEMA
     assert found["peaks"]["gflops"] == dict(PEAKS.gflops)
+    assert found["peaks"]["doubts"] == ["L3 above L2"]
     assert found["rows"][0]["ratio"] == 2.0
+    assert [row["noisy"] for row in found["rows"]] == [False, False, False, True]
+    assert found["rows"][3]["noise"] == ["others had the cores", "b"]
     assert found["summary"] == {
-        "compared": 2,
+        "compared": 3,
         "peer": "oneDNN",
-        "geometric_mean": 1.0,
+        "geometric_mean": pytest.approx(2.0),
         "worst": 0.5,
         "worst_case": "second",
+        "net_compared": 1,
+        "net_geometric_mean": pytest.approx(3.0),
+        "noisy": 1,
+        "quiet_geometric_mean": 1.0,
     }
 
 
@@ -91,32 +176,6 @@ def test_plot(tmp_path: Path) -> None:
     for name in ("roofline.xyz", "roofline"):
         with pytest.raises(UnsupportedError, match=f"cannot draw {name}[^$]*there is no format"):
             plot_format(tmp_path / name)
-
-
-def test_peaks_by_type() -> None:
-    assert [PEAKS.of(type_) for type_ in (f32, bf16, u8, s8, f64)] == [100, 200, 400, 400, 100]
-
-
-def test_peaks_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.bench.peaks._SECONDS", 1e-4)
-    peaks = measure_peaks(2)
-    assert peaks.threads == 2
-    assert set(peaks.bandwidth) == {"L1", "L2", "L3", "DRAM"}
-    assert all(value > 0 for value in (*peaks.gflops.values(), *peaks.bandwidth.values()))
-
-
-def test_sides_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAUSED_BATCH_SECONDS", "PAUSE_SECONDS", "WARM_SECONDS"):
-        monkeypatch.setattr(timing, name, 0.0)
-    calls: list[str] = []
-    found = timing.measure(
-        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0
-    )
-    assert set(found) == {"a", "b"}
-    assert found["a"].rounds == found["b"].rounds == timing.MIN_ROUNDS
-    assert found["a"].best <= found["a"].median
-    # Each round: one call that is not timed, and one that is.
-    assert "".join(calls[-8:]) == "aabbaabb"
 
 
 @pytest.mark.parametrize(

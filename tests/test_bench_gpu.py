@@ -18,11 +18,12 @@ import tilewright as tw
 from tilewright.bench import gpu
 from tilewright.bench.benchmark import Row
 from tilewright.bench.gpu import TorchBench, gpu_row
-from tilewright.bench.measure import Timing
 from tilewright.bench.torch_work import make_tensors, reference
 from tilewright.dtypes import bf16
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
+from tilewright.measure.rounds import Measured
+from tilewright.measure.verdict import Conditions, Timing
 from tilewright.problems import Direction, Unary, parse
 from tilewright.testing.case import Case
 
@@ -38,6 +39,10 @@ def script() -> ModuleType:
     return module
 
 
+def measured(**times: Timing) -> Measured:
+    return Measured(times, Conditions(1, 1), ())
+
+
 class Invented:
     """Stands for a GPU: whatever the kernel, the same times."""
 
@@ -50,8 +55,8 @@ class Invented:
     def fault(self, kernel: CompiledKernel) -> str | None:
         return self.wrong
 
-    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
-        return {"ours": Timing(0.002, 0.001, 9), "cuDNN": Timing(0.003, 0.002, 9)}
+    def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
+        return measured(ours=Timing(0.002, 0.001, 0.1, 0.0, 9), cuDNN=Timing(0.003, 0.002, 0, 0, 9))
 
 
 def small(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +315,7 @@ def test_graphs_are_timed() -> None:
 
     bench = TorchBench(Torch())
     bench._device = "cpu"
-    times = bench.times(Kernel(), 0.01)  # type: ignore[arg-type]
+    times = bench.times(Kernel(), 0.01).times  # type: ignore[arg-type]
     # Eight sets of arrays, one graph for each side, a millisecond a call.
     assert len({tensors["src"].data_ptr() for tensors in bound}) == 8
     assert len(cuda.graphs) == 2
@@ -320,8 +325,8 @@ def test_graphs_are_timed() -> None:
 
 def test_a_row_without_a_peer() -> None:
     class Alone(Invented):
-        def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
-            return {"ours": Timing(0.002, 0.001, 9)}
+        def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
+            return measured(ours=Timing(0.002, 0.001, 0.1, 0.0, 9))
 
     op = WORK[0].op()
 

@@ -435,7 +435,7 @@ def test_a_failure_on_the_device(tilewright: Command, monkeypatch: pytest.Monkey
 
 @needs_opencl
 def test_bench_beside_another_target(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.bench.peaks._SECONDS", 1e-4)
+    monkeypatch.setattr("tilewright.measure.peaks._SECONDS", 1e-4)
     case = ("--threads", "1", "--seconds", "0", "mb1ic16ih8oc16kh3ph1")
     ended = tilewright("bench", "conv", "--target", "spirv", "--peer", "x86", *case)
     assert ended.code == 0 and "peer x86: geometric mean" in ended.out

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.bench.measure import Call, Timing, call_overhead, fastest, measure
 from tilewright.bench.operations import operations_of
-from tilewright.bench.peaks import Peaks
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import Peers
 from tilewright.dtypes import DType
@@ -25,6 +22,10 @@ from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.ir.symbols import bind_scalars
+from tilewright.measure.host import Host
+from tilewright.measure.peaks import Peaks
+from tilewright.measure.rounds import Call, Measured, call_overhead, fastest, measure
+from tilewright.measure.verdict import Conditions
 from tilewright.ops.op import Op
 from tilewright.problems import (
     BinaryProblem,
@@ -48,16 +49,28 @@ Arguments = Callable[[CompiledKernel], Mapping[str, Any]]
 FindPeers = Callable[[Op, int], Peers]
 T = TypeVar("T")
 _ALIGNMENT = 64
+# Above this, a time is below what the peaks allow: they are wrong.
+_MOST_PERCENT = 105.0
+# The part of a time that has to be left without the call, to be compared.
+_LEAST_WORK = 0.2
+# Cores that others may have while memory is measured that they share with us.
+_BUSY = 0.25
 
 
 @dataclass(frozen=True)
 class Row:
     """A line of the table. Times are medians; those that could not be measured are None.
 
-    ``ratio`` is the peer's time over ours: above 1, we are faster. ``gflops`` counts valid work
-    only (no padding taps); ``peak_percent`` is of the multiply-adds that the machine can do, or,
-    for ops that only move data, of the bandwidth of ``level``, the least memory that holds it all;
-    None where no peak was measured.
+    ``ratio`` is the peer's time over ours: above 1, we are faster; ``best_ratio`` is that of the
+    best times, and ``net_ratio`` that of what is left without the cost of a call (``peer_call_us``
+    and ``bound_call_us``, measured on next to nothing), where that is not next to nothing itself.
+    ``noise`` are the reasons why the times may not be repeatable, and ``conditions`` what the
+    machine did meanwhile. ``no_peer`` says why there is no peer.
+
+    ``gflops`` counts valid work only (no padding taps). ``floor_ms`` is the roofline's: the least
+    time that the machine's peaks allow for so many flops and bytes; ``peak_percent`` is the part of
+    it in our time, and ``level`` the memory whose bandwidth says so, or "" for arithmetic; None
+    where no peak was measured.
     """
 
     case: str
@@ -72,17 +85,29 @@ class Row:
     peer_ms: float | None
     ratio: float | None
     other_peers: dict[str, float] = field(default_factory=dict)
+    peer_best_ms: float | None = None
+    best_ratio: float | None = None
+    net_ratio: float | None = None
+    no_peer: str | None = None
+    spread: float = 0.0
+    peer_spread: float | None = None
+    noise: tuple[str, ...] = ()
+    conditions: Conditions | None = None
+    rounds: int = 0
+    attempts: int = 1
     compile_cold_ms: float | None = None
     compile_cached_ms: float | None = None
     call_us: float | None = None
     bound_call_us: float | None = None
+    peer_call_us: float | None = None
     flops: int = 0
     bytes: int = 0
+    floor_ms: float | None = None
     config: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON holds it."""
-        return asdict(self)
+        return {**asdict(self), "noisy": bool(self.noise)}
 
 
 def benchmark(
@@ -94,6 +119,7 @@ def benchmark(
     label: str = "",
     seconds: float = 1.0,
     peers: FindPeers = find_peers,
+    host: Host | None = None,
 ) -> Row:
     """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
 
@@ -102,19 +128,23 @@ def benchmark(
     Raises what ``compile`` raises.
     """
     kernel, cold, cached = compile_times(op, compile)
-    sides = _fastest(peers, op.resolved(), peaks.threads)
+    sides, why = _fastest(peers, op.resolved(), peaks.threads)
     ours = kernel.bind(**make_arrays(kernel))
-    times = measure({"ours": ours, **sides}, seconds=seconds, pause=peaks.threads > 1)
-    call, bound = _call_seconds(op, compile)
+    measured = measure({"ours": ours, **sides}, seconds=seconds, threads=peaks.threads, host=host)
     moved = sum(math.prod(a.buffer.shape) * a.dtype.bytes for a in kernel.signature.arguments)
-    work = _Work(op.problem.valid_flops, moved, _level(op, moved, peaks), next(iter(op.types))[1])
-    row = _row(times, work, peaks, case, label or op.problem.name or op.problem.descriptor())
+    work = _Work(op.problem.valid_flops, moved, next(iter(op.types))[1])
+    row = _row(measured, work, peaks, case, label or op.problem.name or op.problem.descriptor())
+    call, bound = _call_seconds(op, compile)
+    theirs = None if row.peer is None else _peer_call_seconds(op, peers, peaks.threads, row.peer)
     return replace(
         row,
+        no_peer=why,
         compile_cold_ms=cold,
         compile_cached_ms=cached,
         call_us=None if call is None else 1e6 * call,
         bound_call_us=None if bound is None else 1e6 * bound,
+        peer_call_us=None if theirs is None else 1e6 * theirs,
+        net_ratio=net_ratio(row, bound, theirs),
         config=repr(kernel.config),
     )
 
@@ -138,58 +168,100 @@ def benchmark_kernel(
     """
     kernel, cold, cached = compile_times(what, compile)
     sides: dict[str, Call] = {"ours": kernel.bind(**arguments(kernel))}
-    with suppress(UnsupportedError):  # the peer has no such kernel
-        other = None if peer is None else peer(what)
-        if other is not None:
+    why = "PyTorch has no kernels from files" if peer is None else None
+    if peer is not None:
+        try:
+            other = peer(what)
             sides[other.target.name] = other.bind(**arguments(other))
-    times = measure(sides, seconds=seconds, pause=peaks.threads > 1)
+        except UnsupportedError as error:
+            why = error.what
+    measured = measure(sides, seconds=seconds, threads=peaks.threads)
     moved = sum(each.buffer.bytes for each in kernel.signature.at(numbers))
     flops, element = operations_of(bind_scalars(what, numbers))
-    level = _memory_of(moved, peaks)
-    if element is not None and flops / peaks.of(element) > moved / peaks.bandwidth[level]:
-        level = ""
-    row = _row(times, _Work(flops, moved, level, element), peaks, case, label or what.name)
-    return replace(row, compile_cold_ms=cold, compile_cached_ms=cached, config=repr(kernel.config))
+    row = _row(measured, _Work(flops, moved, element), peaks, case, label or what.name)
+    return replace(
+        row,
+        no_peer=why,
+        compile_cold_ms=cold,
+        compile_cached_ms=cached,
+        config=repr(kernel.config),
+    )
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a call does: ``level`` is the memory that limits it, "" where arithmetic on ``element``
-    does."""
+    """What a call does: arithmetic on ``element``, and bytes that it moves."""
 
     flops: int
     bytes: int
-    level: str
     element: DType | None
 
 
-def _row(times: Mapping[str, Timing], work: _Work, peaks: Peaks, case: str, name: str) -> Row:
+def _row(measured: Measured, work: _Work, peaks: Peaks, case: str, name: str) -> Row:
     """The figures of "ours", and of its peers."""
-    mine = times["ours"].median
-    sides = [each for each in times if each != "ours"]
+    row = compared(measured, case, name, work.flops, work.bytes)
+    roof = peaks.roof(work.flops, work.bytes, work.element)
+    percent = 1e5 * roof.seconds / row.ms
+    noise = (*row.noise, *_shared_memory(roof.level, measured.conditions))
+    if percent > _MOST_PERCENT:
+        noise += (f"{percent:.0f}% of a peak: the peak was measured too low",)
+    return replace(
+        row,
+        noise=noise,
+        peak_percent=percent,
+        level=roof.level,
+        floor_ms=1e3 * roof.seconds,
+    )
+
+
+def compared(measured: Measured, case: str, name: str, flops: int, moved: int) -> Row:
+    """What the times of "ours" and its peers say, the first of which is the row's."""
+    mine = measured.times["ours"]
+    sides = [each for each in measured.times if each != "ours"]
     first = next(iter(sides), None)
-    if work.level:
-        limit = peaks.bandwidth[work.level]
-    else:
-        assert work.element is not None
-        limit = peaks.of(work.element)
-    reached = 1e-9 * (work.bytes if work.level else work.flops) / mine
+    theirs = None if first is None else measured.times[first]
     return Row(
         case=case,
         name=name,
-        ms=1e3 * mine,
-        best_ms=1e3 * times["ours"].best,
-        gflops=1e-9 * work.flops / mine,
-        gbytes_per_second=1e-9 * work.bytes / mine,
-        peak_percent=100 * reached / limit,
-        level=work.level,
+        ms=1e3 * mine.median,
+        best_ms=1e3 * mine.best,
+        gflops=1e-9 * flops / mine.median,
+        gbytes_per_second=1e-9 * moved / mine.median,
+        peak_percent=None,
+        level="",
         peer=first,
-        peer_ms=1e3 * times[first].median if first else None,
-        ratio=times[first].median / mine if first else None,
-        other_peers={each: 1e3 * times[each].median for each in sides if each != first},
-        flops=work.flops,
-        bytes=work.bytes,
+        peer_ms=None if theirs is None else 1e3 * theirs.median,
+        ratio=None if theirs is None else theirs.median / mine.median,
+        other_peers={each: 1e3 * measured.times[each].median for each in sides if each != first},
+        peer_best_ms=None if theirs is None else 1e3 * theirs.best,
+        best_ratio=None if theirs is None else theirs.best / mine.best,
+        spread=mine.spread,
+        peer_spread=None if theirs is None else theirs.spread,
+        noise=measured.noise,
+        conditions=measured.conditions,
+        rounds=mine.rounds,
+        attempts=measured.attempts,
+        flops=flops,
+        bytes=moved,
     )
+
+
+def net_ratio(row: Row, bound: float | None, theirs: float | None) -> float | None:
+    """``row``'s ratio without the seconds that a call costs on either side; None where that is not
+    known, or most of the time: then the rest is the difference of two like numbers."""
+    if row.peer_ms is None or bound is None or theirs is None:
+        return None
+    mine, peer = row.ms - 1e3 * bound, row.peer_ms - 1e3 * theirs
+    if mine < _LEAST_WORK * row.ms or peer < _LEAST_WORK * row.peer_ms:
+        return None
+    return peer / mine
+
+
+def _shared_memory(level: str, found: Conditions) -> tuple[str, ...]:
+    """What speaks against a time that a memory limits which others use as well."""
+    if level not in ("L3", "DRAM") or found.others is None or found.others < _BUSY:
+        return ()
+    return (f"others used {found.others:.1f} of {found.cores} cores, and {level} with them",)
 
 
 def compile_times(
@@ -204,23 +276,35 @@ def compile_times(
     return kernel, 1e3 * cold, 1e3 * again.compile_seconds if again.from_cache else None
 
 
-def _fastest(peers: FindPeers, op: Op, threads: int) -> dict[str, Call]:
-    """The fastest way of each peer, of those that work."""
+def _fastest(peers: FindPeers, op: Op, threads: int) -> tuple[dict[str, Call], str | None]:
+    """The fastest way of each peer, of those that work; and why there is none."""
     try:
         ways = peers(op, threads)
-    except RuntimeError:
+    except UnsupportedError as error:
+        return {}, error.what
+    except RuntimeError as error:
         # PyTorch's error for what it has no kernel for.
-        return {}
-    working = {name: [call for call in calls if _works(call)] for name, calls in ways.items()}
-    return {name: fastest(calls) for name, calls in working.items() if calls}
+        return {}, f"PyTorch says: {_first_line(error)}"
+    found: dict[str, Call] = {}
+    faults: list[str] = []
+    for name, calls in ways.items():
+        working = [call for call in calls if _works(call, faults)]
+        if working:
+            found[name] = fastest(working)
+    return found, None if found or not faults else f"PyTorch says: {faults[0]}"
 
 
-def _works(call: Call) -> bool:
+def _works(call: Call, faults: list[str]) -> bool:
     try:
         call()
-    except RuntimeError:
+    except RuntimeError as error:
+        faults.append(_first_line(error))
         return False
     return True
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
@@ -269,6 +353,15 @@ def _call_seconds(op: Op, compile: Compile) -> tuple[float | None, float | None]
     return call_overhead(lambda: kernel(**arrays)), call_overhead(kernel.bind(**arrays))
 
 
+def _peer_call_seconds(op: Op, peers: FindPeers, threads: int, name: str) -> float | None:
+    """What a call of the peer ``name`` costs: that of the same op on a few elements."""
+    try:
+        sides, _ = _fastest(peers, _smallest(op).resolved(), threads)
+    except TilewrightError:
+        return None
+    return call_overhead(sides[name]) if name in sides else None
+
+
 def _smallest(op: Op) -> Op:
     """The op on next to nothing, of the same rank."""
     problem: Any = op.problem
@@ -297,18 +390,3 @@ def _smallest(op: Op) -> Op:
             assert isinstance(problem, ReorderProblem)
             small = ReorderProblem((1,) * len(problem.shape))
     return replace(op, problem=small, layouts=())
-
-
-def _level(op: Op, moved: int, peaks: Peaks) -> str:
-    """The memory whose bandwidth limits ``op``; "" for one that computes."""
-    if isinstance(op.problem, ConvProblem | MatmulProblem):
-        return ""
-    return _memory_of(moved, peaks)
-
-
-def _memory_of(moved: int, peaks: Peaks) -> str:
-    """The least memory that holds so many bytes."""
-    for level, size in peaks.sizes.items():
-        if moved <= size * peaks.threads and level in peaks.bandwidth:
-            return level
-    return "DRAM"

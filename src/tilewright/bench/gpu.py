@@ -8,14 +8,16 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from tilewright.bench.benchmark import Compile, Row, compile_times
-from tilewright.bench.measure import Timing, fastest, measure
+from tilewright.bench.benchmark import Compile, Row, compared, compile_times
 from tilewright.bench.torch_tensors import Call
 from tilewright.bench.torch_work import make_tensors, peers, reference, result_of
 from tilewright.engine import CompiledKernel
 from tilewright.errors import CompilationError, DeviceError
+from tilewright.measure.host import Unwatched
+from tilewright.measure.rounds import Measured, fastest, measure
 from tilewright.ops.op import Op
 
 # Calls in a graph, and the bytes of all their arrays: beyond L2, but not the device's memory.
@@ -32,7 +34,7 @@ class Bench(Protocol):
     def fault(self, kernel: CompiledKernel) -> str | None:
         """What is wrong with what ``kernel`` computes."""
 
-    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+    def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
         """Of ``kernel``, as ``"ours"``, and of its peers; each side in about ``seconds``."""
 
 
@@ -50,29 +52,10 @@ def gpu_row(
             why=fault,
             cure=f"see where: tilewright verify --target {kernel.target.name} {case}",
         )
-    times = bench.times(kernel, seconds)
-    mine, peer = times["ours"], next((name for name in times if name != "ours"), None)
-    theirs = times[peer].median if peer else None
-    flops = op.problem.valid_flops
-    moved = _bytes(kernel)
-    return Row(
-        case=case,
-        name=label,
-        ms=1e3 * mine.median,
-        best_ms=1e3 * mine.best,
-        gflops=1e-9 * flops / mine.median,
-        gbytes_per_second=1e-9 * moved / mine.median,
-        peak_percent=None,
-        level="",
-        peer=peer,
-        peer_ms=None if theirs is None else 1e3 * theirs,
-        ratio=None if theirs is None else theirs / mine.median,
-        compile_cold_ms=cold,
-        compile_cached_ms=cached,
-        flops=flops,
-        bytes=moved,
-        config=repr(kernel.config),
+    row = compared(
+        bench.times(kernel, seconds), case, label, op.problem.valid_flops, _bytes(kernel)
     )
+    return replace(row, compile_cold_ms=cold, compile_cached_ms=cached, config=repr(kernel.config))
 
 
 def _bytes(kernel: CompiledKernel) -> int:
@@ -123,11 +106,13 @@ class TorchBench:
             f"{got[index].item():g}, expected {want[index].item():g}"
         )
 
-    def times(self, kernel: CompiledKernel, seconds: float) -> dict[str, Timing]:
+    def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
         torch, op = self._torch, kernel.what
         size = _bytes(kernel)
         copies = max(1, min(_MOST_COPIES, 2 * _L2_BYTES // size + 1, _MOST_BYTES // size))
         stream = torch.cuda.Stream()
+        # What the host does besides is nothing to the device.
+        batch, host = _batch(torch, stream, copies), Unwatched()
         with torch.cuda.stream(stream):
             sets = [
                 make_tensors(torch, op, self._device, exact=False, seed=seed)
@@ -138,8 +123,8 @@ class TorchBench:
             for name, ways in _ways(torch, op, sets).items():
                 graphs = _working(torch, ways, stream)
                 if graphs:
-                    sides[name] = fastest(graphs, _batch(torch, stream, copies))
-            return measure(sides, seconds=seconds, pause=False, batch=_batch(torch, stream, copies))
+                    sides[name] = fastest(graphs, batch, host)
+            return measure(sides, seconds=seconds, batch=batch, host=host)
 
 
 def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any]:

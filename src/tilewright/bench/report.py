@@ -5,75 +5,186 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tilewright.bench.benchmark import Row
-from tilewright.bench.peaks import Peaks
 from tilewright.bench.torch_tensors import load_torch
+from tilewright.measure.peaks import Peaks
 from tilewright.targets.x86.assemble import host_cpu
 
-SCHEMA = 1
+SCHEMA = 2
 # A table that goes to a file does not wrap.
-_WIDTH = 200
+_WIDTH = 250
+_PADDING = 2
+_NOISY = "noisy"
+# Columns that stay however narrow it is, and which others go first (x: the other peers').
+_KEPT = ("ms", "ratio", _NOISY)
+_LEAST_FIRST = (
+    *("cached ms", "cold ms", "its call us", "call us", "GB/s", "its spread", "of best"),
+    *("x", "GFLOP/s", "net", "spread", "% peak", "peer ms"),
+)
+# Letters of a name that stay together, and lines about noisy rows.
+_LEAST_NAME, _MOST_NOTES = 20, 10
 
 
-def print_table(rows: Sequence[Row], peaks: Peaks, console: Console | None = None) -> None:
-    """Prints one line a case, then the geometric mean and the worst of the ratios."""
-    print_rows(rows, _title(peaks), console)
+@dataclass(frozen=True)
+class _Column:
+    """A column of the table: its title and its cells."""
+
+    title: str
+    cells: list[str]
+
+    @property
+    def rank(self) -> str:
+        """What it is in the order in which columns go."""
+        return "x" if self.title.startswith("x ") else self.title
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.title, *self.cells))) + _PADDING
 
 
-def print_rows(rows: Sequence[Row], title: str, console: Console | None = None) -> None:
-    """The same for what ``title`` says."""
+def print_table(
+    rows: Sequence[Row],
+    peaks: Peaks,
+    console: Console | None = None,
+    doubts: Sequence[str] = (),
+) -> None:
+    """Prints one line a case, then the geometric mean and the worst of the ratios; ``doubts`` are
+    what speaks against the peaks."""
+    print_rows(rows, _title(peaks), console, doubts)
+
+
+def print_rows(
+    rows: Sequence[Row],
+    title: str,
+    console: Console | None = None,
+    doubts: Sequence[str] = (),
+) -> None:
+    """The same for what ``title`` says. Columns that there is no room for are left out, those that
+    matter least first: no figure loses its digits."""
     console = console if console is not None else Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    others = list(dict.fromkeys(name for row in rows for name in row.other_peers))
     console.print(title, highlight=False)
+    for doubt in doubts:
+        console.print(f"doubtful peak: {doubt}", highlight=False, markup=False)
+    names = [row.name for row in rows]
+    columns, left_out = _fitting(_columns(rows), names, console.width)
     table = Table(box=None)
-    table.add_column("case", no_wrap=True)
-    columns = ["ms", "peer ms", "ratio", *(f"x {name}" for name in others)]
-    columns += ["GFLOP/s", "GB/s", "% peak", "cold ms", "cached ms", "call us"]
+    table.add_column("case", overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        seconds = [row.other_peers.get(name) for name in others]
-        table.add_row(
-            row.name,
-            _number(row.ms, 4),
-            _number(row.peer_ms, 4),
-            _number(row.ratio, 3),
-            *(_number(None if ms is None else ms / row.ms, 3) for ms in seconds),
-            _number(row.gflops or None, 1),
-            _number(row.gbytes_per_second, 1),
-            _number(row.peak_percent, 1) + (f" {row.level}" if row.level else ""),
-            _number(row.compile_cold_ms, 0),
-            _number(row.compile_cached_ms, 1),
-            _number(row.call_us, 2),
-        )
+        table.add_column(column.title, justify="right", no_wrap=True, min_width=column.width - 2)
+    for position, name in enumerate(names):
+        table.add_row(escape(name), *(column.cells[position] for column in columns))
     console.print(table)
-    console.print(summary_line(rows), highlight=False)
+    notes = [summary_line(rows), *_notes(rows)]
+    if left_out:
+        notes.append("no room for " + ", ".join(left_out) + ": a wider terminal, or --json, has it")
+    for note in notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def _columns(rows: Sequence[Row]) -> list[_Column]:
+    """All columns but the first."""
+    others = list(dict.fromkeys(name for row in rows for name in row.other_peers))
+    found = {
+        "ms": [_number(row.ms, 4) for row in rows],
+        "spread": [_percent(row.spread) for row in rows],
+        "peer ms": [_number(row.peer_ms, 4) for row in rows],
+        "its spread": [_percent(row.peer_spread) for row in rows],
+        "ratio": [_number(row.ratio, 3) for row in rows],
+        "of best": [_number(row.best_ratio, 3) for row in rows],
+        "net": [_number(row.net_ratio, 3) for row in rows],
+    }
+    if any(row.noise for row in rows):
+        found[_NOISY] = [_NOISY if row.noise else "" for row in rows]
+    for name in others:
+        times = [(row.other_peers.get(name), row.ms) for row in rows]
+        found[f"x {name}"] = [_number(None if ms is None else ms / own, 3) for ms, own in times]
+    found |= {
+        "GFLOP/s": [_number(row.gflops or None, 1) for row in rows],
+        "GB/s": [_number(row.gbytes_per_second, 1) for row in rows],
+        "% peak": [
+            _number(row.peak_percent, 1) + (f" {row.level}" if row.level else "") for row in rows
+        ],
+        "cold ms": [_number(row.compile_cold_ms, 0) for row in rows],
+        "cached ms": [_number(row.compile_cached_ms, 1) for row in rows],
+        "call us": [_number(row.call_us, 2) for row in rows],
+        "its call us": [_number(row.peer_call_us, 2) for row in rows],
+    }
+    return [_Column(title, cells) for title, cells in found.items()]
+
+
+def _fitting(
+    columns: list[_Column], names: Sequence[str], width: int
+) -> tuple[list[_Column], list[str]]:
+    """The columns that there is room for, and the titles of the others."""
+    # Names may be broken, but not into pieces of a few letters.
+    longest = min(max(map(len, ("case", *names))), _LEAST_NAME) + _PADDING
+    columns, left_out = list(columns), []
+    # What has nothing to say is no loss.
+    columns = [each for each in columns if set(each.cells) != {"-"} or each.title in _KEPT]
+    while longest + sum(each.width for each in columns) > width:
+        going = [each for each in columns if each.title not in _KEPT]
+        if not going:
+            break
+        first = min(going, key=lambda each: _LEAST_FIRST.index(each.rank)).title
+        columns = [each for each in columns if each.title != first]
+        left_out.append(first)
+    return columns, left_out
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Which rows are noisy and why, and why some have no peer."""
+    noisy = [row for row in rows if row.noise]
+    for row in noisy[:_MOST_NOTES]:
+        yield f"noisy: {row.name}: " + "; ".join(row.noise)
+    if len(noisy) > _MOST_NOTES:
+        yield f"noisy: {len(noisy) - _MOST_NOTES} more, whose reasons --json has"
+    alone: dict[str, list[str]] = {}
+    for row in rows:
+        if row.no_peer is not None:
+            alone.setdefault(row.no_peer, []).append(row.name)
+    for reason, names in alone.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"no peer: {names[0]}{more}: {reason}"
 
 
 def summary_line(rows: Sequence[Row]) -> str:
-    """``peer oneDNN: geometric mean 1.043, worst 0.912 (resnet_50:conv1), of 20``."""
+    """``peer oneDNN: geometric mean 1.043, worst 0.912 (resnet_50:conv1), of 20; without what calls
+    cost 0.981, of 12; 3 noisy, without them 1.050``."""
     found = summary(rows)
     if not found["compared"]:
         return f"{len(rows)} measured, nothing to compare with"
-    return (
+    parts = [
         f"peer {found['peer']}: geometric mean {found['geometric_mean']:.3f}, "
         f"worst {found['worst']:.3f} ({found['worst_case']}), of {found['compared']}"
-    )
+    ]
+    if found["net_compared"]:
+        parts.append(
+            f"without what calls cost {found['net_geometric_mean']:.3f}, of {found['net_compared']}"
+        )
+    if found["noisy"]:
+        quiet = found["quiet_geometric_mean"]
+        rest = "" if quiet is None else f", without them {quiet:.3f}"
+        parts.append(f"{found['noisy']} noisy{rest}")
+    return "; ".join(parts)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """The ratios of those rows that have a peer; None where there are none."""
     compared = [row for row in rows if row.ratio is not None]
     ratios = [row.ratio for row in compared if row.ratio is not None]
+    net = [row.net_ratio for row in compared if row.net_ratio is not None]
+    quiet = [row.ratio for row in compared if row.ratio is not None and not row.noise]
     worst = min(compared, key=lambda row: row.ratio or 0.0, default=None)
     return {
         "compared": len(compared),
@@ -81,6 +192,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "geometric_mean": geometric_mean(ratios) if ratios else None,
         "worst": min(ratios, default=None),
         "worst_case": worst.name if worst else None,
+        "net_compared": len(net),
+        "net_geometric_mean": geometric_mean(net) if net else None,
+        "noisy": len(compared) - len(quiet),
+        "quiet_geometric_mean": geometric_mean(quiet) if quiet else None,
     }
 
 
@@ -89,8 +204,11 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def as_json(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> dict[str, Any]:
-    """Everything that was measured, and on what; ``complete`` unless there was more to measure."""
+def as_json(
+    rows: Sequence[Row], peaks: Peaks, complete: bool = True, doubts: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything that was measured, and on what; ``complete`` unless there was more to measure;
+    ``doubts`` are what speaks against the peaks."""
     torch = load_torch()
     return {
         "schema": SCHEMA,
@@ -101,6 +219,7 @@ def as_json(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> dict[st
         "peaks": {
             "gflops": dict(peaks.gflops),
             "gbytes_per_second": dict(peaks.bandwidth),
+            "doubts": list(doubts),
         },
         "complete": complete,
         "rows": [row.as_json() for row in rows],
@@ -108,9 +227,11 @@ def as_json(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> dict[st
     }
 
 
-def json_text(rows: Sequence[Row], peaks: Peaks, complete: bool = True) -> bytes:
+def json_text(
+    rows: Sequence[Row], peaks: Peaks, complete: bool = True, doubts: Sequence[str] = ()
+) -> bytes:
     """`as_json` as a file holds it."""
-    return (json.dumps(as_json(rows, peaks, complete), indent=1) + "\n").encode()
+    return (json.dumps(as_json(rows, peaks, complete, doubts), indent=1) + "\n").encode()
 
 
 def _title(peaks: Peaks) -> str:
@@ -122,3 +243,7 @@ def _title(peaks: Peaks) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f}%"

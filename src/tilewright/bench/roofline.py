@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bench.benchmark import Row
-from tilewright.bench.peaks import Peaks
 from tilewright.errors import UnsupportedError
+from tilewright.measure.peaks import Peaks
 
 
 def plot_format(path: Path) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from tilewright.bench.benchmark import FindPeers, Row, benchmark, benchmark_kernel
-from tilewright.bench.peaks import Peaks, measure_peaks
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import json_text, print_table
@@ -29,12 +28,17 @@ from tilewright.config import settings
 from tilewright.engine import CompiledKernel
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
 from tilewright.ir.printer import to_text
+from tilewright.measure.host import Host
+from tilewright.measure.peaks import Peaks, contradictions, measure_peaks
+from tilewright.measure.verdict import conditions
 from tilewright.ops.op import Op
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.verify import one_line
 
+# How long the load is looked at, and cores that others may have without a word.
+_LOOK_SECONDS, _BUSY = 0.2, 0.25
 _PEERS: dict[str, FindPeers] = {"auto": find_peers, "none": no_peers}
 
 
@@ -82,19 +86,23 @@ def bench_command(
         # The report names its release. It does not survive being interrupted while it is loaded.
         load_torch()
         threads = settings().threads if knobs.threads is None else knobs.threads
+        _warn_of_load(Host(), threads)
         peaks = measure_peaks(threads)
         rows: list[Row] = []
+        doubts = contradictions(peaks)
         try:
             failed = _measure(knobs, cases, peaks, seconds, peer, rows, files)
+            # Once more: what was in the way at one time may not be at another.
+            doubts = contradictions(peaks, measure_peaks(threads) if rows else None)
         except KeyboardInterrupt:
             # What it has is worth having: measuring takes minutes.
-            files.write(rows, peaks, complete=False)
+            files.write(rows, peaks, doubts, complete=False)
             print(f"interrupted, with {len(rows)} of {len(cases)} cases", file=sys.stderr)
             raise
         finally:
             if rows:
-                print_table(rows, peaks)
-        files.write(rows, peaks, complete=True)
+                print_table(rows, peaks, doubts=doubts)
+        files.write(rows, peaks, doubts, complete=True)
     if failed:
         raise typer.Exit(1)
 
@@ -112,12 +120,28 @@ class _Files:
         if self.json is not None and self.json.replaceable:
             self.json.write(json_text(rows, peaks, complete=False))
 
-    def write(self, rows: Sequence[Row], peaks: Peaks, complete: bool) -> None:
-        """Writes what was measured."""
+    def write(
+        self, rows: Sequence[Row], peaks: Peaks, doubts: Sequence[str], complete: bool
+    ) -> None:
+        """Writes what was measured, and what speaks against the peaks."""
         if self.json is not None:
-            self.json.write(json_text(rows, peaks, complete))
+            self.json.write(json_text(rows, peaks, complete, doubts))
         if self.plot is not None:
             self.plot.write(plot(rows, peaks, self.kind))
+
+
+def _warn_of_load(host: Host, threads: int) -> None:
+    """Says so before it takes minutes, if others have the cores that it needs."""
+    before, start = host.usage(), host.now()
+    host.sleep(_LOOK_SECONDS)
+    after = host.usage()
+    others = conditions(host.cores, threads, host.now() - start, before, after, (), None).others
+    if others is not None and others > _BUSY:
+        print(
+            f"others use {others:.1f} of {host.cores} cores: what that makes doubtful is marked "
+            "noisy, after up to three attempts",
+            file=sys.stderr,
+        )
 
 
 def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
