@@ -147,7 +147,7 @@ def test_an_export_names_the_file(tmp_path: Path) -> None:
     name = f"{kernel.code.abi.entry}.h"
     (tmp_path / name).mkdir()
     with pytest.raises(ArgumentError, match=f"cannot write to {tmp_path / name}"):
-        kernel.export(tmp_path)
+        kernel.export(tmp_path, kernel.code.abi.entry)
 
 
 # Interrupts.

@@ -200,7 +200,7 @@ int main(int count, char **values) {
 
 
 def test_export_writes_files(own_cache: Path, tmp_path: Path) -> None:
-    folder = tw.compile(small(), threads=1).export(tmp_path / "a" / "b")
+    folder = tw.compile(small(), threads=1).export(tmp_path / "a" / "b", "conv_fwd_b")
     assert folder == tmp_path / "a" / "b"
     assert sorted(path.name for path in folder.iterdir()) == [
         "ABI.md",
@@ -221,7 +221,7 @@ def test_export_writes_files(own_cache: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_exported_kernel_in_a_program(own_cache: Path, tmp_path: Path, threads: int) -> None:
     kernel = tw.compile(small(), threads=1)
-    folder = kernel.export(tmp_path)
+    folder = kernel.export(tmp_path, "conv_fwd_b")
     arrays = inputs(kernel)
     for name, array in arrays.items():
         (folder / name).write_bytes(

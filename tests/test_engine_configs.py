@@ -160,7 +160,7 @@ def test_code_for_other_machines_is_made_but_not_run(tmp_path: Path) -> None:
         streaming(src=np.zeros(40, np.float32))
     with pytest.raises(UnsupportedError, match=why):
         streaming.bind(src=np.zeros(40, np.float32))()
-    assert (kernel.export(tmp_path / "out") / "conv_fwd_b.o").stat().st_size > 0
+    assert (kernel.export(tmp_path / "out", "conv_fwd_b") / "conv_fwd_b.o").stat().st_size > 0
 
 
 @pytest.mark.parametrize("allowed", [True, False])

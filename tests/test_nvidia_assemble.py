@@ -161,7 +161,7 @@ def test_parts_that_are_assembled_side_by_side_keep_their_order(
 ) -> None:
     trace = Trace(0)
     kernel = compile_kernel(Case(parse("matmul", "64x64:64x64")).op(), "nvidia:sm_80", trace=trace)
-    kernel.export(tmp_path)
+    kernel.export(tmp_path, "matmul_fwd_d")
     parts = [step.name for step in trace.steps if step.kind == "part"]
     assert parts == ["schedule", "lower", "lower", "assemble", "assemble"]
     for each in tmp_path.glob("*.ptx"):

@@ -130,7 +130,7 @@ def test_without_pyopencl(nothing: None, own_cache: Path, tmp_path: Path) -> Non
         kernel = tw.compile(small(), target=f"spirv:{kind}")
         assert not kernel.target.runs_here
         assert "spir_kernel" in kernel.source("llvm") and "OpFunction" in kernel.source("asm")
-        assert (kernel.export(tmp_path / kind) / "conv_fwd_b.spv").is_file()
+        assert (kernel.export(tmp_path / kind, "conv_fwd_b") / "conv_fwd_b.spv").is_file()
         with pytest.raises(UnsupportedError, match=r"do not run here[^$]*tilewright\[opencl\]"):
             kernel(**packed(kernel, inputs(kernel)))
 
@@ -389,7 +389,7 @@ def test_the_disk_cache(own_cache: Path) -> None:
 
 @needs_opencl
 def test_export(own_cache: Path, tmp_path: Path) -> None:
-    folder = tw.compile(small(), target="spirv:cpu").export(tmp_path / "kernel")
+    folder = tw.compile(small(), target="spirv:cpu").export(tmp_path / "kernel", "conv_fwd_b")
     assert sorted(path.name for path in folder.iterdir()) == [
         "ABI.md",
         "conv_fwd_b.ll",

@@ -102,13 +102,20 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
     return lines
 
 
-def build_kernels(knobs: Knobs, output: Path) -> None:
+def build_kernels(knobs: Knobs, output: Path, name: str | None) -> None:
     """Does what ``tilewright build`` is asked for."""
     cases = cases_of(knobs)
+    if name is not None and len(cases) != 1:
+        raise ProblemError(
+            f"{len(cases)} cases are given",
+            where="--name",
+            why="each kernel needs a name of its own",
+            cure="give one, or leave it out: names are made of the problems",
+        )
     make_folder(output, "--output")
     for number, case in enumerate(cases):
         folder = output if len(cases) == 1 else output / str(number)
-        where = compile_case(knobs, what_of(case)).export(folder)
+        where = compile_case(knobs, what_of(case)).export(folder, name)
         print(f"{where}: {repeat(knobs, case)}")
 
 

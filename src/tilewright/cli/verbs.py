@@ -141,16 +141,24 @@ def show_command(
 def build_command(
     knobs: Knobs,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What the function and its files are called."),
+    ] = None,
 ) -> None:
     """Write a kernel for programs without Python, and its ABI in words.
 
-    That is an object file with a C header, a SPIR-V module, or PTX and a cubin.
+    That is an object file with a C header, a SPIR-V module, or PTX and a cubin. The words have a
+    program in C that calls it.
 
-    Several cases get a folder each, numbered from 0.
+    The function is called by its problem, or as its file calls it, or by --name: several go into
+    one program. Several cases get a folder each, numbered from 0.
 
     Examples:
 
       tilewright build conv --dt bf16 ic64ih56oc64kh3ph1 -o build
+
+      tilewright build conv --name first_layer ic64ih56oc64kh3ph1 -o build
 
       tilewright build conv --target spirv:gpu ic64ih56oc64kh3ph1 -o build
 
@@ -160,7 +168,7 @@ def build_command(
     """
     with loading():
         from tilewright.cli.inspecting import build_kernels
-    build_kernels(knobs, output)
+    build_kernels(knobs, output, name)
 
 
 @with_knobs

@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.engine.disk_cache import content_key
 from tilewright.engine.signature import form_of
 from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Param, ScalarParam
+from tilewright.ir.stmt import Kernel, Param, ScalarParam
+from tilewright.passes import run
+from tilewright.problems.numbers import short
+from tilewright.targets.program import Abi, abi_of
 
 if TYPE_CHECKING:
     from tilewright.engine.kernel import CompiledKernel
 
+# What compilers of C and C++ take for something else, of what is otherwise a name.
+_KEYWORDS = re.compile(
+    "auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
+    "extern|false|float|for|friend|goto|if|inline|int|long|main|namespace|new|operator|private|"
+    "protected|public|register|return|short|signed|sizeof|static|struct|switch|template|this|"
+    "throw|true|try|typedef|union|unsigned|using|virtual|void|volatile|while"
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,199}")
+_NOT_NAME = re.compile(r"[^A-Za-z0-9]+")
 
-def export(kernel: CompiledKernel, directory: Path) -> Path:
+
+@dataclass(frozen=True)
+class _Exported:
+    """One function of the files."""
+
+    binary: bytes
+    abi: Abi
+    llvm: str
+
+
+def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> Path:
     """Writes what the target's programs without Python take, ``NAME.ll`` and ``ABI.md``.
 
-    Raises `ArgumentError`, which names the file, for one that cannot be written.
+    Raises `ArgumentError` for a name that C has no use for, and for a file, which it names, that
+    cannot be written.
     """
+    name = _symbol(kernel) if name is None else _checked(name)
+    made = kernel.schedule
+    code = _named(kernel, made.kernel, name)
+    packs = {each: _named(kernel, pack, f"{name}_pack_{each}") for each, pack in made.packs.items()}
     files: dict[str, bytes] = {}
-    for code in (kernel.code, *(pack.code for pack in kernel._packs.values())):
-        files |= kernel.target.files(code.binary, code.abi, repr(kernel))
+    for each in (code, *packs.values()):
+        files |= kernel.target.files(each.binary, each.abi, repr(kernel))
     for constant in kernel.signature.constants:
         known = kernel.start.kernel.constants
         files[f"{constant.name}.bin"] = known[str(constant.digest)].tobytes()
-    files[f"{kernel.code.abi.entry}.ll"] = kernel.source("llvm").encode()
-    files["ABI.md"] = _abi(kernel).encode()
+    files[f"{name}.ll"] = code.llvm.encode()
+    files["ABI.md"] = _words(kernel, code.abi, {n: pack.abi for n, pack in packs.items()}).encode()
     path = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, contents in files.items():
-            path = directory / name
+        for file, contents in files.items():
+            path = directory / file
             path.write_bytes(contents)
     except OSError as error:
         raise ArgumentError(
@@ -40,6 +71,37 @@ def export(kernel: CompiledKernel, directory: Path) -> Path:
             cure="choose another directory",
         ) from error
     return directory
+
+
+def _symbol(kernel: CompiledKernel) -> str:
+    """The name of a kernel of the user's own; of an op, one that says which problem it is, and that
+    differs wherever its code does what other code does not."""
+    request = kernel._request
+    if isinstance(request.what, Kernel):
+        return request.name
+    title = _NOT_NAME.sub("_", request.title()).strip("_")[:80]
+    digest = content_key(request.identity.encode(), kernel.target.name.encode())[:8]
+    return f"{request.name}_{title}_{digest}"
+
+
+def _checked(name: object) -> str:
+    taken = isinstance(name, str) and _KEYWORDS.fullmatch(name) is not None
+    if isinstance(name, str) and _NAME.fullmatch(name) and not taken:
+        return name
+    raise ArgumentError(
+        f"{short(name)} cannot be the name of a function in C",
+        where="name",
+        why="it is a word of C's own or of C++'s" if taken else None,
+        cure="begin it with a letter, and go on with letters, digits and _ (200 at most)",
+    )
+
+
+def _named(kernel: CompiledKernel, scheduled: Kernel, name: str) -> _Exported:
+    """The code of a kernel under another name, of which nothing but the name differs."""
+    target = kernel.target
+    named = replace(scheduled, name=name)
+    module = target.lower(run(named) if target.schedules else named)
+    return _Exported(target.assemble(module), abi_of(named, module), module.text)
 
 
 def _row(kernel: CompiledKernel, argument: Param | ScalarParam) -> tuple[object, ...]:
@@ -58,7 +120,8 @@ def _row(kernel: CompiledKernel, argument: Param | ScalarParam) -> tuple[object,
     return name, access, form.dtype, form.shape, form.strides
 
 
-def _abi(kernel: CompiledKernel) -> str:
+def _words(kernel: CompiledKernel, abi: Abi, packs: dict[str, Abi]) -> str:
+    """What ``ABI.md`` says."""
     lines = [
         f"# {kernel!r}",
         "",
@@ -73,17 +136,23 @@ def _abi(kernel: CompiledKernel) -> str:
     for position, argument in enumerate(arguments):
         row = _row(kernel, argument)
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
-    for number, size in enumerate(kernel.code.abi.workspaces):
+    for number, size in enumerate(abi.workspaces):
         position = len(arguments) + number
         lines.append(f"| {position} | workspace | scratch | u8 | ({size},) | (1,) |")
-    lines += ["", "Each pointer is aligned to its element; workspaces to 64 bytes."]
-    lines += ["", kernel.target.calling(kernel.code.abi)]
-    for name, pack in kernel._packs.items():
-        lines += [
-            "",
-            f"`{pack.code.abi.entry}` takes `{name}` and `{name}_packed`, and fills the second "
-            "from the first (row-major, logical shape); zero it before.",
-            "",
-            kernel.target.calling(pack.code.abi),
-        ]
+    lines += ["", kernel.target.calling(abi), *_packing(kernel, packs)]
+    constants = {each.name for each in kernel.signature.constants}
+    program = kernel.target.example(abi, packs, constants)
+    if program:
+        lines += ["", "A program that calls it:", "", "```c", program.rstrip(), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _packing(kernel: CompiledKernel, packs: dict[str, Abi]) -> Iterator[str]:
+    for name, abi in packs.items():
+        yield from (
+            "",
+            f"`{abi.entry}` takes `{name}` and `{name}_packed`, and fills the second from the "
+            "first (row-major, logical shape); zero it before.",
+            "",
+            kernel.target.calling(abi),
+        )

@@ -286,10 +286,14 @@ class CompiledKernel:
         """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""
         return cost_of(self._request, self.signature, self.source("asm"))
 
-    def export(self, directory: str | Path) -> Path:
+    def export(self, directory: str | Path, name: str | None = None) -> Path:
         """Writes the kernel for programs without Python, and its ABI in words; returns the
-        directory."""
-        return export(self, Path(directory))
+        directory.
+
+        ``name`` is what its function and its files are called. Otherwise a kernel of your own keeps
+        its name; that of an op is made of the problem, so that several go into one program.
+        """
+        return export(self, Path(directory), name)
 
     def __repr__(self) -> str:
         return f"<{self._request.called(self.target.name)}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +55,10 @@ class Target(Protocol):
 
     def calling(self, abi: Abi) -> str:
         """How such a program calls the kernel, in words."""
+
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+        """The text of one, in C, where it needs no more than that; ``packs`` are the kernels that
+        pack arguments, by their names, ``constants`` the arrays that are in files."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import UnsupportedError
@@ -58,6 +58,9 @@ class InterpreterTarget:
 
     def calling(self, abi: Abi) -> str:
         raise _no_code("calls from other programs")
+
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+        raise _no_code("programs that call it")
 
 
 def _no_code(what: str) -> UnsupportedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -110,6 +111,10 @@ class NvidiaTarget:
         for each in abi.launches:
             lines += _special(each)
         return "\n".join([*lines, *steps_in_words(abi)])
+
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+        """None: what calls a module is a program of its device's interface."""
+        return ""
 
 
 def _special(launch: Launch) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -79,7 +80,8 @@ class SpirvTarget:
         lines = [
             f"`{abi.entry}.spv` is a module for OpenCL (clCreateProgramWithIL). Each of its "
             f"kernels takes pointers to global memory{scalars}: {arguments_in_words(abi)}. Enqueue "
-            "them in turn, each when the one before is done; the local memory is in the module:",
+            "them in turn, each when the one before is done; the local memory is in the module. "
+            "Each pointer is aligned to its element:",
             "",
             "| kernel | global size | local size | bytes of local memory |",
             "| --- | --- | --- | --- |",
@@ -88,6 +90,10 @@ class SpirvTarget:
             size = times(each.groups, each.items)
             lines.append(f"| `{each.entry}` | {size} | {each.items} | {each.shared} |")
         return "\n".join([*lines, *steps_in_words(abi)])
+
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+        """None: what calls a module is a program of its device's interface."""
+        return ""
 
 
 def spirv_variants() -> tuple[str, ...]:

@@ -15,8 +15,11 @@ extern "C" {{
    parallel(pool, phase, args, threads) must call phase(args, t, threads) for t = 0 .. threads-1,
    in any order or at once, and return when all are done. With threads = 1 it is not called, and
    parallel and pool may be null. */
+#ifndef TILEWRIGHT_TYPES
+#define TILEWRIGHT_TYPES
 typedef void (*tw_phase)(void **args, long long thread, long long threads);
 typedef void (*tw_parallel)(void *pool, tw_phase phase, void **args, long long threads);
+#endif
 void {entry}(void **args, tw_parallel parallel, void *pool, long long threads);
 
 #ifdef __cplusplus
@@ -43,7 +46,7 @@ def header(abi: Abi, title: str, target: str) -> str:
     """The header that declares the kernel's entry point."""
     spaces = ", ".join(map(str, abi.workspaces))
     return _HEADER.format(
-        title=title,
+        title=title.replace("*/", "* /"),
         target=target,
         guard=f"TILEWRIGHT_{abi.entry.upper()}_H",
         arguments=described(abi),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,6 +16,7 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.phases import lower_module
 from tilewright.targets.program import Abi
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
+from tilewright.targets.x86.example import example
 from tilewright.targets.x86.header import described, header
 from tilewright.targets.x86.host import host
 from tilewright.targets.x86.program import KernelProgram
@@ -90,7 +92,15 @@ class X86Target:
     def calling(self, abi: Abi) -> str:
         """Where the function is declared."""
         slots = described(abi)
-        return f"`{abi.entry}.h` declares the function: it takes an array of {slots}."
+        spaces = " Each workspace is aligned to 64 bytes." if abi.workspaces else ""
+        return (
+            f"`{abi.entry}.h` declares the function: it takes an array of {slots}. Each pointer is "
+            f"aligned to its element.{spaces}"
+        )
+
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+        """A program in C."""
+        return example(abi, packs, constants)
 
 
 def x86_variants() -> tuple[str, ...]:
