@@ -176,7 +176,13 @@ def test_parts_that_are_assembled_side_by_side_keep_their_order(
 def test_files(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
     folder = tmp_path / "out"
     ended = tilewright(
-        "build", "matmul", "--target", "nvidia:sm_80", "64x64:64x64", "-o", str(folder)
+        "build",
+        "matmul",
+        "--name=matmul_fwd_d",
+        "--target=nvidia:sm_80",
+        "64x64:64x64",
+        "-o",
+        str(folder),
     )
     assert ended.code == 0
     names = {each.name for each in folder.iterdir() if "pack" not in each.name}
