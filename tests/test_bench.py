@@ -13,16 +13,30 @@ import pytest
 from rich.console import Console
 
 from test_measure import PEAKS
-from tilewright.bench.benchmark import Row, benchmark
+from tilewright.bench.benchmark import FindPeers, Row, benchmark, net_ratio
 from tilewright.bench.peer import find_peers, no_peers
+from tilewright.bench.peer_chain import unary_function
 from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
 from tilewright.bench.roofline import plot, plot_format
-from tilewright.bench.torch_tensors import load_torch, window_of
-from tilewright.dtypes import f32, f64, s8, u8
+from tilewright.bench.torch_tensors import Peers, load_torch, window_of
+from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
 from tilewright.engine import compile_kernel
 from tilewright.errors import UnsupportedError
 from tilewright.measure import rounds as timing
-from tilewright.problems import Direction, Unary, parse
+from tilewright.ops.op import Op
+from tilewright.problems import (
+    UNARY_FUNCTIONS,
+    Binary,
+    Direction,
+    Policy,
+    Prelu,
+    Scale,
+    Sum,
+    Unary,
+    ZeroPoint,
+    parse,
+)
+from tilewright.testing.approximate import Approximate
 from tilewright.testing.case import Case
 
 ROW = Row(
@@ -220,7 +234,21 @@ def test_padding_that_pytorch_has() -> None:
     assert padding("ic8ih8oc8oh8kh2ph0") is None
 
 
-@pytest.mark.skipif(load_torch() is None, reason="PyTorch is not installed")
+needs_torch = pytest.mark.skipif(load_torch() is None, reason="PyTorch is not installed")
+NHWC = ("axb", "any", "axb")
+CONV = Case(parse("conv", "mb1ic8ih6oc4kh3ph1"), tags=NHWC)
+RELU = Unary("relu")
+RESIDUAL = (Sum(), RELU)
+INT8 = replace(
+    CONV,
+    types=(u8, s8, u8),
+    scales=(Scale("src", value=0.25), Scale("weights", Policy("per_oc")), Scale("dst", value=8.0)),
+    zero_points=(ZeroPoint("src", value=2), ZeroPoint("dst", value=7)),
+)
+LINEAR = Case(parse("matmul", "8x4:4x16"))
+
+
+@needs_torch
 @pytest.mark.parametrize(
     ("case", "names"),
     [
@@ -229,9 +257,34 @@ def test_padding_that_pytorch_has() -> None:
         (Case(parse("conv", "mb1ic8iw6oc4kw3"), direction=Direction.BWD_WB), ["oneDNN"]),
         (Case(parse("conv", "mb1ic8ih6oc4kh3"), (u8, s8, f32)), ["oneDNN"]),
         (Case(parse("conv", "mb1ic8ih6oc4kh3"), tags=("nchw", "any", "nchw")), ["oneDNN"]),
-        (Case(parse("conv", "ic8ih6oc4kh3"), (f64,) * 3), []),
-        (Case(parse("matmul", "8x4:4x16")), ["oneDNN", "torch.mm"]),
+        (replace(CONV, post_ops=(RELU,), direction=Direction.FWD_B), ["oneDNN"]),
+        (replace(CONV, post_ops=(Unary("swish", 1.0),)), ["oneDNN"]),
+        (
+            replace(CONV, post_ops=(Unary("clip_v2", 0.0, 2.0),), tags=("abx", "any", "abx")),
+            ["oneDNN"],
+        ),
+        (replace(CONV, post_ops=RESIDUAL), ["oneDNN"]),
+        (replace(CONV, post_ops=(Sum(0.5), RELU)), ["oneDNN + torch"]),
+        (replace(CONV, post_ops=(*RESIDUAL, Unary("mish"))), ["oneDNN + torch"]),
+        (
+            replace(CONV, post_ops=(Binary("mul", f32, Policy("per_oc")), Prelu(), RELU)),
+            ["oneDNN + torch"],
+        ),
+        (
+            Case(parse("conv", "mb1ic8iw6oc4kw3"), post_ops=(Binary("add", f32, Policy("7")),)),
+            ["oneDNN + torch"],
+        ),
+        (INT8, ["oneDNN"]),
+        (replace(INT8, post_ops=(RELU,)), ["oneDNN"]),
+        (replace(INT8, post_ops=(Sum(0.5), Unary("swish", 1.0))), ["oneDNN + torch"]),
+        (LINEAR, ["oneDNN", "torch.mm"]),
+        (
+            replace(LINEAR, post_ops=(Unary("gelu_tanh"),), direction=Direction.FWD_B),
+            ["oneDNN", "torch.mm + torch"],
+        ),
+        (replace(LINEAR, post_ops=(Sum(),)), ["oneDNN + torch", "torch.mm + torch"]),
         (Case(parse("matmul", "8x4:4x16"), (u8, s8, f32)), ["oneDNN"]),
+        (replace(INT8, problem=LINEAR.problem, tags=("any",) * 3), ["oneDNN"]),
         (Case(parse("matmul", "2x8x4:2x4x16")), ["torch.matmul"]),
         (Case(parse("pool", "mb1ic8ih6kh2")), ["torch"]),
         (Case(parse("reduce", "8x4:8x1"), algorithm="mean"), ["torch"]),
@@ -239,11 +292,12 @@ def test_padding_that_pytorch_has() -> None:
             Case(parse("eltwise", "8x4"), algorithm="linear:2:1", post_ops=(Unary("relu"),)),
             ["torch"],
         ),
-        (Case(parse("eltwise", "8x4"), algorithm="mish"), []),
+        (Case(parse("eltwise", "8x4"), algorithm="mish"), ["torch"]),
         (Case(parse("binary", "8x4:1x4"), algorithm="mul"), ["torch"]),
+        (Case(parse("binary", "8x4:1x4"), algorithm="max", post_ops=(Unary("exp"),)), ["torch"]),
         (Case(parse("reorder", "2x16x4x4"), tags=("nchw", "nChw16c")), ["torch"]),
-        (Case(parse("reorder", "2x15x4x4"), tags=("nchw", "nChw16c")), []),
     ],
+    ids=lambda value: value.arguments() if isinstance(value, Case) else "",
 )
 def test_peers(case: Case, names: list[str]) -> None:
     op = case.op().resolved()
@@ -253,7 +307,106 @@ def test_peers(case: Case, names: list[str]) -> None:
     elements = 1
     for size in result.shape:
         elements *= size
-    for call in (call for calls in peers.values() for call in calls):
-        made = call()
-        made = [each for each in made if each is not None] if isinstance(made, tuple) else [made]
-        assert elements in [each.numel() for each in made]
+    for calls in peers.values():
+        values = []
+        for call in calls:
+            made = call()
+            made = [e for e in made if e is not None] if isinstance(made, tuple) else [made]
+            (same,) = [each for each in made if each.numel() == elements][:1]
+            values.append(same.double())
+        # All ways compute the same, of the same arrays; int8 may round otherwise.
+        within = 1 if result.name == "dst" and op.dtype_of("dst").is_integer else 1e-4
+        for other in values[1:]:
+            assert (other - values[0]).abs().max() <= within
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (replace(CONV, types=(f64,) * 3), "PyTorch leaves no convolution of f64 to oneDNN here"),
+        (replace(CONV, problem=parse("conv", "ic8ih8oc8oh8kh2ph0")), "pads both sides of a dim"),
+        (replace(CONV, direction=Direction.BWD_D, post_ops=(RELU,)), "no gradient with an epilog"),
+        (replace(CONV, post_ops=(RELU, Unary("swish", 2.0))), "PyTorch has no swish:2"),
+        (replace(CONV, post_ops=(Sum(1.0, 3), RELU)), "no sum with a zero point"),
+        (replace(CONV, types=(s8, s8, f32)), "int8 convolution is of u8 by s8"),
+        (replace(INT8, types=(u8, s8, s32)), "int8 products have no results of s32"),
+        (
+            replace(INT8, zero_points=(ZeroPoint("weights", value=1),)),
+            "PyTorch's int8 weights have no zero point",
+        ),
+        (replace(LINEAR, types=(f32, f32, bf16)), "multiplies no f32 by f32 to bf16"),
+        (replace(LINEAR, scales=(Scale("src", value=2.0),)), "no matmul of such types with scales"),
+        (Case(parse("pool", "mb1ic8ih6kh2"), post_ops=(RELU,)), "no pool with post-ops"),
+        (Case(parse("pool", "mb1ic8ih6oh6kh2ph0")), "pads both sides of a dim alike"),
+        (Case(parse("reduce", "8x4:8x1"), algorithm="mul"), "no reduction mul"),
+        (Case(parse("eltwise", "8x4"), algorithm="soft_relu:2", post_ops=(Sum(1, 2),)), "zero poi"),
+        (Case(parse("reorder", "2x15x4x4"), tags=("nchw", "nChw16c")), "no blocks that are padded"),
+    ],
+)
+def test_why_there_is_no_peer(case: Case, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(why)):
+        find_peers(case.op().resolved(), threads=1)
+
+
+def test_a_row_says_why_there_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "BATCH_SECONDS", 1e-5)
+
+    def row(peers: FindPeers) -> Row:
+        op = Case(parse("eltwise", "8x4")).op()
+        return benchmark(
+            op, "", lambda op: compile_kernel(op, threads=1), PEAKS, seconds=0, peers=peers
+        )
+
+    def refused(op: Op, threads: int) -> Peers:
+        raise UnsupportedError("there is no such thing", cure="ask for another")
+
+    def failing() -> None:
+        raise RuntimeError("could not create a primitive\nat line 5")
+
+    def broken(op: Op, threads: int) -> Peers:
+        raise RuntimeError("no kernel for it")
+
+    assert row(refused).no_peer == "there is no such thing"
+    assert row(lambda op, threads: {"a": [failing]}).no_peer == (
+        "PyTorch says: could not create a primitive"
+    )
+    assert row(broken).no_peer == "PyTorch says: no kernel for it"
+    monkeypatch.setattr("tilewright.bench.peer.load_torch", lambda: None)
+    assert row(find_peers).no_peer == "PyTorch is not installed"
+    found = row(lambda op, threads: {"a": [failing, lambda: None], "b": [lambda: None]})
+    assert found.no_peer is None and found.peer == "a" and list(found.other_peers) == ["b"]
+    assert found.peer_call_us is not None and found.peer_call_us > 0
+
+
+@needs_torch
+def test_functions_of_pytorch_are_ours() -> None:
+    torch = load_torch()
+    x = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    missing = []
+    for name, function in UNARY_FUNCTIONS.items():
+        values = {"alpha": 0.75, "beta": 1.25, "scale": 2.0}
+        if name in ("hardsigmoid", "hardswish"):
+            values = {"alpha": 1 / 6, "beta": 0.5, "scale": 2.0}
+        kept = {key: values[key] for key in (*function.parameters, "scale")}
+        of = x.abs() + 0.5 if name in ("log", "sqrt", "pow") else x
+        for alpha in {kept.get("alpha", 0.0), 1.0} if name == "swish" else {kept.get("alpha", 0.0)}:
+            unary = Unary(name, **{**kept, "alpha": alpha})
+            ours = unary_function(torch, unary)
+            if ours is None:
+                missing.append(unary.describe())
+                continue
+            want = Approximate.exact(of.numpy(), f64).unary(unary).value
+            assert ours(of, torch.empty_like(of)).numpy() == pytest.approx(want, abs=1e-9), name
+            copy = of.clone()
+            assert ours(copy, copy).numpy() == pytest.approx(want, abs=1e-9), name
+    assert missing == ["swish:0.75:0:2"]
+
+
+def test_what_is_left_without_calls() -> None:
+    row = replace(ROW, ms=0.1, peer_ms=0.3)
+    assert net_ratio(row, 20e-6, 100e-6) == pytest.approx(0.2 / 0.08)
+    # The rest would be the difference of two like numbers.
+    assert net_ratio(row, 90e-6, 100e-6) is net_ratio(row, 20e-6, 290e-6) is None
+    assert net_ratio(row, None, 1e-6) is net_ratio(row, 1e-6, None) is None
+    assert net_ratio(replace(row, peer_ms=None), 1e-6, 1e-6) is None

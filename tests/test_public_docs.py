@@ -40,8 +40,6 @@ PLAIN = {
     "facts/intervals.py": "is_empty add negate subtract scale multiply minimum maximum absolute "
     "contains",
     "targets/llvm/plan.py": "ForPlan WhilePlan IfPlan LetPlan AllocatePlan StorePlan CallPlan",
-    "bench/peer_contraction.py": "convolution_peers matmul_peers",
-    "bench/peer_streaming.py": "pooling_peers reduction_peers",
 }
 
 

@@ -1,9 +1,9 @@
 """Benchmarks: what to measure, against what, how, and what came out.
 
 In reading order: `catalog` (the sets of problems that ship, in ``sets/``), `torch_tensors`,
-`peer_contraction`, `peer_streaming` and `peer` (the same work in PyTorch), `peaks` (what the
-machine can do at most), `measure` (timing), `operations` (those of a kernel that is no op,
-counted), `benchmark` (one case, to a row), `peer_compiled` (the same work by another target),
-`report` (rows to a table or JSON), `roofline` (rows to a plot); `torch_work` (an op in PyTorch on
-arrays of any device) and `gpu` (checked and timed on a GPU).
+`peer_chain`, `peer_quantized`, `peer_contraction`, `peer_streaming` and `peer` (the same work in
+PyTorch), `operations` (those of a kernel that is no op, counted), `benchmark` (one case, to a row),
+`peer_compiled` (the same work by another target), `report` (rows to a table or JSON), `roofline`
+(rows to a plot); `torch_work` (an op in PyTorch on arrays of any device) and `gpu` (checked and
+timed on a GPU). Timing itself is in `measure`.
 """

@@ -2,7 +2,8 @@
 
 Each side gets its best conditions: channels-last activations unless the case asks for plain ones,
 weights packed beforehand, and a preallocated output where PyTorch's function takes one. Where
-there are several ways to ask for the same, all are given; the fastest counts.
+there are several ways to ask for the same, all are given; the fastest counts. What no library does
+in one call is a chain of calls, as one writes it otherwise.
 
 PyTorch is optional: without it, and for what it has no function for, there is no peer.
 """
@@ -10,6 +11,7 @@ PyTorch is optional: without it, and for what it has no function for, there is n
 from __future__ import annotations
 
 from tilewright.bench.peer_contraction import convolution_peers, matmul_peers
+from tilewright.bench.peer_quantized import check_no_quantization
 from tilewright.bench.peer_streaming import (
     elementwise_peers,
     pooling_peers,
@@ -17,6 +19,7 @@ from tilewright.bench.peer_streaming import (
     reorder_peers,
 )
 from tilewright.bench.torch_tensors import Peers, load_torch
+from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.elementwise import BinaryOp, Eltwise
 from tilewright.ops.matmul import Matmul
@@ -27,18 +30,19 @@ from tilewright.ops.reorder import Reorder
 
 
 def find_peers(op: Op, threads: int) -> Peers:
-    """What to compare ``op`` (its layouts decided) with; empty where there is nothing."""
+    """What to compare ``op`` (its layouts decided) with. Raises `UnsupportedError`, which says why,
+    where there is nothing."""
     torch = load_torch()
     if torch is None:
-        return {}
+        raise UnsupportedError("PyTorch is not installed", cure="pip install torch")
     torch.set_num_threads(threads)
-    if op.attributes.scales or op.attributes.zero_points:
-        return {}
     match op:
         case Convolution():
             return convolution_peers(torch, op)
         case Matmul():
             return matmul_peers(torch, op)
+    check_no_quantization(op)
+    match op:
         case Pooling():
             return pooling_peers(torch, op)
         case Reduction():
@@ -47,7 +51,7 @@ def find_peers(op: Op, threads: int) -> Peers:
             return elementwise_peers(torch, op)
         case Reorder():
             return reorder_peers(torch, op)
-    return {}
+    raise UnsupportedError(f"PyTorch's side has no {op.kind}")
 
 
 def no_peers(op: Op, threads: int) -> Peers:

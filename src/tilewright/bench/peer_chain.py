@@ -1,0 +1,168 @@
+"""What follows a product in PyTorch: a chain of calls, as one writes them where nothing is fused.
+
+Each call writes over its argument where PyTorch lets it, as a careful user would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.bench.torch_tensors import flat_shape, random_tensor
+from tilewright.errors import UnsupportedError
+from tilewright.ops.op import Op
+from tilewright.problems import Binary, PostOp, Prelu, Sum, Unary
+
+# From a tensor to a tensor, perhaps the same.
+Step = Callable[[Any], Any]
+# A function that writes to its second argument.
+Function = Callable[[Any, Any], Any]
+
+_BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "div",
+    "max": "maximum",
+    "min": "minimum",
+    **{each: each for each in ("eq", "ge", "gt", "le", "lt", "ne")},
+}
+
+
+def chained(call: Callable[[], Any], steps: Sequence[Step]) -> Callable[[], Any]:
+    """``call`` and then the steps; ``call`` itself where there are none."""
+    if not steps:
+        return call
+
+    def run() -> Any:
+        value = call()
+        for step in steps:
+            value = step(value)
+        return value
+
+    return run
+
+
+def steps_of(torch: Any, op: Op, dst: Any) -> list[Step]:
+    """The post-ops of ``op`` on a result like ``dst``, whose values are those that ``sum`` adds.
+
+    Raises `UnsupportedError` for those that PyTorch lacks.
+    """
+    attributes = op.attributes
+    return [
+        step
+        for position, each in enumerate(attributes.post_ops)
+        for step in _steps(torch, op, each, position, dst)
+    ]
+
+
+def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list[Step]:
+    match post_op:
+        case Unary():
+            function = unary_function(torch, post_op)
+            if function is None:
+                raise UnsupportedError(f"PyTorch has no {post_op.describe()}")
+            return [lambda x: function(x, x)]
+        case Sum():
+            if post_op.zero_point:
+                raise UnsupportedError("PyTorch has no sum with a zero point")
+            return [lambda x: x.add_(dst, alpha=post_op.scale)]
+        case Binary():
+            operand = _operand(torch, op, position, dst)
+            run = getattr(torch, _BINARY[post_op.function])
+            if post_op.function in ("eq", "ge", "gt", "le", "lt", "ne"):
+                return [lambda x: run(x, operand).to(x.dtype)]
+            return [lambda x: run(x, operand, out=x)]
+        case Prelu():
+            weights = _operand(torch, op, position, dst)
+            return [lambda x: torch.where(x > 0, x, x * weights)]
+    raise UnsupportedError(f"PyTorch's side has no {post_op.describe()}")
+
+
+def _operand(torch: Any, op: Op, position: int, dst: Any) -> Any:
+    """The tensor of a post-op, with a dim more where ``dst`` has one."""
+    argument = op.argument(op.attributes.name_of(position))
+    shape = argument.shape if len(argument.shape) == dst.dim() else flat_shape(argument.shape)
+    tensor = random_tensor(torch, shape, argument.dtype)
+    if tensor.shape != dst.shape:
+        return tensor
+    # As the result lies in memory.
+    return torch.empty_like(dst, dtype=tensor.dtype).copy_(tensor)
+
+
+def unary_function(torch: Any, function: Unary) -> Function | None:
+    """``function`` in PyTorch; None where it has none such."""
+    plain = _unary(torch, function)
+    if plain is None or function.scale == 1:
+        return plain
+    return lambda x, out: plain(x, out).mul_(function.scale)
+
+
+def _unary(torch: Any, function: Unary) -> Function | None:
+    alpha, beta, nn = function.alpha, function.beta, torch._C._nn
+    match function.function:
+        case "relu" if alpha == 0:
+            return lambda x, out: torch.clamp_min(x, 0, out=out)
+        case "relu":
+            return lambda x, out: nn.leaky_relu(x, alpha, out=out)
+        case "linear":
+            return lambda x, out: torch.mul(x, alpha, out=out).add_(beta)
+        case "clip" | "clip_v2":
+            return lambda x, out: torch.clamp(x, alpha, beta, out=out)
+        case "elu":
+            return lambda x, out: nn.elu(x, alpha, out=out)
+        case "gelu_erf":
+            return lambda x, out: nn.gelu(x, out=out)
+        case "gelu_tanh":
+            return lambda x, out: nn.gelu(x, approximate="tanh", out=out)
+        case "logistic":
+            return lambda x, out: torch.sigmoid(x, out=out)
+        case "swish" if alpha == 1:
+            return lambda x, out: nn.silu(x, out=out)
+        case "mish":
+            return lambda x, out: nn.mish(x, out=out)
+        case "soft_relu":
+            return lambda x, out: nn.softplus(x, alpha, out=out)
+        case "pow":
+            return lambda x, out: torch.pow(x, beta, out=out).mul_(alpha)
+        case "hardsigmoid" if _hard(function):
+            return lambda x, out: nn.hardsigmoid(x, out=out)
+        case "hardswish" if _hard(function):
+            return lambda x, out: nn.hardswish(x, out=out)
+        case "abs" | "exp" | "log" | "sqrt" | "square" | "tanh" | "round":
+            run = getattr(torch, function.function)
+            return lambda x, out: run(x, out=out)
+    return None
+
+
+def _hard(function: Unary) -> bool:
+    """Whether it is the one of PyTorch: x / 6 + 1 / 2, clipped."""
+    return abs(6 * function.alpha - 1) < 1e-6 and function.beta == 0.5
+
+
+def fused_unary(post_ops: Sequence[PostOp]) -> tuple[str, list[float], str] | None:
+    """What oneDNN's operators in PyTorch call the only post-op, its numbers, and its algorithm;
+    None where they have none such. (For no post-op that is "none".)"""
+    if not post_ops:
+        return "none", [], ""
+    if len(post_ops) > 1 or not isinstance(post_ops[0], Unary) or post_ops[0].scale != 1:
+        return None
+    alpha, beta = post_ops[0].alpha, post_ops[0].beta
+    match post_ops[0].function:
+        case "relu":
+            return ("leaky_relu", [alpha], "") if alpha else ("relu", [], "")
+        case "clip" | "clip_v2":
+            return "hardtanh", [alpha, beta], ""
+        case "gelu_erf":
+            return "gelu", [], "none"
+        case "gelu_tanh":
+            return "gelu", [], "tanh"
+        case "logistic":
+            return "sigmoid", [], ""
+        case "tanh":
+            return "tanh", [], ""
+        case "swish" if alpha == 1:
+            return "swish", [], ""
+        case "hardsigmoid" | "hardswish" as name if _hard(post_ops[0]):
+            return name, [], ""
+    return None

@@ -1,0 +1,152 @@
+"""Products of int8 in PyTorch, which leaves them to oneDNN, with scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.bench.peer_chain import Step, chained, fused_unary, steps_of
+from tilewright.bench.torch_tensors import Peers, image, random_tensor
+from tilewright.errors import UnsupportedError
+from tilewright.ops.convolution import Convolution
+from tilewright.ops.matmul import Matmul
+from tilewright.ops.op import Op
+
+# A product of oneDNN's, and calls behind it.
+CHAIN = "oneDNN + torch"
+# Factors and offsets that a call of our kernel gets as arguments: any do.
+_SCALE, _POINT = 0.5, 3
+
+
+@dataclass(frozen=True)
+class _Quantization:
+    """The numbers that PyTorch takes: of the data, and of the result."""
+
+    scale: float
+    point: int
+    out_scale: float
+    out_point: int
+
+
+def check_no_quantization(op: Op) -> None:
+    """Raises `UnsupportedError` for scales and zero points."""
+    if op.attributes.scales or op.attributes.zero_points:
+        raise UnsupportedError(f"PyTorch's side has no {op.kind} of such types with scales")
+
+
+def quantized_convolution(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Peers:
+    """Of u8 by s8, forward, with weights packed before."""
+    if op.dtype_of("src").name != "u8" or op.dtype_of("weights").name != "s8":
+        raise UnsupportedError("PyTorch's int8 convolution is of u8 by s8")
+    if not op.direction.is_forward:
+        raise UnsupportedError("PyTorch has no gradient of int8")
+    p = op.problem
+    if p.ndims == 3:
+        raise UnsupportedError("PyTorch has no int8 convolution in 3D")
+    numbers, factors, zeros = _numbers(op), _factors(torch, op, p.oc), _zeros(torch, p.oc)
+    kernel = p.kernel if p.ndims > 1 else (1, *p.kernel)
+    src = image(torch, op.argument("src"))
+    weights = random_tensor(torch, (p.oc, p.ic // p.g, *kernel), op.dtype_of("weights"))
+    bias = None if op.attributes.bias is None else torch.rand(p.oc)
+    around = (window["stride"], window["padding"], window["dilation"], p.g)
+    packed = torch.ops.onednn.qconv_prepack(
+        weights, factors, numbers.scale, numbers.point, *around, list(src.shape)
+    )
+    run = torch.ops.onednn.qconv2d_pointwise
+    front = (src, numbers.scale, numbers.point, packed, factors, zeros, bias, *around)
+    return _ways(
+        torch, op, numbers, lambda *end: run(*front, *end), image(torch, op.argument("dst"))
+    )
+
+
+def quantized_linear(torch: Any, op: Matmul, src: Any, weights: Any) -> Peers:
+    """Of u8 by s8, with weights packed before."""
+    n = weights.shape[1]
+    numbers, factors, zeros = _numbers(op), _factors(torch, op, n), _zeros(torch, n)
+    bias = None if op.attributes.bias is None else torch.rand(n)
+    packed = torch.ops.onednn.qlinear_prepack(weights.t().contiguous(), list(src.shape))
+    run = torch.ops.onednn.qlinear_pointwise
+    front = (src, numbers.scale, numbers.point, packed, factors, zeros, bias)
+    dst = random_tensor(torch, op.problem.dst_shape, op.dtype_of("dst"))
+    return _ways(torch, op, numbers, lambda *end: run(*front, *end), dst)
+
+
+def _numbers(op: Op) -> _Quantization:
+    """Those that stand in the op, or any where a call gives them."""
+    attributes = op.attributes
+    for scale in attributes.scales:
+        if scale.tensor != "weights" and scale.policy.name != "common":
+            raise UnsupportedError(f"PyTorch has one scale for all of {scale.tensor}")
+    if attributes.zero_point("weights") is not None:
+        raise UnsupportedError("PyTorch's int8 weights have no zero point")
+    if attributes.zero_point("dst") is not None and op.dtype_of("dst").is_float:
+        raise UnsupportedError("PyTorch has no zero point of floats")
+    data, out = _scale(op, "src"), _scale(op, "dst")
+    return _Quantization(data, _point(op, "src"), out, _point(op, "dst"))
+
+
+def _scale(op: Op, tensor: str) -> float:
+    found = op.attributes.scale(tensor)
+    return 1.0 if found is None else found.value or _SCALE
+
+
+def _point(op: Op, tensor: str) -> int:
+    found = op.attributes.zero_point(tensor)
+    if found is None:
+        return 0
+    if found.policy.name != "common":
+        raise UnsupportedError(f"PyTorch has one zero point for all of {tensor}")
+    return _POINT if found.value is None else found.value
+
+
+def _factors(torch: Any, op: Op, channels: int) -> Any:
+    """The scales of the weights, one for each channel of the result."""
+    found = op.attributes.scale("weights")
+    if found is None:
+        return torch.ones(channels)
+    if found.policy.name not in ("common", "per_oc"):
+        raise UnsupportedError("PyTorch has a scale of the weights for each channel of the result")
+    return torch.full((channels,), found.value or _SCALE)
+
+
+def _zeros(torch: Any, channels: int) -> Any:
+    return torch.zeros(channels, dtype=torch.int64)
+
+
+def _ways(
+    torch: Any, op: Op, numbers: _Quantization, product: Callable[..., Any], dst: Any
+) -> Peers:
+    """What oneDNN makes of it in one call, and a product in f32 with a chain of calls behind."""
+    post_ops, type_ = op.attributes.post_ops, op.dtype_of("dst")
+    if type_.name not in ("f32", "bf16", "u8", "s8"):
+        raise UnsupportedError(f"PyTorch's int8 products have no results of {type_}")
+    fused = fused_unary(post_ops)
+    ways = []
+    if fused is not None and (type_.is_integer or numbers.out_scale == 1):
+        end = (numbers.out_scale, numbers.out_point, dst.dtype, *fused)
+        ways.append(lambda: product(*end))
+    if not post_ops and ways:
+        return {"oneDNN": ways}
+    try:
+        steps = [*steps_of(torch, op, dst), *_stored(torch, numbers, dst.dtype)]
+    except UnsupportedError:
+        if not ways:
+            raise
+        return {"oneDNN": ways}
+    wide = chained(lambda: product(1.0, 0, torch.float32, "none", [], ""), steps)
+    return {"oneDNN": [*ways, wide]} if ways else {CHAIN: [wide]}
+
+
+def _stored(torch: Any, numbers: _Quantization, dtype: Any) -> list[Step]:
+    """From f32 to the result's type."""
+    steps: list[Step] = []
+    if numbers.out_scale != 1:
+        steps.append(lambda x: x.div_(numbers.out_scale))
+    if not dtype.is_floating_point:
+        # Numbers that the type lacks would wrap.
+        low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        steps.append(lambda x: x.round_().add_(numbers.out_point).clamp_(low, high))
+    if dtype != torch.float32:
+        steps.append(lambda x: x.to(dtype))
+    return steps
