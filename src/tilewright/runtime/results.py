@@ -48,8 +48,10 @@ def maker_of(arguments: Iterable[Any]) -> Any:
 
     numpy's arrays count for nothing, as where such libraries take both themselves.
     """
+    kind: Any
     for each in arguments:
-        if type(each) is not np.ndarray and _library(type(each)) is not None:
+        kind = type(each)
+        if kind is not np.ndarray and _library(kind) is not None:
             return each
     return None
 
@@ -61,7 +63,8 @@ def new_result(name: str, form: ResultForm, maker: Any) -> tuple[Any, Finish | N
     Uninitialized but for what lies between its elements. Raises `ArgumentError` where the library
     has no such array.
     """
-    library = None if maker is None else _library(type(maker))
+    kind: Any = type(maker)
+    library = None if maker is None else _library(kind)
     if library is None:
         return form.empty(), None
     return library(name, form, maker)
