@@ -171,7 +171,7 @@ def test_results_must_not_share_memory_with_arguments() -> None:
         with pytest.raises(ArgumentError, match="dst shares memory with bias"):
             kernel(**arrays, out=out)
     arrays["bias"] = np.zeros(32, np.float32)
-    inside = arrays["weights"].data[: 6 * 6 * 32].reshape(1, 6, 6, 32).transpose(NHWC)
+    inside = arrays["weights"].data[0][: 6 * 6 * 32].reshape(1, 6, 6, 32).transpose(NHWC)
     with pytest.raises(ArgumentError, match="dst shares memory with weights"):
         kernel(**arrays, out=inside)
 

@@ -232,7 +232,7 @@ def test_an_exported_kernel_in_a_program(own_cache: Path, tmp_path: Path, thread
     flags = ["-std=c11", "-Wall", "-Werror", "-O1"]
     subprocess.run(["gcc", *flags, "main.c", *objects, "-lm", "-o", "main"], cwd=folder, check=True)
     weights = kernel.pack("weights", arrays["weights"])
-    call = [str(folder / "main"), str(weights.data.nbytes), str(threads)]
+    call = [str(folder / "main"), str(weights.data[0].nbytes), str(threads)]
     subprocess.run(call, cwd=folder, check=True)
     given = np.fromfile(folder / "dst", np.float32).reshape(1, 6, 6, 32).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(given, kernel(**arrays | {"weights": weights}))

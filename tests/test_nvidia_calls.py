@@ -333,7 +333,7 @@ def test_packed_arguments_stay_on_the_device(driver: Driver) -> None:
     for weights in (b, Tensor(b), Interface(b, stream=7)):
         driver.calls.clear()
         packed = kernel.pack("weights", weights)
-        assert packed.device == 0 and packed.pointer % 256 == 0
+        assert packed.device == 0 and packed.pointers[0] % 256 == 0
         assert synchronized(driver)
         driver.calls.clear()
         c[...] = 0

@@ -323,3 +323,66 @@ def test_hoist_pack_refuses() -> None:
     )
     with pytest.raises(ScheduleError, match="'x' is still read without packing"):
         hoist_pack(promote(kernel, "f", "a"), "x_packed")
+
+
+SUMS = """
+    kernel f(in x: f32[4, 8], in w: f32[8, 6], in z: f32[6], out y: f32[4, 6]):
+      alloc wide: f32[8, 6]
+      alloc sums: f32[6]
+      alloc twice: f32[6]
+      alloc both: f32[6]
+      compute copy(k in 8, n in 6):
+        wide[k, n] = w[k, n]
+      compute clear(n in 6):
+        sums[n] = 0.0
+      compute add(n in 6, k in 8):
+        sums[n] add= w[k, n]
+      compute twice(n in 6):
+        twice[n] = sums[n] + sums[n]
+      compute both(n in 6):
+        both[n] = twice[n] * z[n]
+      compute start(m in 4, n in 6):
+        y[m, n] = both[n] + twice[n]
+      compute main(m in 4, n in 6, k in 8):
+        y[m, n] add= x[m, k] * wide[k, n]
+"""
+
+
+def test_hoist_pack_takes_all_that_is_made_of_the_input_alone() -> None:
+    """``sums`` is no longer needed then, ``both`` is made of something else, too."""
+    naive = parse_kernel(SUMS)
+    pack, main = hoist_pack(naive, "wide")
+    equal(naive, main, pack)
+    assert [p.name for p in main.params] == ["x", "wide", "twice", "z", "y"]
+    assert (
+        to_text(pack)
+        == """\
+kernel f_pack_w(in w: f32[8, 6], out wide: f32[8, 6], out twice: f32[6]):
+  alloc sums: f32[6]
+  compute copy(k in 8, n in 6):
+    wide[k, n] = w[k, n]
+  compute clear(n in 6):
+    sums[n] = 0.0
+  compute add(n in 6, k in 8):
+    sums[n] add= w[k, n]
+  compute twice(n in 6):
+    twice[n] = sums[n] + sums[n]"""
+    )
+    # The other way round, what is copied is taken along.
+    pack, main = hoist_pack(naive, "sums")
+    equal(naive, main, pack)
+    assert [p.name for p in pack.params] == ["w", "sums", "wide", "twice"]
+
+
+def test_hoist_pack_leaves_what_is_written_again() -> None:
+    """A buffer that is read before all of it is made: its second contents come too late."""
+    again = """
+      compute again(n in 6):
+        twice[n] = sums[n]
+      compute finish(m in 4, n in 6):
+        y[m, n] add= twice[n]
+"""
+    naive = parse_kernel(SUMS.rstrip() + again.rstrip())
+    pack, main = hoist_pack(naive, "wide")
+    equal(naive, main, pack)
+    assert [p.name for p in main.params] == ["x", "wide", "sums", "z", "y"]

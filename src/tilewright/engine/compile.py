@@ -181,11 +181,12 @@ def _assembled(target: Target, module: Module) -> tuple[bytes, float]:
 
 def _packed_form(pack: Kernel) -> PackedForm:
     """What a kernel that packs makes."""
-    buffer = pack.arrays[-1].buffer
-    extent = buffer.layout.extent
+    made = [each.buffer for each in pack.arrays if each.access != "in"]
+    extents = [(each.dtype, each.layout.extent) for each in made]
     # Kernels of any name may pack alike.
     text = to_text(replace(pack, name="pack"))
-    return PackedForm(Form(buffer.dtype, (extent,), (1,), extent), content_key(text.encode()))
+    forms = tuple(Form(dtype, (extent,), (1,), extent) for dtype, extent in extents)
+    return PackedForm(forms, content_key(text.encode()))
 
 
 def _from_disk(key: str, request: Request, target: Target) -> Made | None:
@@ -203,7 +204,7 @@ def _from_disk(key: str, request: Request, target: Target) -> Made | None:
 def _load(request: Request, target: Target, config: Config, parts: Mapping[str, Part]) -> Made:
     codes = {name: Code(target, part.binary, part.abi) for name, part in parts.items()}
     packs = {
-        name: PackCode(codes[name], part.packed.form, part.packed.key)
+        name: PackCode(codes[name], part.packed.forms, part.packed.key)
         for name, part in parts.items()
         if part.packed is not None
     }

@@ -36,7 +36,7 @@ _MOST_BYTES = 2**48
 class PackedForm:
     """What a kernel reads in place of an argument; ``key`` tells packings apart."""
 
-    form: Form
+    forms: tuple[Form, ...]
     key: str
 
 
@@ -65,8 +65,8 @@ def write_entry(
         size = len(part.binary)
         packed = None
         if part.packed is not None:
-            form = part.packed.form
-            packed = {"dtype": form.dtype.name, "extent": form.extent, "key": part.packed.key}
+            forms = [[form.dtype.name, form.extent] for form in part.packed.forms]
+            packed = {"forms": forms, "key": part.packed.key}
         written[name] = {"start": start, "size": size, "packed": packed, "abi": part.abi.as_json()}
         start += size
     meta = {"config": repr(config), "parts": written}
@@ -110,13 +110,17 @@ def _part(given: dict[str, Any], payload: bytes) -> Part:
     _need(start >= 0 and size > 0 and start + size <= len(payload))
     packed = None
     if given["packed"] is not None:
-        key, extent = given["packed"]["key"], given["packed"]["extent"]
-        _need(bool(_KEY.fullmatch(key)) and _conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
-        form = Form(dtype(given["packed"]["dtype"]), (extent,), (1,), extent)
-        packed = PackedForm(form, key)
+        key = given["packed"]["key"]
+        _need(bool(_KEY.fullmatch(key)))
+        packed = PackedForm(tuple(_packed_form(*each) for each in given["packed"]["forms"]), key)
     abi = Abi.from_json(given["abi"])
     _need(_conforms(Abi)(abi))
     return Part(payload[start : start + size], abi, packed)
+
+
+def _packed_form(name: str, extent: int) -> Form:
+    _need(_conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
+    return Form(dtype(name), (extent,), (1,), extent)
 
 
 def _check(parts: Mapping[str, Part], request: Request) -> None:
@@ -129,16 +133,17 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
             _need(pack is None)
             needed.append(own)
             continue
-        _need(pack.packed is not None and len(pack.abi.parameters) == 2)
-        result = pack.abi.parameters[1]
-        if not isinstance(result, Parameter):
+        source, *results = pack.abi.parameters
+        if pack.packed is None:
             raise _ForeignError
-        _need(own.access == "in" and pack.abi.parameters[0] == own)
-        _need(result.name == f"{own.name}_packed" and result.access == "out")
-        assert pack.packed is not None
-        form = pack.packed.form
-        _need(result.dtype is form.dtype and result.bytes == form.extent * form.dtype.bytes)
-        needed.append(replace(result, access="in"))
+        _need(own.access == "in" and source == own)
+        _need(0 < len(results) == len(pack.packed.forms))
+        for result, form in zip(results, pack.packed.forms, strict=True):
+            if not isinstance(result, Parameter):
+                raise _ForeignError
+            _need(result.access == "out" and result.dtype is form.dtype)
+            _need(result.bytes == form.extent * form.dtype.bytes)
+            needed.append(replace(result, access="in"))
     main = parts[""]
     _need(main.packed is None and main.abi.parameters == tuple(needed))
     _need(set(parts) <= {"", *(each.name for each in signature.arguments)})

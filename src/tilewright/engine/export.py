@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.engine.disk_cache import content_key
+from tilewright.engine.fitting import PackCode
 from tilewright.engine.signature import form_of
 from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
@@ -104,20 +105,29 @@ def _named(kernel: CompiledKernel, scheduled: Kernel, name: str) -> _Exported:
     return _Exported(target.assemble(module), abi_of(named, module), module.text)
 
 
-def _row(kernel: CompiledKernel, argument: Param | ScalarParam) -> tuple[object, ...]:
-    """What a caller passes for one argument: its name, access, type, shape and strides."""
+def _rows(kernel: CompiledKernel, argument: Param | ScalarParam) -> Iterator[tuple[object, ...]]:
+    """What a caller passes for one argument: names, access, types, shapes and strides."""
     name = argument.name
     if isinstance(argument, ScalarParam):
-        return name, "number", argument.dtype, f"`{to_text(argument)}`", ""
+        yield name, "number", argument.dtype, f"`{to_text(argument)}`", ""
+        return
     if argument.buffer.symbols:
-        return name, argument.access, argument.dtype, f"`{to_text(argument.buffer)}`", ""
+        yield name, argument.access, argument.dtype, f"`{to_text(argument.buffer)}`", ""
+        return
     buffer = argument.buffer
     form = form_of(buffer.shape, buffer.dtype, buffer.layout)
     pack = kernel._packs.get(name)
     if pack is not None:
-        return f"{name}_packed", "in", pack.form.dtype, pack.form.shape, (1,)
+        for made, packed in zip(_made(pack), pack.forms, strict=True):
+            yield made, "in", packed.dtype, packed.shape, packed.strides
+        return
     access = argument.access if argument.digest is None else f"constant, the bytes of `{name}.bin`"
-    return name, access, form.dtype, form.shape, form.strides
+    yield name, access, form.dtype, form.shape, form.strides
+
+
+def _made(pack: PackCode) -> list[str]:
+    """The names of what is made of an argument before the kernel runs."""
+    return [each.name for each in pack.code.abi.parameters[1:]]
 
 
 def _words(kernel: CompiledKernel, abi: Abi, packs: dict[str, Abi]) -> str:
@@ -132,12 +142,11 @@ def _words(kernel: CompiledKernel, abi: Abi, packs: dict[str, Abi]) -> str:
         "| position | argument | access | type | shape | strides (elements) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    arguments = kernel.signature.params
-    for position, argument in enumerate(arguments):
-        row = _row(kernel, argument)
+    rows = [row for argument in kernel.signature.params for row in _rows(kernel, argument)]
+    for position, row in enumerate(rows):
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
     for number, size in enumerate(abi.workspaces):
-        position = len(arguments) + number
+        position = len(rows) + number
         lines.append(f"| {position} | workspace | scratch | u8 | ({size},) | (1,) |")
     lines += ["", kernel.target.calling(abi), *_packing(kernel, packs)]
     constants = {each.name for each in kernel.signature.constants}
@@ -151,8 +160,9 @@ def _packing(kernel: CompiledKernel, packs: dict[str, Abi]) -> Iterator[str]:
     for name, abi in packs.items():
         yield from (
             "",
-            f"`{abi.entry}` takes `{name}` and `{name}_packed`, and fills the second from the "
-            "first (row-major, logical shape); zero it before.",
+            f"`{abi.entry}` takes `{name}` (row-major, logical shape) and "
+            + ", ".join(f"`{each.name}`" for each in abi.parameters[1:])
+            + ", which it fills from the first; zero them before.",
             "",
             kernel.target.calling(abi),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ from tilewright.runtime.results import Finish, maker_of, new_result
 
 @dataclass(frozen=True)
 class PackCode:
-    """How one argument is packed: the code, the packed form, and what tells packings apart."""
+    """How one argument is packed: the code, the forms of what it makes (the argument in another
+    order, and what else is made of it), and what tells packings apart."""
 
     code: Code
-    form: Form
+    forms: tuple[Form, ...]
     key: str
 
 
@@ -49,17 +50,18 @@ class Fitting:
             for name, form in forms.items()
             if name not in packs
         }
+        # One for each pointer that the code takes: of what is packed, there may be several.
         self._getters: tuple[tuple[str, Getter], ...] = tuple(
-            (name, self._getter(name)) for name in forms
+            (name, getter) for name in forms for getter in self._getters_of(name)
         )
+        self._names = tuple(name for name, _ in self._getters)
         self._pairs = self._may_overlap()
         device = code.device
-        self.placing = None if device is None else Placing(device, dict(self._getters), self._specs)
+        self.placing = None if device is None else Placing(device, self._getters, self._specs)
 
-    def bytes(self, name: str) -> int:
-        """From the first to the last element of an argument, packed if it is to be."""
-        form = self._packs[name].form if name in self._packs else self.forms[name]
-        return form.extent * form.dtype.bytes
+    def passed(self, name: str) -> tuple[Form, ...]:
+        """The forms of what the code gets for an argument: its own, or those of what is packed."""
+        return self._packs[name].forms if name in self._packs else (self.forms[name],)
 
     def allocate(
         self, missing: Sequence[str], arrays: dict[str, Any], stream: Any
@@ -104,15 +106,20 @@ class Fitting:
         self._check(arrays, call.pointers)
         return call
 
-    def _getter(self, name: str) -> Getter:
+    def _getters_of(self, name: str) -> Iterator[Getter]:
         pack = self._packs.get(name)
         if pack is None:
-            return self._specs[name].pointer
-        key, on_device = pack.key, self._on_device
+            yield self._specs[name].pointer
+            return
+        for number in range(len(pack.forms)):
+            yield self._packed_getter(name, pack.key, number)
+
+    def _packed_getter(self, name: str, key: str, number: int) -> Getter:
+        on_device = self._on_device
 
         def pointer(array: Any) -> int:
             if type(array) is Packed and array.key == key and (on_device or array.device is None):
-                return array.pointer
+                return array.pointers[number]
             given = "packed for another kernel" if type(array) is Packed else "not packed"
             raise ArgumentError(
                 f"{name} is {given}",
@@ -125,7 +132,7 @@ class Fitting:
 
     def _check(self, arrays: dict[str, Any], pointers: list[int]) -> None:
         """Whether there is one for each argument, and no result that shares memory."""
-        if len(arrays) != len(pointers):
+        if len(arrays) != len(self.forms):
             raise self.signature.misnamed(arrays)
         for position, other, size, other_size in self._pairs:
             start, second = pointers[position], pointers[other]
@@ -133,9 +140,10 @@ class Fitting:
                 raise self._overlap(position, other)
 
     def _may_overlap(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Positions and sizes in bytes of each result and each other argument."""
-        names, results = tuple(self.forms), self.signature.results
-        sizes = [self.bytes(name) for name in names]
+        """Positions and sizes in bytes of each result and each other pointer."""
+        names, results = self._names, self.signature.results
+        passed = [form for name in self.forms for form in self.passed(name)]
+        sizes = [form.extent * form.dtype.bytes for form in passed]
         return tuple(
             (position, other, sizes[position], sizes[other])
             for position, name in enumerate(names)
@@ -145,8 +153,7 @@ class Fitting:
 
     def _overlap(self, position: int, other: int) -> ArgumentError:
         """A result must not share memory with another argument, which the code relies on."""
-        names = tuple(self.forms)
-        name, second = names[position], names[other]
+        name, second = self._names[position], self._names[other]
         return ArgumentError(
             f"{name} shares memory with {second}",
             where=f"parameter {name}",

@@ -103,14 +103,15 @@ class CompiledKernel:
         source = self.signature.forms[name].spec(name, writable=False)
         program = pack.code.device
         if program is not None:
-            placing = Placing(program, {}, {})
-            size = pack.form.extent * pack.form.dtype.bytes
-            memory = placing.pack(array, name, source, size)
-            return Packed(name, pack.key, memory, memory.pointer, program.device_number)
-        data = aligned_memory(pack.form.extent, pack.form.dtype, zero=True)
-        pointer = int(data.ctypes.data)
-        pack.code.run([source.pointer(array), pointer], 1)
-        return Packed(name, pack.key, data, pointer)
+            placing = Placing(program, (), {})
+            sizes = [form.extent * form.dtype.bytes for form in pack.forms]
+            made = placing.pack(array, name, source, sizes)
+            pointers = tuple(memory.pointer for memory in made)
+            return Packed(name, pack.key, made, pointers, program.device_number)
+        data = tuple(aligned_memory(form.extent, form.dtype, zero=True) for form in pack.forms)
+        pointers = tuple(int(memory.ctypes.data) for memory in data)
+        pack.code.run([source.pointer(array), *pointers], 1)
+        return Packed(name, pack.key, data, pointers)
 
     def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""

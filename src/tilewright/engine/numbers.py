@@ -4,6 +4,7 @@ and the constants beside the kernel."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ class Numbers:
         """Raises `ArgumentError` for a constant whose contents are not among ``constants``."""
         self._signature = signature
         self._made = (packs, code, target)
+        self._counts = {name: len(pack.forms) for name, pack in packs.items()}
         self._where = f"call of kernel {kernel}"
         self._names = {each.name for each in signature.scalars}
         # What is aligned for a kernel's vectors, and kept.
@@ -96,24 +98,27 @@ class Numbers:
         """What a program runs on: ``pointers`` to the arrays, to constants, and numbers, in their
         order."""
         rest = iter(pointers)
-        return [
-            numbers[each.name]
-            if each.name in self._names
-            else self._constants[each.name].ctypes.data
-            if each.name in self._constants
-            else next(rest)
-            for each in self._signature.params
-        ]
+        found: list[Any] = []
+        for each in self._signature.params:
+            if each.name in self._names:
+                found.append(numbers[each.name])
+            elif each.name in self._constants:
+                found.append(self._constants[each.name].ctypes.data)
+            else:
+                found += islice(rest, self._counts.get(each.name, 1))
+        return found
 
     def resident(self, passed: tuple[bool, ...]) -> tuple[bool, ...]:
         """Which arrays are in a device's memory: constants are not, of the others ``passed``
         says."""
         rest = iter(passed)
-        return tuple(
-            each.name not in self._constants and next(rest)
-            for each in self._signature.params
-            if each.name not in self._names
-        )
+        found: list[bool] = []
+        for each in self._signature.params:
+            if each.name in self._constants:
+                found.append(False)
+            elif each.name not in self._names:
+                found += islice(rest, self._counts.get(each.name, 1))
+        return tuple(found)
 
     def _told(self, name: str, given: Mapping[str, Any]) -> tuple[int, str] | None:
         """The size ``name`` as the shape of an array tells it, and where; None where none does."""

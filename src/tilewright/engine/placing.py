@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,16 @@ from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
 class Packed:
     """An argument in the order in which a kernel reads it; made by `CompiledKernel.pack`.
 
-    ``key`` says which kernels take it: those that pack alike. ``device`` is the one in whose memory
-    it lies, None for the host's.
+    ``data`` is the memory of that, and of what else the kernel takes that is made of the argument
+    (as sums of weights, which zero points need), ``pointers`` where they begin. ``key`` says which
+    kernels take it: those that pack alike. ``device`` is the one in whose memory it lies, None for
+    the host's.
     """
 
     name: str
     key: str
-    data: Any
-    pointer: int
+    data: tuple[Any, ...]
+    pointers: tuple[int, ...]
     device: int | None = None
 
 
@@ -49,20 +51,20 @@ class Call:
 class Placing:
     """The arguments of a kernel on the device of ``program``.
 
-    ``getters`` are how an array of the host becomes a pointer, ``specs`` what an array in the
-    device's memory must be: none for one that is packed.
+    ``getters`` are how an array of the host becomes a pointer, one for each that the code takes,
+    ``specs`` what an array in the device's memory must be: none for one that is packed.
     """
 
     def __init__(
         self,
         program: DeviceProgram,
-        getters: Mapping[str, Callable[[Any], int]],
+        getters: Sequence[tuple[str, Callable[[Any], int]]],
         specs: Mapping[str, ArraySpec],
     ) -> None:
         self._program = program
         self._arguments = [
             (name, getter, specs.get(name), self._known(specs[name]) if name in specs else None)
-            for name, getter in getters.items()
+            for name, getter in getters
         ]
 
     def place(self, arrays: Mapping[str, Any], stream: Any) -> Call:
@@ -117,9 +119,11 @@ class Placing:
         """A function that does, with workspaces of its own."""
         return self._program.bound_placed(call.pointers, call.placement)
 
-    def pack(self, source: Any, name: str, spec: ArraySpec, size: int) -> DeviceMemory:
+    def pack(
+        self, source: Any, name: str, spec: ArraySpec, sizes: Sequence[int]
+    ) -> tuple[DeviceMemory, ...]:
         """What ``program``, which packs an array, makes of ``source``: on the device, and done."""
-        memory = self._program.memory(size)
+        made = tuple(self._program.memory(size) for size in sizes)
         found = describe_resident(source, name)
         beside: tuple[int, ...] = ()
         if found is None:
@@ -129,9 +133,9 @@ class Placing:
             pointer = found.info.pointer
             beside = tuple(s for s in (found.stream, found.waiting) if s is not None)
         # On a stream of its own, which it waits for: calls on any may follow.
-        placement = Placement((found is not None, True), None, beside)
-        self._program.run_placed([pointer, memory.pointer], placement)
-        return memory
+        placement = Placement((found is not None, *(True for _ in made)), None, beside)
+        self._program.run_placed([pointer, *(memory.pointer for memory in made)], placement)
+        return made
 
     def empty(self, name: str, form: Form, arrays: Mapping[str, Any], stream: Any) -> Any:
         """A new array for a result where the others are, for use on ``stream``; None where they are

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 
 from tilewright.dtypes import DType, f32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, cast
+from tilewright.ir.expr import Expr, Var, cast, const, maximum, minimum, select
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
-from tilewright.ir.visit import variables
+from tilewright.ir.visit import substitute, variables
 from tilewright.ops.attributes import Attributes
-from tilewright.ops.domain import accumulator, fill, operand
+from tilewright.ops.domain import accumulator, dim, extents, fill, operand
 from tilewright.ops.epilogue import Result, epilogue, factor_at
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """Which tensor is A, B and C, where each is read, and which dims C keeps."""
+    """Which tensor is A, B and C, where each is read, and which dims C keeps.
+
+    ``middle``: of dims of C that A's mask depends on, the first and the last position in a row at
+    which it hides nothing; without an entry where there is none.
+    """
 
     a: View
     b: View
     c: View
     kept: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
+    middle: Mapping[Var, tuple[int, int]] = field(default_factory=dict)
 
 
 def contract(
@@ -44,12 +50,11 @@ def contract(
     operands, value = [total], cast(type, total.var)
     point = attributes.zero_point("src")
     if point is not None:
-        sums, statements = _compensation(views, type, result, attributes, buffers)
+        sums, summed, statements = _compensation(views, type, result, attributes, buffers)
         yield from statements
         added, zero = factor_at(point, type, result, buffers)
-        weights = operand("sums", sums.buffer, sums.index)
-        operands += [weights, *added]
-        value = value - zero * weights.var
+        operands += [*sums, *added]
+        value = value - zero * summed
     yield Allocate(acc)
     yield fill("init", acc, views.kept, 0)
     body = cast(type, _rounded(a.var, attributes)) * factor
@@ -101,34 +106,80 @@ def _compensation(
     result: Result,
     attributes: Attributes,
     buffers: Mapping[str, Buffer],
-) -> tuple[View, list[Stmt]]:
-    """The sum of B over the terms whose A exists, as a view, and the statements that compute it.
+) -> tuple[tuple[Operand, ...], Expr, list[Stmt]]:
+    """The sum of B, less its zero point, over the terms whose A exists: operands, the value of
+    them, and the statements that compute what they read.
 
     In two steps where A has a mask: first over the reduced dims that the mask does not depend on
-    (input channels), then over the others (taps), so that the cost stays far below ``main``'s.
+    (input channels), then over the others (taps). The first is a sum of B as it lies, and the
+    second is only made of that, unless B has a zero point that is an array: where B may be packed
+    before the kernel runs, so may they (`schedule.hoist`).
     """
-    b, value = _weights(views.b, type, result, attributes, buffers)
-    depends = variables(views.a.mask) if views.a.mask is not None else frozenset()
+    b = operand("b", views.b.buffer, views.b.index, views.b.mask)
+    mask = views.a.mask
+    depends = variables(mask) if mask is not None else frozenset()
     first = [each for each in views.reduced if each.var not in depends]
     second = [each for each in views.reduced if each.var in depends]
-    used = frozenset[Expr]().union(*(variables(i) for o in b for i in o.view.index))
+    used = frozenset[Expr]().union(*(variables(i) for i in b.view.index))
     columns = [each for each in views.kept if each.var in used]
-    partial = accumulator("weight_sums", type, (*columns, *second))
-    view = View(partial, tuple(each.var for each in (*columns, *second)))
+    partial = accumulator("weight_sums", type, (*second, *columns))
+    view = View(partial, tuple(each.var for each in (*second, *columns)))
     statements: list[Stmt] = [
         Allocate(partial),
-        fill("weight_sums_init", partial, (*columns, *second), 0),
-        Compute.single("weight_sums_main", (*columns, *second, *first), view, b, value, "add"),
+        fill("weight_sums_init", partial, (*second, *columns), 0),
+        Compute.single(
+            "weight_sums_main", (*columns, *second, *first), view, (b,), cast(type, b.var), "add"
+        ),
     ]
-    if not second and not depends:
-        return view, statements
-    kept = [each for each in views.kept if each.var in used or each.var in depends]
+    term = operand("sums", view.buffer, view.index)
+    terms: tuple[Operand, ...] = (term,)
+    value: Expr = term.var
+    point = attributes.zero_point("weights")
+    if point is not None:
+        added, zero = factor_at(point, type, result, buffers)
+        terms, value = (term, *added), value - zero * prod(extents(first))
+    if mask is None or not (second or depends):
+        return terms, value, statements
+    alike = [_alike(each, views) for each in views.kept if each.var in depends]
+    stands_for = {each.dim: each.first for each in alike}
+    kept = (*(each.kind for each in alike), *(d for d in columns if d.var not in stands_for))
     total = accumulator("compensation", type, kept)
     out = View(total, tuple(each.var for each in kept))
-    term = operand("sums", view.buffer, view.index, views.a.mask)
+    hidden = substitute(mask, stands_for)
+    if point is None:
+        terms = (operand("sums", view.buffer, view.index, hidden),)
+    else:
+        # B's zero point does not count either where there is no term.
+        value = select(hidden, value, const(0, type))
     statements += [
         Allocate(total),
         fill("compensation_init", total, kept, 0),
-        Compute.single("compensation_main", (*kept, *second), out, (term,), term.var, "add"),
+        Compute.single("compensation_main", (*kept, *second), out, terms, value, "add"),
     ]
-    return out, statements
+    found = operand("sums", total, [*(e.of for e in alike), *out.index[len(alike) :]])
+    return (found,), found.var, statements
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """A dim of C along which A's mask hides other terms near the borders only, by kinds of
+    positions: ``kind`` numbers them, ``of`` is the kind of a position, ``first`` one of the
+    positions of a kind."""
+
+    dim: Var
+    kind: Dim
+    of: Expr
+    first: Expr
+
+
+def _alike(each: Dim, views: Contraction) -> _Alike:
+    (size,) = extents((each,))
+    low, high = views.middle.get(each.var, (0, 0))
+    kind = dim(f"{each.var.name}_kind", size - (high - low))
+    if high == low:
+        return _Alike(each.var, kind, each.var, kind.var)
+    of = minimum(each.var, const(low))
+    if high + 1 == size:
+        return _Alike(each.var, kind, of, kind.var)
+    of = of + maximum(each.var - high, const(0))
+    return _Alike(each.var, kind, of, select(kind.var <= low, kind.var, kind.var + (high - low)))

@@ -34,6 +34,7 @@ from tilewright.ops.domain import (
     dim,
     fill,
     mask_of,
+    middle_of,
     operand,
     source_of,
     target_of,
@@ -177,6 +178,11 @@ def _forward(problem: ConvProblem, buffers: Mapping[str, Buffer]) -> Contraction
         c=_positions(problem, buffers["dst"], "o"),
         kept=kept,
         reduced=reduced,
+        middle={
+            var(f"o{axis}"): found
+            for axis, window in zip(problem.spatial_names, problem.windows, strict=True)
+            if (found := middle_of(window)) is not None
+        },
     )
 
 

@@ -92,6 +92,14 @@ def source_of(window: Window, out: Var, tap: Var) -> Tap:
     return Tap(index, tuple(conditions))
 
 
+def middle_of(window: Window) -> tuple[int, int] | None:
+    """The first and the last output all of whose taps are there; None where no output has all."""
+    reach = (window.kernel - 1) * (window.dilation + 1)
+    first = max(0, -(-window.pad_l // window.stride))
+    last = min(window.out - 1, (window.size - 1 - reach + window.pad_l) // window.stride)
+    return (first, last) if first <= last else None
+
+
 def target_of(window: Window, element: Var, tap: Var) -> Tap:
     """The output element that reads input ``element`` at ``tap``, the inverse of `source_of`.
 

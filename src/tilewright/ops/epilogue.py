@@ -10,7 +10,8 @@ never pass through a float.
 Compensation. With a source zero point z the sum is over ``(s - z) * w`` for the taps that exist;
 padding contributes nothing. That is ``sum(s * w) - z * sum(w)``, the second sum again over the taps
 that exist, so ``main`` stays the plain product that dot-product instructions carry out, and
-``ops.compensation`` computes the second sum.
+`ops.contraction` has the second sum, which is made of the weights alone, and can be made when they
+are packed.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def _pack_b(
         try:
             pack, kernel = hoist_pack(kernel, name)
         except ScheduleError:
-            # Something else reads the weights as they are (zero points need their sums): then the
-            # kernel packs them itself.
+            # Something else reads the weights as they are, together with another argument: then
+            # the kernel packs them itself.
             return
         result.packs[view.buffer.name] = lower_rest(pack)
         result.stage("hoisted", kernel)

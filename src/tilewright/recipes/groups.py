@@ -35,5 +35,6 @@ def together(cut: Cut, parts: Sequence[ScheduledKernel]) -> ScheduledKernel:
                 result.stages[named.name] = record.kernel
         result.packs |= part.packs
     kernels = [part.kernel for part in parts]
-    result.stage("together", put_together(cut, kernels, result.packs))
+    packed = {name: len(pack.arrays) - 1 for name, pack in result.packs.items()}
+    result.stage("together", put_together(cut, kernels, packed))
     return result

@@ -65,6 +65,8 @@ def new_result(name: str, form: ResultForm, maker: Any) -> tuple[Any, Finish | N
     """
     kind: Any = type(maker)
     library = None if maker is None else _library(kind)
+    if library is _new_tensor and "torch" not in sys.modules:
+        library = None  # It only looks like a tensor, which the check of arguments says.
     if library is None:
         return form.empty(), None
     return library(name, form, maker)
@@ -81,7 +83,7 @@ def aligned_memory(count: int, dtype: DType, *, zero: bool = False) -> NDArray[A
 @lru_cache(maxsize=256)
 def _library(kind: type) -> Callable[[str, ResultForm, Any], tuple[Any, Finish | None]] | None:
     """What makes new arrays like those of type ``kind``; None for all but torch's and JAX's."""
-    if is_torch_type(kind) and "torch" in sys.modules:
+    if is_torch_type(kind):
         return _new_tensor
     jax: Any = sys.modules.get("jax")
     jax_array = getattr(jax, "Array", None)

@@ -12,9 +12,11 @@ outlined as a kernel of its own, and what became of them is put together again, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
+from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, Space
@@ -156,23 +158,29 @@ def _outlined(
     return Kernel(name, tuple(params), block(*own, stmt), kernel.notes)
 
 
-def put_together(cut: Cut, kernels: Sequence[Kernel], packed: Collection[str] = ()) -> Kernel:
+def put_together(
+    cut: Cut, kernels: Sequence[Kernel], packed: Mapping[str, int] = MappingProxyType({})
+) -> Kernel:
     """The kernel that does what ``kernels``, which became of the groups, do one after the other;
-    ``packed`` names the arguments that some of them take packed."""
-    params: dict[str, Param] = {}
+    ``packed`` names the arguments that some of them take packed, and says how many arrays they take
+    instead of each."""
+    params: dict[str, tuple[Param, ...]] = {}
     bodies: list[Stmt] = []
     for group, kernel in zip(cut.groups, kernels, strict=True):
         body = kernel.body
-        for old, new in zip(group.kernel.arrays, kernel.arrays, strict=True):
+        taken = iter(kernel.arrays)
+        for old in group.kernel.arrays:
             if old.name in packed:
-                params[old.name] = new
-            elif new.buffer is not old.buffer:
+                params[old.name] = tuple(islice(taken, packed[old.name]))
+                continue
+            new = next(taken)
+            if new.buffer is not old.buffer:
                 body = _reshaped(body, new.buffer, old.buffer)
         bodies.append(body)
     result = simplify_kernel(
         replace(
             cut.kernel,
-            params=tuple(params.get(p.name, p) for p in cut.kernel.params),
+            params=tuple(new for p in cut.kernel.params for new in params.get(p.name, (p,))),
             body=block(*map(Allocate, cut.between), *bodies),
         )
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
@@ -28,38 +29,104 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
         kernel conv(in src, in weights_packed, out dst):
           compute conv(...): dst[...] add= src[...] * weights_packed[...]
 
-    The buffer is allocated at the kernel's top and filled from one input that nothing else reads;
-    it takes the place of this input. Refuses with `ScheduleError` otherwise.
+    The buffer is allocated at the kernel's top and filled from one input; it takes the place of
+    this input. Whatever else is made of this input alone (sums of weights, for a zero point) is
+    split off as well, and what is still read of that is taken behind the packed buffer. Refuses
+    with `ScheduleError` otherwise.
     """
     body = sequence(kernel.body)
     old = _allocated(kernel, body, buffer)
-    filling = [s for s in body if old in buffers_written(s)]
-    source = _source(kernel, old, filling)
-    rest = [
-        s for s in body if s not in filling and not (isinstance(s, Allocate) and s.buffer is old)
-    ]
-    for stmt in rest:
-        if source.buffer in buffers_in(stmt):
+    source = _source(kernel, old, [s for s in body if old in buffers_written(s)])
+    statements = [_Touching.of(s) for s in body if not isinstance(s, Allocate)]
+    own = [s.buffer for s in body if isinstance(s, Allocate)]
+    made = _made_of(source.buffer, own, statements)
+    filling = [s for s in statements if s.writes & made]
+    rest = [s for s in statements if not s.writes & made]
+    for each in rest:
+        if source.buffer in each.touches:
             raise ScheduleError(
                 f"hoist_pack: '{source.name}' is still read without packing",
-                where=headline(stmt),
+                where=headline(each.stmt),
                 why="the kernel would need both",
                 cure="promote every operand that reads it first",
             )
-    new = Buffer(old.name, old.dtype, old.shape, old.layout, Space.GLOBAL)
-
-    def moved(stmt: Stmt) -> Stmt:
-        return readdress(stmt, old, lambda view: View(new, view.index, view.mask))
-
-    params: tuple[Param | ScalarParam, ...] = (*kernel.scalars, source, Param(new, "out"))
-    pack = Kernel(f"{kernel.name}_pack_{source.name}", params, moved(block(*filling)))
-    main_params = tuple(Param(new, "in") if p is source else p for p in kernel.params)
-    main = replace(kernel, params=main_params, body=moved(block(*rest)))
+    still = frozenset[Buffer]().union(*(each.touches for each in rest))
+    taken = [old, *(b for b in own if b in made and b in still and b is not old)]
+    new = {b: Buffer(b.name, b.dtype, b.shape, b.layout, Space.GLOBAL) for b in taken}
+    params: tuple[Param | ScalarParam, ...] = (
+        *kernel.scalars,
+        source,
+        *(Param(each, "out") for each in new.values()),
+    )
+    inside = [Allocate(b) for b in own if b in made and b not in new]
+    split = _on(block(*inside, *(each.stmt for each in filling)), new)
+    pack = Kernel(f"{kernel.name}_pack_{source.name}", params, split)
+    main_params: list[Param | ScalarParam] = []
+    for param in kernel.params:
+        main_params += [Param(b, "in") for b in new.values()] if param is source else [param]
+    kept = [s for s in body if not isinstance(s, Allocate) or s.buffer not in made]
+    moved = {id(each.stmt) for each in filling}
+    left = _on(block(*(s for s in kept if id(s) not in moved)), new)
+    main = replace(kernel, params=tuple(main_params), body=left)
     pack, main = simplify_kernel(pack), simplify_kernel(main)
     step = Step.of("hoist_pack", (buffer,), {})
     remember(main, kernel, step)
     remember(pack, kernel, step, split_off=True)
     return pack, main
+
+
+@dataclass(frozen=True)
+class _Touching:
+    """A statement, and the buffers that it touches, and those of them that it writes."""
+
+    stmt: Stmt
+    touches: frozenset[Buffer]
+    writes: frozenset[Buffer]
+
+    @staticmethod
+    def of(stmt: Stmt) -> _Touching:
+        return _Touching(stmt, frozenset(buffers_in(stmt)), frozenset(buffers_written(stmt)))
+
+
+def _made_of(source: Buffer, own: list[Buffer], statements: list[_Touching]) -> frozenset[Buffer]:
+    """Those of the kernel's ``own`` buffers that are made of ``source`` and nothing else, before
+    anything reads them that is not."""
+    found = frozenset(own)
+    while True:
+        wrong = frozenset[Buffer]().union(*_mixed(source, found, statements))
+        reached = frozenset([source])
+        for each in statements:
+            if each.touches & reached:
+                reached |= each.writes
+        less = (found - wrong) & reached
+        if less == found:
+            return found
+        found = less
+
+
+def _mixed(
+    source: Buffer, found: frozenset[Buffer], statements: list[_Touching]
+) -> Iterator[frozenset[Buffer]]:
+    """Buffers of ``found`` that something else goes into, or that are written behind a reader that
+    would stay."""
+    read = frozenset[Buffer]()
+    for each in statements:
+        if each.touches <= found | {source} and each.writes <= found:
+            yield each.writes & read
+        else:
+            yield each.writes & found
+            read |= each.touches
+
+
+def _on(stmt: Stmt, new: dict[Buffer, Buffer]) -> Stmt:
+    """``stmt`` on the parameters that take the place of buffers."""
+    for old, param in new.items():
+
+        def moved(view: View, param: Buffer = param) -> View:
+            return View(param, view.index, view.mask)
+
+        stmt = readdress(stmt, old, moved)
+    return stmt
 
 
 def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:

@@ -264,7 +264,11 @@ class KernelSchedule:
                 why="it is the step behind cut()",
                 cure="cut the kernel first",
             )
-        packed = [name for part in last.parts for name in part.packs]
+        packed = {
+            name: len(pack.start.arrays) - 1
+            for part in last.parts
+            for name, pack in part.packs.items()
+        }
         kernel = put_together(last.groups, [part.kernel for part in last.parts], packed)
         if self.check:
             verify(kernel)

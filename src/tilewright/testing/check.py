@@ -165,8 +165,7 @@ def check_stages(
     memory: dict[str, Any] = {**given, **{p.name: _filled(p, inputs) for p in arguments}}
     reports = []
     for name, kernel in packs.items():
-        packed = kernel.arrays[-1]
-        memory[packed.name] = _filled(packed, {})
+        memory |= {packed.name: _filled(packed, {}) for packed in kernel.arrays[1:]}
         reports.append(_check(f"pack {name}", kernel, machine, memory))
     wanted = {**given, **{p.name: memory[p.name].copy() for p in arguments}}
     reports.append(_check(first, naive, machine, wanted))

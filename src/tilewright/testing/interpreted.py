@@ -48,13 +48,15 @@ class InterpretedKernel:
         self._packs = {name: run_passes(pack) for name, pack in scheduled.packs.items()}
 
     def pack(self, name: str, array: Any) -> Any:
-        """``array`` in the order in which the kernel reads it, as flat memory."""
+        """What the kernel reads instead of ``array``, by its names there, as flat memory."""
         pack = self._packs[name]
-        packed = pack.arrays[-1]
-        result = np.zeros(packed.buffer.layout.extent, packed.dtype.numpy)
+        made = {
+            each.name: np.zeros(each.buffer.layout.extent, each.dtype.numpy)
+            for each in pack.arrays[1:]
+        }
         flat = self._signature.forms[name].flat(array)
-        self._run(pack, {name: flat, packed.name: result})
-        return result
+        self._run(pack, {name: flat, **made})
+        return made
 
     def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
         """Runs the kernel, which writes to ``out``; its faults are errors. Numbers are given by
@@ -66,7 +68,7 @@ class InterpretedKernel:
         for param in self._signature.at(numbers):
             array = given[param.name]
             if param.name in self._packs:
-                memory[self._packs[param.name].arrays[-1].name] = array
+                memory |= array
             else:
                 form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
                 memory[param.name] = form.flat(array)
