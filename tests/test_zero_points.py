@@ -85,7 +85,7 @@ def test_borders(problem: str) -> None:
         layouts = {"src": "ndhwc", "dst": "ndhwc"} if "id" in problem else {}
         op = tw.convolution(problem, dtype="u8:s8:s32", epilogue=points, **layouts)
         check(tw.compile(op, PLAIN, threads=1))
-        check(tw.compile(op, PLAIN, threads=2, config="StreamingConfig(vector=8)"))
+        check(tw.compile(op, PLAIN, threads=2, config="ElementwiseConfig(vector=8)"))
 
 
 def test_weights_that_are_taken_as_they_lie() -> None:
