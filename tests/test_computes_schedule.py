@@ -23,7 +23,6 @@ from tilewright.schedule import (
     finish,
     fuse_dims,
     guard,
-    linearize,
     lower_computes,
     merge_loops,
     pad,
@@ -85,10 +84,10 @@ def _padded(k: Kernel, r: Random, how: Callable[..., Kernel]) -> Kernel:
     return how(k, name, {r.choice(dims): r.choice((8, 12, 48))})
 
 
-def _pair(k: Kernel, r: Random, how: Callable[..., Kernel]) -> Kernel:
+def _pair(k: Kernel, r: Random) -> Kernel:
     _, dims, _ = _some(k, r)
     two = [r.choice(dims), r.choice(dims)]
-    return how(k, *two, "pair") if how is fuse_dims else how(k, two, "pair")
+    return fuse_dims(k, two, "pair", digits=r.random() < 0.5)
 
 
 STEPS: dict[str, Step] = {
@@ -108,8 +107,8 @@ STEPS: dict[str, Step] = {
     "pad": lambda k, r: _padded(k, r, pad),
     "extend": lambda k, r: _padded(k, r, extend),
     "split_dim": lambda k, r: split_dim(k, r.choice(_some(k, r)[1]), r.choice((2, 3)), "da", "db"),
-    "linearize": lambda k, r: _pair(k, r, linearize),
-    "fuse_dims": lambda k, r: _pair(k, r, fuse_dims),
+    "fuse_dims": _pair,
+    "fuse_dims again": _pair,
     "promote": lambda k, r: promote(k, _some(k, r)[0], r.choice(_some(k, r)[2])),
     "promote_result": lambda k, r: promote_result(k, _some(k, r)[0], _loop(k, r)),
     "finish": lambda k, r: finish(k, _some(k, r)[0]),
@@ -169,8 +168,7 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "pad": lambda k, c, d, o: pad(k, c, {d[0]: 64}),
     "extend": lambda k, c, d, o: extend(k, c, {d[0]: 64}),
     "split_dim": lambda k, c, d, o: split_dim(k, d[0], 2, "da", "db"),
-    "linearize": lambda k, c, d, o: linearize(k, d[:2], "both"),
-    "fuse_dims": lambda k, c, d, o: fuse_dims(k, d[0], d[1], "both"),
+    "fuse_dims": lambda k, c, d, o: fuse_dims(k, d[:2], "both"),
     "promote": lambda k, c, d, o: promote(k, c, o),
     "promote_result": lambda k, c, d, o: promote_result(tile(k, c, {d[0]: 2}), c, f"{d[0]}_o"),
     "finish": lambda k, c, d, o: finish(k, c),
@@ -206,8 +204,8 @@ def test_what_is_not_ready_says_so(transform: str, text: str, compute: str, beyo
 
 def test_two_dims_are_two() -> None:
     kernel = parse_kernel(CASES["swap"].text)
-    with pytest.raises(ScheduleError, match="fuse_dims: 'i' is named twice"):
-        fuse_dims(kernel, "i", "i", "both")
+    with pytest.raises(ScheduleError, match="fuse_dims: one dim is none to fuse"):
+        fuse_dims(kernel, ["i", "i"], "both")
 
 
 def _body(kernel: Kernel) -> str:

@@ -10,7 +10,7 @@ from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
 from tilewright.schedule import (
     distribute,
     extend,
-    linearize,
+    fuse_dims,
     tile,
 )
 
@@ -205,7 +205,7 @@ def test_distribute_leaves_loops_that_are_there() -> None:
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_distribute_dims_made_one(channels_last: bool, order: tuple[str, str]) -> None:
     naive = convolution(mb=2, ih=5, iw=6, oc=5, channels_last=channels_last)
-    kernel = linearize(naive, ["mb", "oh", "ow"], "m")
+    kernel = fuse_dims(naive, ["mb", "oh", "ow"], "m", digits=True)
     kernel = extend(kernel, "epilogue", {"m": 64, "oc": 8})
     levels = [(GRID, {"m": 16, "oc": 4}), (WORKGROUP, {"m": 4, "oc": 2})]
     kernel = distribute(kernel, "epilogue", levels, order, storage=("m", "oc"))

@@ -1,8 +1,6 @@
-"""fuse_dims, promote, promote_result, hoist_pack: golden texts, results, refusals."""
+"""promote, promote_result, hoist_pack: golden texts, results, refusals."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -11,10 +9,7 @@ from tilewright.dtypes import bf16, f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Space, parse_kernel, same, to_text
 from tilewright.schedule import (
-    fuse_dims,
-    fuse_tensor_dims,
     hoist_pack,
-    linearize,
     promote,
     promote_result,
     tile,
@@ -30,94 +25,6 @@ BOX = """
           s = x[i + k + o * 4 - 1 | 1 <= i + k + o * 4 and i + k + o * 4 < 57]
           y[i + o * 4] add= s
 """
-
-
-def test_fuse_dims_of_images() -> None:
-    naive = convolution(kh=1, kw=1, pad=(0, 0), mb=2)
-    kernel = fuse_dims(naive, "oh", "ow", "m")
-    equal(naive, kernel)
-    text = to_text(kernel)
-    assert "in src: f32[2, 3, 42] {0:2:126 2:42:3 1:3:1}" in text
-    assert "compute conv(mb in 2, oc in 5, m in 42, ic in 3):" in text
-    assert "dst[mb, oc, m] = max(a + b, 0.0)" in text
-
-
-@pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 3), (2, 0), (3, 2)])
-def test_fuse_dims_of_taps_and_channels(stride: int, pad: int) -> None:
-    naive = convolution(mb=2, ic=3, iw=9, kh=5, kw=5, stride=(stride, stride), pad=(pad, pad))
-    kernel = fuse_dims(naive, "kw", "ic", "k")
-    equal(naive, kernel)
-    assert f"k + ow * {3 * stride}" in to_text(kernel)
-
-
-def test_fuse_tensor_dims_of_images() -> None:
-    naive = linearize(convolution(kh=1, kw=1, pad=(0, 0), mb=2), ["mb", "oh", "ow"], "m")
-    kernel = fuse_tensor_dims(naive, "src")
-    equal(naive, kernel)
-    text = to_text(kernel)
-    assert "in src: f32[84, 3]" in text and "src[m, ic]" in text
-    # The result is as it was; here, too, it could have one dim.
-    assert to_text(naive).splitlines()[-1] == text.splitlines()[-1]
-
-
-def test_fuse_tensor_dims_of_taps() -> None:
-    """Where a mask hides what is outside, the number may be that of another row."""
-    naive = linearize(convolution(mb=2, ih=4, iw=4), ["mb", "oh", "ow"], "m")
-    kernel = fuse_tensor_dims(naive, "src")
-    equal(naive, kernel)
-    assert "src: f32[32, 3]" in to_text(kernel)
-
-
-@pytest.mark.parametrize("changed", [{"channels_last": False}, {"stride": (2, 2), "iw": 9}])
-def test_fuse_tensor_dims_leaves_what_does_not_lie_so(changed: dict[str, Any]) -> None:
-    """Images are not one behind another in channels-first tensors; strides skip rows."""
-    naive = linearize(convolution(kh=1, kw=1, pad=(0, 0), mb=2, **changed), ["mb", "oh", "ow"], "m")
-    text = to_text(fuse_tensor_dims(naive, "src"))
-    assert "src: f32[84, 3]" not in text and "src: f32[108, 3]" not in text
-    equal(naive, parse_kernel(text))
-
-
-def test_fuse_tensor_dims_of_no_parameter() -> None:
-    with pytest.raises(ScheduleError, match=r"there is no parameter 'other'[^$]*src, weights"):
-        fuse_tensor_dims(convolution(), "other")
-
-
-def test_fuse_dims_rewrites_bounds_exactly() -> None:
-    kernel = fuse_dims(
-        convolution(ic=3, ih=14, iw=224, kh=7, kw=7, stride=(2, 2), pad=(3, 3)), "kw", "ic", "k"
-    )
-    assert "9 <= k + ow * 6 and k + ow * 6 < 681]" in to_text(kernel)
-
-
-def test_fuse_dims_in_named_computes_rewrites_the_others() -> None:
-    naive = convolution(channels_last=False, kw=3, ic=4)
-    packed = promote(naive, "conv", "w", by="dims", layout=["oc", "kh", "kw", "ic"])
-    packed = promote(packed, "conv", "s", layout=["oh_kh", "ow_kw", "ic"])
-    kernel = fuse_dims(packed, "kw", "ic", "k", computes=["conv"])
-    equal(naive, kernel)
-    assert "weights_packed[oc, kh, ic + kw * 4] = w" in to_text(kernel)
-
-
-def test_fuse_dims_keeps_blocks() -> None:
-    naive = convolution(ic=4, oc=16)
-    blocks = ["oc", "kh", "kw", "ic", ("oc", 16), ("ic", 2)]
-    packed = promote(naive, "conv", "w", by="dims", layout=blocks)
-    kernel = fuse_dims(packed, "kw", "ic", "k", computes=["conv"])
-    equal(naive, kernel)
-    assert "weights_packed: f32[16, 3, 12] {0:1:576 1:3:192 2:6:32 0:16:2 2:2:1}" in to_text(kernel)
-
-
-def test_fuse_dims_refuses() -> None:
-    with pytest.raises(ScheduleError, match="'oh' and 'ow' do not fuse in the mask of 'src'"):
-        fuse_dims(convolution(), "oh", "ow", "m")
-    with pytest.raises(ScheduleError, match="a step of dim 2 is not the whole of dim 1"):
-        fuse_dims(convolution(), "kh", "ic", "k")
-    with pytest.raises(ScheduleError, match="'kw' and 'ic' do not fuse in 'src'"):
-        fuse_dims(convolution(dilation=(1, 2)), "kw", "ic", "k")
-    with pytest.raises(ScheduleError, match="no compute has the dims 'oh' and 'x'"):
-        fuse_dims(convolution(), "oh", "x", "m")
-    with pytest.raises(ScheduleError, match="the name 'mb' is taken"):
-        fuse_dims(convolution(mb=2), "kw", "ic", "mb")
 
 
 def test_promote_a_footprint_with_its_halo() -> None:

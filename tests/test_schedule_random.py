@@ -106,7 +106,7 @@ def _lower(k: Kernel, r: Random) -> Kernel:
 
 def _fuse(k: Kernel, r: Random) -> Kernel:
     outer, inner = r.choice([("oh", "ow"), ("kw", "ic"), ("kh", "kw"), ("mb", "oh")])
-    return fuse_dims(k, outer, inner, "m")
+    return fuse_dims(k, [outer, inner], "m", digits=r.random() < 0.3)
 
 
 def _kind(k: Kernel, r: Random) -> Kernel:

@@ -182,7 +182,7 @@ def test_transforms_of_dims_keep_the_swizzle() -> None:
             y[n, i, j, k] = b
     """
     naive = _parse(text)
-    kernel = fuse_dims(drop_unit_dims(naive), "i", "j", "ij")
+    kernel = fuse_dims(drop_unit_dims(naive), ["i", "j"], "ij")
     equal(naive, kernel)
     assert _buffers(kernel) == ["t: f32[16, 8] {0:16:8 1:8:1 ^2:1:2} workgroup"]
 

@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import distribute, extend, linearize, share_result, tile, unroll
+from tilewright.schedule import distribute, extend, fuse_dims, share_result, tile, unroll
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 
@@ -124,7 +124,7 @@ def test_rows_of_neighbours_that_are_digits_of_one_number() -> None:
 def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
     """In nchw, they are as long as divide a row."""
     naive = convolution(mb=2, ih=6, iw=4, oc=4, kh=1, kw=1, pad=(0, 0), channels_last=False)
-    kernel = linearize(naive, ["mb", "oh", "ow"], "mb_oh_ow")
+    kernel = fuse_dims(naive, ["mb", "oh", "ow"], "mb_oh_ow", digits=True)
     group, item = {"mb_oh_ow": 24, "oc": 4}, {"mb_oh_ow": 4, "oc": 2}
     kernel = distribute(
         kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
@@ -137,7 +137,7 @@ def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
 
 def _convolved(channels_last: bool, item: dict[str, int], **options: int) -> Kernel:
     naive = convolution(ih=6, iw=6, oc=6, channels_last=channels_last, **options)  # type: ignore[arg-type]
-    kernel = linearize(naive, ["oh", "ow"], "oh_ow")
+    kernel = fuse_dims(naive, ["oh", "ow"], "oh_ow", digits=True)
     kernel = extend(kernel, "epilogue", {"oh_ow": 40, "oc": 8})
     group = {"oh_ow": 20, "oc": 8}
     return distribute(

@@ -28,8 +28,8 @@ from tilewright.recipes.reordering import (
 from tilewright.recipes.roles import find_compute, strides
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.collapse import fuse_dims
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop, views_of
@@ -76,7 +76,7 @@ def _fused(kernel: Kernel) -> Kernel:
             names = [dim.var.name for dim in compute.dims]
             for outer, inner in pairwise(names):
                 try:
-                    fused = fuse_dims(kernel, outer, inner, f"{outer}_{inner}")
+                    fused = fuse_dims(kernel, [outer, inner], f"{outer}_{inner}")
                 except ScheduleError:
                     continue
                 if _cuts(fused, f"{outer}_{inner}") > _cuts(kernel, outer, inner):

@@ -26,19 +26,26 @@ from tilewright.recipes.roles import (
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.extend import extend
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.linearize import linearize
 from tilewright.schedule.pad import pad
 from tilewright.schedule.promote import promote
 
 
-def combined(kernel: Kernel, *, halo: bool = False, fused: Sequence[str] = ()) -> Kernel:
+def combined(
+    kernel: Kernel,
+    *,
+    halo: bool = False,
+    fused: Sequence[str] = (),
+    tensors: Sequence[str] = (),
+) -> Kernel:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
     for residues where only some taps of each count; with ``halo``, the dims of M stay as they are,
-    along which neighbours read the same. The reduced dims ``fused`` are one, too."""
+    along which neighbours read the same. The reduced dims ``fused`` are one, too, and so are the
+    dims of ``tensors`` that are digits of one."""
     kernel = kernel if halo else by_residue(kernel)
     if fused:
-        kernel = linearize(kernel, fused, "_".join(fused))
+        kernel = fuse_dims(kernel, fused, "_".join(fused), digits=True, tensors=tensors)
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(kernel, MAIN)
         dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != RESIDUE]
@@ -50,7 +57,7 @@ def combined(kernel: Kernel, *, halo: bool = False, fused: Sequence[str] = ()) -
         ordered = (
             sorted(dims, key=lambda d: -(steps[d] or 0)) if all(steps[d] for d in dims) else dims
         )
-        kernel = linearize(kernel, list(ordered), "_".join(ordered))
+        kernel = fuse_dims(kernel, list(ordered), "_".join(ordered), digits=True, tensors=tensors)
     return kernel
 
 

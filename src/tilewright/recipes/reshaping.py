@@ -11,7 +11,7 @@ from tilewright.ir.expr import Binary, Const, conjuncts
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables, walk
 from tilewright.recipes.roles import MAIN, find_compute, roles
-from tilewright.schedule.collapse import fuse_dims
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.split import split_dim
 
 
@@ -27,7 +27,7 @@ def fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
             for outer, inner in pairwise(part):
                 name = f"{outer}_{inner}"
                 try:
-                    kernel = fuse_dims(kernel, outer, inner, name)
+                    kernel = fuse_dims(kernel, [outer, inner], name)
                 except ScheduleError:
                     continue
                 found.append((outer, inner, name))
@@ -41,7 +41,7 @@ def fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
 def fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
     """``kernel`` with dims made one, as (outer, inner, name)."""
     for outer, inner, name in fuse:
-        kernel = fuse_dims(kernel, outer, inner, name)
+        kernel = fuse_dims(kernel, [outer, inner], name)
     return kernel
 
 

@@ -19,8 +19,8 @@ from tilewright.ir.visit import variables
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, extents, find_compute, roles
 from tilewright.schedule.distribute import serial_loops
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.identity import needed
-from tilewright.schedule.linearize import linearize
 from tilewright.schedule.place import holds_loop
 from tilewright.schedule.residues import congruences, split_residues
 from tilewright.schedule.trim import trim
@@ -54,7 +54,9 @@ def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
             # Of few points, the residues along another dim have decided the tap.
             return _apart(kernel, [other for other in dims if other != dim])
         apart = split_residues(apart, MAIN, dim, f"{dim}_q", name)
-    return linearize(apart, list(names.values()), RESIDUE) if len(dims) > 1 else apart
+    if len(dims) == 1:
+        return apart
+    return fuse_dims(apart, list(names.values()), RESIDUE, digits=True)
 
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:

@@ -27,7 +27,6 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
-from tilewright.schedule.collapse import fuse_tensor_dims
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
 from tilewright.schedule.share import steps
@@ -38,17 +37,13 @@ from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.tensorize import tensorize
 
 
-def boxed(kernel: Kernel, result: bool = False) -> Kernel:
-    """``kernel`` with operands of one dim where they have several that are digits of one of the
+def boxed(kernel: Kernel, result: bool = False) -> list[str]:
+    """The operands that get one dim where they have several that are digits of one of the
     compute's: of those, tiles are boxes. What a mask hides by a digit is no longer outside of such
     a tensor: those stay, and their tiles are columns of pixels. With ``result``, that, too."""
-    for position in range(2):
-        view = find_compute(kernel, MAIN).operands[position].view
-        if not conjuncts(view.mask):
-            kernel = fuse_tensor_dims(kernel, view.buffer.name)
-    return (
-        fuse_tensor_dims(kernel, find_compute(kernel, RESULT).out.buffer.name) if result else kernel
-    )
+    views = [operand.view for operand in find_compute(kernel, MAIN).operands[:2]]
+    names = [view.buffer.name for view in views if not conjuncts(view.mask)]
+    return [*names, find_compute(kernel, RESULT).out.buffer.name] if result else names
 
 
 def warp_specialized(

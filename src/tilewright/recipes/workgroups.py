@@ -160,11 +160,9 @@ def _until_staged(
         kernel = by_residue(kernel)
         result.stage("residues", kernel)
     check_fused(config, find_compute(kernel, MAIN))
-    kernel = combined(kernel, halo=config.halo, fused=config.fused)
-    result.stage(
-        "combined",
-        boxed(kernel, bool(config.epilogue_tile)) if config.fill == COPY_UNIT else kernel,
-    )
+    tensors = boxed(kernel, bool(config.epilogue_tile)) if config.fill == COPY_UNIT else []
+    kernel = combined(kernel, halo=config.halo, fused=config.fused, tensors=tensors)
+    result.stage("combined", kernel)
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.halo else []

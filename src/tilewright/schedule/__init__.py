@@ -4,7 +4,7 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `provenance` and `transform` (what makes a function a transform, and what is remembered of it),
 `flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
 then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
-`distribute` (over a hierarchy), `collapse` and `linearize` (dims made one), `split` (the inverse),
+`distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse),
 `residues` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
 on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize_warps`
@@ -22,19 +22,18 @@ and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, 
 """
 
 from tilewright.schedule.asynchronous import start_products
-from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
-from tilewright.schedule.linearize import linearize
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
@@ -79,11 +78,9 @@ __all__ = [
     "finish",
     "fuse_dims",
     "fuse_nests",
-    "fuse_tensor_dims",
     "guard",
     "hoist_pack",
     "hold",
-    "linearize",
     "load_ahead",
     "lower_computes",
     "merge_loops",

@@ -1,6 +1,6 @@
 """Numbers that several indices hold as digits: ``x // 49``, ``x // 7 % 7`` and ``x % 7`` say ``x``.
 
-Dims that `linearize` made one are reached so, and where all digits agree, the numbers do.
+Dims that `fuse_dims` made one are reached so, and where all digits agree, the numbers do.
 """
 
 from __future__ import annotations

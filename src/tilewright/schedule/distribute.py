@@ -38,7 +38,7 @@ def distribute(
 
     Each level is what `tile_and_fuse` makes with ``order``, ``producers`` and ``storage``; a level
     whose tile holds all makes no loop. The levels are one transform because tiles that dims made
-    one (`linearize`) write apart can be seen before divisions are simplified, not afterwards.
+    one (`fuse_dims`) write apart can be seen before divisions are simplified, not afterwards.
     """
     for kind, sizes in levels:
         before = serial_loops(kernel, root)

@@ -17,20 +17,19 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.asynchronous import start_products
-from tilewright.schedule.collapse import fuse_dims, fuse_tensor_dims
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
 from tilewright.schedule.guard import guard
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
-from tilewright.schedule.linearize import linearize
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
@@ -281,11 +280,9 @@ class KernelSchedule:
     extend = _method(extend)
     finish = _method(finish)
     fuse_dims = _method(fuse_dims)
-    fuse_tensor_dims = _method(fuse_tensor_dims)
     guard = _method(guard)
     hold = _method(hold)
     fuse_nests = _method(fuse_nests)
-    linearize = _method(linearize)
     load_ahead = _method(load_ahead)
     lower_computes = _method(lower_computes)
     merge_loops = _method(merge_loops)
