@@ -71,7 +71,7 @@ kernel welford(in src: f32[5, 37], out mean: f32[5], out variance: f32[5]):
     combiner joined(na: f32, ma: f32, sa: f32; nb: f32, mb: f32, sb: f32) from (
       0.0, 0.0, 0.0) = na + nb, ma + (mb - ma) * (nb / max(na + nb, 1.0)), sa + sb + (
       (mb - ma) * (mb - ma)) * (na * nb / max(na + nb, 1.0))
-    n[i], m[i], m2[i] fused= 1.0, x, 0.0
+    n[i], m[i], m2[i] joined= 1.0, x, 0.0
   compute finish(i in 5):
     a = m[i]
     s = m2[i]
