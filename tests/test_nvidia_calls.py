@@ -103,6 +103,13 @@ class Tensor:
         self.shape = shape
         return self
 
+    def detach(self) -> Tensor:
+        return self
+
+    def copy_(self, other: Tensor) -> Tensor:
+        self.array[...] = other.array
+        return self
+
 
 Tensor.__module__ = "torch"
 
@@ -123,7 +130,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
         stream=on,
         entered=entered,
     )
-    torch = SimpleNamespace(float32=np.float32, cuda=cuda)
+    torch = SimpleNamespace(float32=np.float32, cuda=cuda, is_grad_enabled=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", torch)
     with standing_in(monkeypatch, made):
         yield made
@@ -330,7 +337,8 @@ def test_packed_arguments_stay_on_the_device(driver: Driver) -> None:
     kernel = compiled(driver)
     a, b, c, product = data()
     assert kernel.packed == ("weights",)
-    for weights in (b, Tensor(b), Interface(b, stream=7)):
+    turned = b.T.copy().T  # of the host, and of torch on the device, it is put in order
+    for weights in (b, Tensor(b), Interface(b, stream=7), turned, Tensor(turned)):
         driver.calls.clear()
         packed = kernel.pack("weights", weights)
         assert packed.device == 0 and packed.pointers[0] % 256 == 0
@@ -343,6 +351,8 @@ def test_packed_arguments_stay_on_the_device(driver: Driver) -> None:
     held = len(driver.memory)
     del packed
     assert len(driver.memory) == held - 1
+    with pytest.raises(ArgumentError, match="weights has strides"):
+        kernel.pack("weights", Interface(turned))
     host = tw.compile(kernel.what, target="x86")
     with pytest.raises(ArgumentError):
         host(src=a, weights=kernel.pack("weights", b))

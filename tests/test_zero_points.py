@@ -22,7 +22,7 @@ PLAIN = "x86:avx2"
 
 def quantized(problem: str, *points: Any, **given: Any) -> Op:
     make = tw.matmul if ":" in problem else tw.convolution
-    layouts = {} if ":" in problem else {"src": "nhwc", "dst": "nhwc"}
+    layouts: Any = {} if ":" in problem else {"src": "nhwc", "dst": "nhwc"}
     return make(problem, dtype="u8:s8:s32", epilogue=list(points), **layouts, **given)
 
 
@@ -82,7 +82,7 @@ def test_borders(problem: str) -> None:
         [tw.zero_point("src", 3)],
         [tw.zero_point("src"), tw.zero_point("weights", policy="per_oc")],
     ):
-        layouts = {"src": "ndhwc", "dst": "ndhwc"} if "id" in problem else {}
+        layouts: Any = {"src": "ndhwc", "dst": "ndhwc"} if "id" in problem else {}
         op = tw.convolution(problem, dtype="u8:s8:s32", epilogue=points, **layouts)
         check(tw.compile(op, PLAIN, threads=1))
         check(tw.compile(op, PLAIN, threads=2, config="ElementwiseConfig(vector=8)"))

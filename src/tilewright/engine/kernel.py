@@ -24,7 +24,8 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.runtime.results import Finish, aligned_memory
+from tilewright.runtime.device_arrays import is_resident
+from tilewright.runtime.results import Finish, aligned_memory, in_order
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
@@ -91,27 +92,42 @@ class CompiledKernel:
         return tuple(self._packs)
 
     def pack(self, name: str, array: Any) -> Any:
-        """``array`` (of the argument's logical shape, row-major) in the order the kernel reads.
+        """``array`` (of the argument's logical shape, in any order) in the order the kernel reads,
+        with what else the kernel needs of it.
 
-        An argument that needs no packing is returned as it is.
+        An input that needs no packing is returned as it is, or, where its strides are others than
+        the kernel's, as a copy, of the same library.
         """
         if not isinstance(name, str) or name not in self._names:
             raise self.signature.unknown(name)
         pack = self._packs.get(name)
         if pack is None:
-            return array
-        source = self.signature.forms[name].spec(name, writable=False)
+            return self._in_order(name, array)
+        form = self.signature.forms[name]
+        source = form.spec(name, writable=False)
         program = pack.code.device
+        if program is None or not is_resident(array, name):
+            array = in_order(array, form, source)
         if program is not None:
             placing = Placing(program, (), {})
             sizes = [form.extent * form.dtype.bytes for form in pack.forms]
-            made = placing.pack(array, name, source, sizes)
+            made = placing.pack(array, name, source, form.extent, sizes)
             pointers = tuple(memory.pointer for memory in made)
             return Packed(name, pack.key, made, pointers, program.device_number)
         data = tuple(aligned_memory(form.extent, form.dtype, zero=True) for form in pack.forms)
         pointers = tuple(int(memory.ctypes.data) for memory in data)
         pack.code.run([source.pointer(array), *pointers], 1)
         return Packed(name, pack.key, data, pointers)
+
+    def _in_order(self, name: str, array: Any) -> Any:
+        """``array`` as calls take it: in the kernel's order, where it is an array of the host, and
+        an input whose sizes are known."""
+        if self._fitting is None or self.signature.argument(name).access != "in":
+            return array
+        if self.code.device is not None and is_resident(array, name):
+            return array
+        form = self.signature.forms[name]
+        return in_order(array, form, form.spec(name, writable=False))
 
     def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""

@@ -17,6 +17,7 @@ from tilewright.runtime.device_arrays import (
     is_resident,
     new_tensor,
     stream_handle,
+    tensor_in_order,
 )
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
@@ -120,9 +121,11 @@ class Placing:
         return self._program.bound_placed(call.pointers, call.placement)
 
     def pack(
-        self, source: Any, name: str, spec: ArraySpec, sizes: Sequence[int]
+        self, source: Any, name: str, spec: ArraySpec, extent: int, sizes: Sequence[int]
     ) -> tuple[DeviceMemory, ...]:
-        """What ``program``, which packs an array, makes of ``source``: on the device, and done."""
+        """What ``program``, which packs an array, makes of ``source``: on the device, and done.
+        A tensor on the device that lies otherwise than ``spec`` says is copied there first."""
+        source = tensor_in_order(source, name, spec, extent)
         made = tuple(self._program.memory(size) for size in sizes)
         found = describe_resident(source, name)
         beside: tuple[int, ...] = ()

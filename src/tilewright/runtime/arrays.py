@@ -23,7 +23,7 @@ from tilewright.runtime.array_info import (
     odd_elements,
     said,
 )
-from tilewright.runtime.tensors import describe_tensor, is_torch
+from tilewright.runtime.tensors import describe_tensor, grad_is_recorded, is_torch
 
 # numpy keeps the address of an array's data in the field after the object header (PyArrayObject,
 # part of its stable C interface), which CPython's id() points to. Reading it there takes 0.1 us;
@@ -218,7 +218,7 @@ class ArraySpec:
         if info.shape != self.shape:
             cure = self.cure or f"pass an array of shape {self.shape}"
             raise self._wrong(f"shape {info.shape}", f"{self.shape}", cure)
-        if not self._same_strides(info.strides):
+        if not self.same_strides(info.strides):
             given = f"strides {info.strides} (in elements)"
             cure = self.cure or self._stride_cure(is_torch(info.owner))
             raise self._wrong(given, f"{self.strides}", cure)
@@ -266,7 +266,7 @@ class ArraySpec:
                         and array.shape == shape
                         and array.stride() == strides
                         and array.is_cpu
-                        and not array.requires_grad
+                        and not (array.requires_grad and grad_is_recorded())
                         and not array.is_neg()
                     ):
                         address = array.data_ptr()
@@ -284,7 +284,8 @@ class ArraySpec:
 
         return pointer
 
-    def _same_strides(self, strides: tuple[int, ...]) -> bool:
+    def same_strides(self, strides: tuple[int, ...]) -> bool:
+        """Whether an array of these strides lies as one of the parameter's does."""
         # The stride of a dim with one element says nothing, and without elements none does.
         return 0 in self.shape or all(
             n == 1 or given == wanted
@@ -292,7 +293,7 @@ class ArraySpec:
         )
 
     def _stride_cure(self, torch: bool) -> str:
-        if self._same_strides(contiguous(self.shape)):
+        if self.same_strides(contiguous(self.shape)):
             return "pass x.contiguous()" if torch else "pass np.ascontiguousarray(x)"
         # Dims from the outermost in memory to the innermost, and the way back.
         order = tuple(sorted(range(len(self.shape)), key=lambda dim: -self.strides[dim]))

@@ -21,7 +21,7 @@ from tilewright.errors import ArgumentError
 from tilewright.runtime import dlpack
 from tilewright.runtime.array_info import ArrayInfo, contiguous, element_type
 from tilewright.runtime.arrays import ArraySpec, describe_capsule, dlpack_device, faulty, has
-from tilewright.runtime.tensors import describe_tensor, is_torch
+from tilewright.runtime.tensors import describe_tensor, grad_is_recorded, is_torch
 
 # CUDA's handle of the stream that all libraries share, and that others wait for.
 DEFAULT_STREAM = 1
@@ -94,7 +94,7 @@ class KnownTensors:
                 and array.get_device() == self._device
                 and array.shape == self._shape
                 and array.stride() == self._strides
-                and not array.requires_grad
+                and not (array.requires_grad and grad_is_recorded())
                 and not array.is_neg()
             ):
                 address: int = array.data_ptr()
@@ -216,6 +216,19 @@ def _normal(handle: int) -> int:
     if handle < 0:
         raise ArgumentError(f"stream {handle} is no handle", where="stream")
     return handle or DEFAULT_STREAM
+
+
+def tensor_in_order(array: Any, name: str, spec: ArraySpec, extent: int) -> Any:
+    """``array``, if it lies in the host's memory or as ``spec`` says; else a copy that does, which
+    torch makes of its tensors."""
+    if not (is_torch(array) and is_resident(array, name)):
+        return array
+    info = describe_tensor(array, name, "cuda")
+    same = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
+    if not same or spec.same_strides(info.strides):
+        return array
+    made = new_tensor(array, spec.dtype, extent, spec.shape, spec.strides, None)
+    return made.copy_(array.detach())
 
 
 def new_tensor(

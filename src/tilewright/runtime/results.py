@@ -1,10 +1,11 @@
-"""New arrays for results, of the library that a call's arguments come from.
+"""New arrays for results, of the library that a call's arguments come from; copies in an order.
 
 torch and JAX are never imported from here: that an argument is theirs says that they are there.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError
-from tilewright.runtime.array_info import said
+from tilewright.runtime.array_info import ArrayInfo, said
+from tilewright.runtime.arrays import ArraySpec, describe
 from tilewright.runtime.tensors import is_torch_type
 
 # What processors take in one cache line; JAX copies what is aligned to less.
@@ -78,6 +80,28 @@ def aligned_memory(count: int, dtype: DType, *, zero: bool = False) -> NDArray[A
     flat = (np.zeros if zero else np.empty)(count + room, dtype.numpy)
     skip = -flat.ctypes.data % _ALIGNMENT // dtype.bytes
     return flat[skip : skip + count]
+
+
+def in_order(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
+    """``array`` (of the host), if it lies as ``spec``, that of ``form``, says; else a copy that
+    does, of the same library. What differs in more than that is returned as it is."""
+    info = describe(array, spec.name)
+    same = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
+    aligned = not info.pointer % spec.dtype.bytes
+    if not same or (aligned and spec.same_strides(info.strides)):
+        return array
+    made, finish = new_result(spec.name, form, maker_of([array]))
+    new = describe(made, spec.name)
+    _in_memory(new)[...] = _in_memory(info)
+    return made if finish is None else finish(made)
+
+
+def _in_memory(info: ArrayInfo) -> NDArray[Any]:
+    """numpy's view of an array of any library, which has to be held as long."""
+    first, end = info.span
+    memory = (ctypes.c_char * (end - first)).from_address(first)
+    steps = tuple(stride * info.dtype.bytes for stride in info.strides)
+    return np.ndarray(info.shape, info.dtype.numpy, memory, info.pointer - first, steps)
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ tensor's class, says so by errors of any kind.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tilewright.dtypes import dtype
@@ -24,6 +25,11 @@ def is_torch(array: Any) -> bool:
 def is_torch_type(kind: type) -> bool:
     """Whether its instances are torch tensors."""
     return any(c.__name__ == "Tensor" and c.__module__ == "torch" for c in kind.__mro__)
+
+
+def grad_is_recorded() -> bool:
+    """Whether torch records what happens to tensors that require grad, of which there are some."""
+    return bool(sys.modules["torch"].is_grad_enabled())
 
 
 def describe_tensor(tensor: Any, name: str, kind: str) -> ArrayInfo:
@@ -48,7 +54,11 @@ def _refuse_others(tensor: Any, name: str, kind: str) -> None:
         (tensor.device.type != kind, f"on device {tensor.device}", f"pass x.to({kind!r})"),
         (tensor.is_nested, "a nested one", "pass its tensors one by one, or padded"),
         (str(tensor.layout) != "torch.strided", f"{tensor.layout}", "pass x.to_dense()"),
-        (tensor.requires_grad, "one that requires grad", "pass x.detach()"),
+        (
+            tensor.requires_grad and grad_is_recorded(),
+            "one that requires grad",
+            "pass x.detach(), or call it in torch.no_grad()",
+        ),
         (tensor.is_neg(), "a lazily negated view", "pass x.resolve_neg()"),
     ):
         if refused:
