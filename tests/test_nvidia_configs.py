@@ -190,7 +190,7 @@ def test_how_tiles_are_copied_ahead() -> None:
     assert chosen("matmul f8_e4m3:f8_e4m3:f32 256x256:256x256", "sm_80") == (2, "registers")
     # What would fill the registers is stored at once.
     assert chosen("conv f32:f32:f32 BWD_D mb2ic16ih9oc24kh3ph1", "sm_70") == (1, "copy")
-    # Tiles of one residue are smaller.
+    # Tiles of one phase are smaller.
     assert chosen("conv f32:f32:f32 BWD_D mb2ic16ih9oc24kh3ph1sh2", "sm_70") == (2, "registers")
 
 

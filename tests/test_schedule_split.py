@@ -333,7 +333,7 @@ def _compiled(kernel: Kernel) -> Callable[..., None]:
 
 
 def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Kernel:
-    """As a recipe does it: tiles of 2 positions of one residue by all channels."""
+    """As a recipe does it: tiles of 2 positions of one phase by all channels."""
     here = x86_target("").machine
     vector = 16 if "avx512f" in here.features else 8 if "fma" in here.features else 4
     kernel = split_dim(naive, "iw", sw, "iw", "rw")

@@ -33,7 +33,7 @@ TAGS = ("axb", "abx", "aBx16b")
 COMBINATIONS = tuple(itertools.product(DIRECTIONS, TYPES, TAGS))
 # Of the small networks' problems, one in so many.
 EVERY = {"spirv": 4, "spirv:gpu": 6}
-# Taps, pixels or both that some residues lack; one that is dilated by a part of its stride.
+# Taps, pixels or both that some phases lack; one that is dilated by a part of its stride.
 STRIDED = (
     "mb2ic32ih14oc32kh3ph1sh2",
     "mb1ic64ih14oc32kh1sh2",

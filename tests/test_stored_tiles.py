@@ -161,9 +161,9 @@ REFUSED: dict[str, tuple[Op, dict[str, Any], str]] = {
         _conv("mb_oh_ow"),
         "'epilogue' stores no box",
     ),
-    "residues": (
+    "phases": (
         tw.convolution("mb4ic32ih16oc32oh8kh3sh2ph1", direction="bwd_d", **_NHWC),
-        _conv("mb_ih_q_iw_q", "ic", "oc", order=("residue", "mb_ih_q_iw_q", "ic")),
+        _conv("mb_ih_q_iw_q", "ic", "oc", order=("phase", "mb_ih_q_iw_q", "ic")),
         "'epilogue' stores no box",
     ),
     "rows of no 16 bytes": (

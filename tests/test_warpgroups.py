@@ -349,7 +349,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
         ),
         _BACKWARD,
     ),
-    "columns of residues": (
+    "columns of phases": (
         tw.convolution(
             "mb4ic16ih16oc32oh8kh3sh2ph1", direction="bwd_d", dtype="bf16", src="nhwc", dst="nhwc"
         ),
@@ -357,7 +357,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
             **_BACKWARD,
             "group": {"mb_ih_q_iw_q": 128, "ic": 8},
             "item": {"mb_ih_q_iw_q": 64, "ic": 8},
-            "order": ("residue", "mb_ih_q_iw_q", "ic"),
+            "order": ("phase", "mb_ih_q_iw_q", "ic"),
         },
     ),
     "columns of all pixels": (

@@ -8,7 +8,7 @@ Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (
 in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).
 In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` (tiles of
 subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted
-to take), `registers` (how many work-items need), `residues` (pixels that take the same taps),
+to take), `registers` (how many work-items need), `phases` (pixels that take the same taps),
 `mapping` (tiles and slices for workgroups and their work-items), `workgroups` (the schedule).
 Everything else on a CPU: `elementwise`, with `reordering` (transposes) and `reducing` (sums across
 lanes).

@@ -56,7 +56,7 @@ class WorkgroupConfig:
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
     ``halo``), of N, of a batch. Where strides decide which taps count, a dim ``d`` of M is ``d_q``,
-    and what is left of all of them is the dim ``residue``: workgroups with one each leave the other
+    and what is left of all of them is the dim ``phase``: workgroups with one each leave the other
     taps out.
 
     - ``instruction``: the multiply-add or dot product that does the work ("": scalar arithmetic),

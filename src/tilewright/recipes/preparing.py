@@ -13,7 +13,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.dots import group_of
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
-from tilewright.recipes.residues import RESIDUE, by_residue
+from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -40,15 +40,15 @@ def combined(
     tensors: Sequence[str] = (),
 ) -> Kernel:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
-    for residues where only some taps of each count; with ``halo``, the dims of M stay as they are,
+    for phases where only some taps of each count; with ``halo``, the dims of M stay as they are,
     along which neighbours read the same. The reduced dims ``fused`` are one, too, and so are the
     dims of ``tensors`` that are digits of one."""
-    kernel = kernel if halo else by_residue(kernel)
+    kernel = kernel if halo else by_phase(kernel)
     if fused:
         kernel = fuse_dims(kernel, fused, "_".join(fused), digits=True, tensors=tensors)
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(kernel, MAIN)
-        dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != RESIDUE]
+        dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != PHASE]
         if len(dims) < 2:
             continue
         out = find_compute(kernel, RESULT)

@@ -16,9 +16,9 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StencilConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
+from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
-from tilewright.recipes.residues import by_residue
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
@@ -48,7 +48,7 @@ def default_config(kernel: Kernel, machine: Machine) -> StencilConfig | None:
     parts, sizes = roles(main), extents(main)
     lanes = contiguous_dim(out)
     few = math.prod(sizes[dim] for dim in parts.k) <= _MOST_PRODUCTS
-    taps = set(parts.k) <= set(taps_of(main)) and by_residue(kernel) is kernel
+    taps = set(parts.k) <= set(taps_of(main)) and by_phase(kernel) is kernel
     if not parts.m or not few or not taps or lanes not in sizes:
         return None
     moved = _windows(main)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
-from tilewright.recipes.residues import RESIDUE, taken
+from tilewright.recipes.phases import PHASE, taken
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, runs_along
 
 
@@ -52,7 +52,7 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     """The work of a contraction, whose dims were combined."""
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     parts = roles(main)
-    # All residues read the same of A.
+    # All phases read the same of A.
     a, b = (
         Operand(
             o.var.name,
@@ -61,9 +61,7 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
             tuple(d for d in dims + parts.k + parts.batch if d not in same),
             any(runs_along(main, o.view, dim) for dim in extents(main)),
         )
-        for o, dims, same in zip(
-            main.operands[:2], (parts.m, parts.n), ((RESIDUE,), ()), strict=True
-        )
+        for o, dims, same in zip(main.operands[:2], (parts.m, parts.n), ((PHASE,), ()), strict=True)
     )
     total = main.out.buffer.dtype
     peak = 1

@@ -26,8 +26,8 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import group_of, neighbours
+from tilewright.recipes.phases import leaves_out_taps
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
-from tilewright.recipes.residues import leaves_out_taps
 from tilewright.recipes.work import Operand, Work
 from tilewright.recipes.workgroup_checks import lanes_of, work_items
 

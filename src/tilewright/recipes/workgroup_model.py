@@ -26,9 +26,9 @@ from tilewright.recipes.dots import dot_of, group_of, neighbours
 from tilewright.recipes.fusing import fused_dims, outermost_first
 from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgroup_configs
 from tilewright.recipes.mma import mma_of
+from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
-from tilewright.recipes.residues import RESIDUE, by_residue
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -168,7 +168,7 @@ def _combined(
 ) -> _Combined:
     """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles;
     with the reduced dims as one that it is best to ``join``."""
-    plain = by_residue(drop_unit_dims(kernel))
+    plain = by_phase(drop_unit_dims(kernel))
     main = find_compute(plain, MAIN)
     fused = fused_dims(main, machine) if join is None else join(main)
     fused = fused if len(fused) > 1 else ()
@@ -186,7 +186,7 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
     if not parts.kept:
         return []
     lanes = _lanes(parts, sizes, near)
-    rows = next((d for d in (*parts.m, *parts.n) if d not in (lanes, RESIDUE)), "")
+    rows = next((d for d in (*parts.m, *parts.n) if d not in (lanes, PHASE)), "")
     found = matrix_configs(main, machine, sizes, parts, rows, lanes)
     found += warpgroup_configs(main, machine, sizes, parts, rows, lanes)
     if found:

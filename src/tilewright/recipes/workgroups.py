@@ -1,7 +1,7 @@
 """Convolution and matmul in workgroups: the schedule, step by step.
 
 naive
--> residues (of strides that a mask divides by: a dim of its own, and only the taps that each takes)
+-> phases (of strides that a mask divides by: a dim of its own, and only the taps that each takes)
 -> combined (M, N and the batch are one dim each, whatever they were; and reduced dims that the
    config names)
 -> whole (dims grow to whole tiles, what is beyond is masked)
@@ -9,7 +9,7 @@ naive
 -> mapped (tiles of C for workgroups and for the work-items of each, M over one axis and N over the
    other, with what they need inside)
 -> added up (where work-items reduce parts: the workgroup adds them up, and does what comes after)
--> stepped (the reduction in steps, of a residue's taps as many as there are)
+-> stepped (the reduction in steps, of a phase's taps as many as there are)
 -> stream-k (the steps of all tiles in even shares of workgroups)
 -> staged (what a step reads is copied to memory that the work-items share, by all of them)
 -> pipelined (and copied ahead)
@@ -61,8 +61,8 @@ from tilewright.recipes.mma import (
     rows_along,
     rows_last,
 )
+from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
-from tilewright.recipes.residues import by_residue, only_taps
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -157,8 +157,8 @@ def _until_staged(
     result.stage("naive", result.kernel)
     kernel = drop_unit_dims(result.kernel)
     if not config.halo:
-        kernel = by_residue(kernel)
-        result.stage("residues", kernel)
+        kernel = by_phase(kernel)
+        result.stage("phases", kernel)
     check_fused(config, find_compute(kernel, MAIN))
     tensors = boxed(kernel, bool(config.epilogue_tile)) if config.fill == COPY_UNIT else []
     kernel = combined(kernel, halo=config.halo, fused=config.fused, tensors=tensors)

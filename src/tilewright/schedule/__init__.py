@@ -5,7 +5,7 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
 then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
 `distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse),
-`residues` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
+of `phases` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
 `result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
 on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize_warps`
 (copies of whole tiles, by a subgroup of its own, through `rounds` of tiles), `multicast` (by the
@@ -45,7 +45,6 @@ from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.promote import promote
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
-from tilewright.schedule.residues import split_residues
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.share import share
@@ -104,7 +103,6 @@ __all__ = [
     "slice_reduction",
     "specialize_warps",
     "split_dim",
-    "split_residues",
     "spread",
     "start_products",
     "store_tiles",

@@ -52,7 +52,6 @@ from tilewright.schedule.record import (
     digest_of,
 )
 from tilewright.schedule.reorder import reorder
-from tilewright.schedule.residues import split_residues
 from tilewright.schedule.result import promote_result
 from tilewright.schedule.share import share
 from tilewright.schedule.share_result import share_result
@@ -306,7 +305,6 @@ class KernelSchedule:
     slice_reduction = _method(slice_reduction)
     specialize_warps = _method(specialize_warps)
     split_dim = _method(split_dim)
-    split_residues = _method(split_residues)
     spread = _method(spread)
     start_products = _method(start_products)
     store_tiles = _method(store_tiles)

@@ -21,13 +21,16 @@ from tilewright.ir.visit import (
 from tilewright.schedule.access import Access, accesses, masked, readdress, view_variables
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.pad import within
+from tilewright.schedule.phases import with_phases
 from tilewright.schedule.place import Place, dim_of, plain, rewrite_placed
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
 
 
 @transform
-def split_dim(kernel: Kernel, dim: str, factor: int, outer: str, inner: str) -> Kernel:
+def split_dim(
+    kernel: Kernel, dim: str, factor: int, outer: str, inner: str, *, phases_of: str | None = None
+) -> Kernel:
     """Makes two dims of one in every compute that has it: ``dim = outer * factor + inner``.
 
         alloc acc: f32[7]
@@ -48,8 +51,25 @@ def split_dim(kernel: Kernel, dim: str, factor: int, outer: str, inner: str) -> 
     Elsewhere the surplus is masked: outputs always, operands where they would leave their buffer.
     A dim that is reduced needs surplus terms that are neutral: an operand that makes them so is
     masked.
+
+    A mask with ``(dim - step * k + offset) % modulus == 0`` says which taps ``k`` a point takes.
+    Points whose remainder by the modulus is the same are of one *phase* and take the same ones.
+    Of the compute ``phases_of``, taps that a phase does not take are left out:
+
+        ->  split_dim("iw", 2, "x", "r", phases_of="main")
+        compute main(x in 4, r in 2, kw in 2):
+          acc[x, r] add= d * w
+              (d = dst[x - kw + (r - (r + 1) % 2 + 1) // 2 | kw*2 + (r + 1) % 2 < 3 and ...],
+               w = weights[kw*2 + (r + 1) % 2 | kw*2 + (r + 1) % 2 < 3])
+
+    The taps of a phase begin at ``k = (inner + offset) / step``, modulo the modulus, and go on in
+    steps of that; the dim is gone where each phase has one at most. Where step and modulus have a
+    common divisor, some phases have no taps: ``(inner + offset) % divisor == 0`` stays, as does the
+    end of the taps. The factor to choose is the modulus.
     """
     _check_names(kernel, dim, factor, outer, inner)
+    if phases_of is not None:
+        kernel = with_phases(kernel, phases_of, dim)
     split = _Split(dim, factor, var(outer), var(inner), frozenset(_splittable(kernel, dim)))
     body = rewrite_placed(kernel.body, Place(), split.on_stmt)
     for buffer, position in _splittable(kernel, dim).items():

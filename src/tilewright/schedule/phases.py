@@ -1,4 +1,4 @@
-"""Residues: points of a result that take the same taps, and only the taps that they take."""
+"""Phases: points of a result that take the same taps, and only the taps that they take."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
 from tilewright.schedule.access import masked, view_variables
 from tilewright.schedule.identity import needed
 from tilewright.schedule.place import Place, computes_named, rewrite_placed
-from tilewright.schedule.split import split_dim
-from tilewright.schedule.transform import transform
 
 
 @dataclass(frozen=True)
 class Congruence:
     """A condition ``(dim - step * tap + offset) % modulus == 0`` of a mask: of the points of a
-    result along ``dim``, those of one residue take every so manieth ``tap``, a reduced dim ("":
+    result along ``dim``, those of one phase take every so manieth ``tap``, a reduced dim ("":
     there is one)."""
 
     condition: Expr
@@ -33,31 +31,31 @@ class Congruence:
 
     @property
     def common(self) -> int:
-        """What divides both the steps of the taps and the modulus: residues to which it is no
+        """What divides both the steps of the taps and the modulus: phases to which it is no
         divisor take no tap."""
         return math.gcd(self.step, self.modulus)
 
     @property
     def period(self) -> int:
-        """How far apart the taps of one residue are."""
+        """How far apart the taps of one phase are."""
         return self.modulus // self.common
 
-    def first(self, residue: Expr) -> Expr:
-        """The first tap that ``residue`` takes, if it takes any."""
+    def first(self, phase: Expr) -> Expr:
+        """The first tap that ``phase`` takes, if it takes any."""
         if self.period == 1:
             return const(0)
         inverse = pow(self.step // self.common, -1, self.period)
-        return ((residue + self.offset) // self.common * inverse) % self.period
+        return ((phase + self.offset) // self.common * inverse) % self.period
 
-    def solvable(self, residue: Expr) -> Expr | None:
-        """Where ``residue`` takes taps; None where all do."""
+    def solvable(self, phase: Expr) -> Expr | None:
+        """Where ``phase`` takes taps; None where all do."""
         if self.common == 1:
             return None
-        return binary("eq", (residue + self.offset) % self.common, const(0))
+        return binary("eq", (phase + self.offset) % self.common, const(0))
 
 
 def congruences(compute: Compute) -> list[Congruence]:
-    """The conditions that say of a point of the result which taps it takes, by their residues, and
+    """The conditions that say of a point of the result which taps it takes, by their phases, and
     without which a term is neutral."""
     found: list[Congruence] = []
     for condition in dict.fromkeys(needed(compute)):
@@ -94,41 +92,17 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
     return Congruence(condition, dims[0].name, tap, step, form.constant % modulus, modulus)
 
 
-@transform
-def split_residues(kernel: Kernel, compute: str, dim: str, outer: str, inner: str) -> Kernel:
-    """Splits ``dim``, whose residues say which taps ``compute`` takes, and leaves out the others.
-
-        compute init(i in 7): acc[i] = 0.0
-        compute main(i in 7, k in 3):
-          acc[i] add= d * w    (d = dst[(i + 1 - k) // 2 | (i + 1 - k) % 2 == 0], w = weights[k])
-        compute store(i in 7): src[i] = acc[i]
-    ->  split_residues("main", "i", "q", "r")
-        compute init(q in 4, r in 2): acc[q, r] = 0.0
-        compute main(q in 4, r in 2, k in 2):
-          acc[q, r] add= d * w
-              (d = dst[q - k + (r - (r + 1) % 2 + 1) // 2 | k*2 + (r + 1) % 2 < 3],
-               w = weights[k*2 + (r + 1) % 2 | k*2 + (r + 1) % 2 < 3])
-        compute store(q in 4, r in 2): src[q*2 + r | q*2 + r < 7] = acc[q, r]
-
-    With ``(dim - step * k + offset) % modulus == 0`` in a mask, ``dim = outer * modulus + inner``
-    in all computes that have it (see `split_dim`). The taps of a residue begin at ``k = (inner +
-    offset) / step``, modulo ``modulus``, and go on in steps of that; the dim is gone where each
-    residue has one at most. Where step and modulus have a common divisor, some residues have no
-    taps: ``(inner + offset) % divisor == 0`` stays, as does the end of the taps. ``inner`` is no
-    longer than ``dim``.
-    """
-    main = computes_named(kernel, compute, "split_residues")[0][0]
-    modulus = _found(main, dim).modulus
-    (extent,) = (d.extent for d in main.dims if d.var.name == dim)
-    assert isinstance(extent, Const)
+def with_phases(kernel: Kernel, compute: str, dim: str) -> Kernel:
+    """``kernel`` where points along ``dim`` take those taps of ``compute`` that count for them, and
+    no others (see `split_dim`)."""
+    computes_named(kernel, compute, "split_dim")
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
             return _on_taps(stmt, _found(stmt, dim))
         return None
 
-    kernel = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
-    return split_dim(kernel, dim, min(modulus, int(extent.value)), outer, inner)
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
 def _found(compute: Compute, dim: str) -> Congruence:
@@ -138,20 +112,20 @@ def _found(compute: Compute, dim: str) -> Congruence:
         if each.dim == dim:
             return each
     raise ScheduleError(
-        f"split_residues: no mask asks for residues of '{dim}'",
+        f"split_dim: no mask asks for phases of '{dim}'",
         where=headline(compute),
         why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
         "result, one that is reduced or none, and constants, or a term without it counts",
         cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
         if found
-        else "split the dim with split_dim",
+        else "split the dim without `phases_of`",
     )
 
 
 def _on_taps(compute: Compute, found: Congruence) -> Compute:
     """``compute`` on those taps that each of the points along ``found.dim`` takes."""
-    residue = next(d.var for d in compute.dims if d.var.name == found.dim)
-    solvable = found.solvable(residue)
+    phase = next(d.var for d in compute.dims if d.var.name == found.dim)
+    solvable = found.solvable(phase)
 
     def view(old: View) -> View:
         if not any(c is found.condition for c in conjuncts(old.mask)):
@@ -168,7 +142,7 @@ def _on_taps(compute: Compute, found: Congruence) -> Compute:
     taps = next(d for d in compute.dims if d.var.name == found.tap)
     assert isinstance(taps.extent, Const)
     count = -(-int(taps.extent.value) // found.period)
-    value = found.first(residue)
+    value = found.first(phase)
     if count > 1:
         value = taps.var * found.period + value
     inside = value < taps.extent

@@ -1,5 +1,5 @@
-"""split_residues, and what comes with it: golden texts, results, refusals, and how many products
-are left of a strided convolution by data."""
+"""split_dim by phases, and what comes with it: golden texts, results, refusals, and how many
+products are left of a strided convolution by data."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tilewright.ops.op import Op
 from tilewright.problems import Direction, conv_from_sizes, parse
 from tilewright.recipes import choose
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
-from tilewright.recipes.residues import RESIDUE, by_residue, taken
+from tilewright.recipes.phases import PHASE, by_phase, taken
 from tilewright.recipes.roles import MAIN, extents, find_compute
 from tilewright.recipes.start import Start
-from tilewright.schedule import drop_unit_dims, merge_loops, set_kind, split_residues, trim
-from tilewright.schedule.residues import congruences
+from tilewright.schedule import drop_unit_dims, merge_loops, set_kind, split_dim, trim
+from tilewright.schedule.phases import congruences
 from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.verify import Status, verify
 
 
-def test_taps_of_a_residue_are_all_there_are() -> None:
+def test_taps_of_a_phase_are_all_there_are() -> None:
     becomes(
         ROW,
-        lambda k: split_residues(k, "main", "i", "q", "r"),
+        lambda k: split_dim(k, "i", 2, "q", "r", phases_of="main"),
         """
         kernel row(in d: f32[4], in w: f32[3], out s: f32[7]):
           alloc acc: f32[4, 2]
@@ -54,8 +54,8 @@ def test_taps_of_a_residue_are_all_there_are() -> None:
     )
 
 
-def test_steps_with_a_common_divisor_leave_residues_without_taps() -> None:
-    """Of stride 4 and dilated by 2, odd residues have none, and the others every other tap."""
+def test_steps_with_a_common_divisor_leave_phases_without_taps() -> None:
+    """Of stride 4 and dilated by 2, odd phases have none, and the others every other tap."""
     becomes(
         """
         kernel row(in d: f32[4], in w: f32[5], out s: f32[16]):
@@ -70,7 +70,7 @@ def test_steps_with_a_common_divisor_leave_residues_without_taps() -> None:
             v = acc[i]
             s[i] = v
         """,
-        lambda k: split_residues(k, "main", "i", "q", "r"),
+        lambda k: split_dim(k, "i", 4, "q", "r", phases_of="main"),
         """
         kernel row(in d: f32[4], in w: f32[5], out s: f32[16]):
           alloc acc: f32[4, 4]
@@ -85,6 +85,12 @@ def test_steps_with_a_common_divisor_leave_residues_without_taps() -> None:
             s[q * 4 + r] = v
         """.replace("MASK", "r % 2 == 0 and k <= q and k * 2 + r // 2 < 5"),
     )
+
+
+@pytest.mark.parametrize("factor", [1, 3, 4, 7])
+def test_other_factors_give_the_same(factor: int) -> None:
+    naive = parse_kernel(textwrap.dedent(ROW))
+    equal(naive, split_dim(naive, "i", factor, "q", "r", phases_of="main"))
 
 
 def test_one_tap_is_no_dim() -> None:
@@ -103,7 +109,7 @@ def test_one_tap_is_no_dim() -> None:
             v = acc[i]
             s[i] = v
         """,
-        lambda k: drop_unit_dims(split_residues(k, "main", "i", "q", "r")),
+        lambda k: drop_unit_dims(split_dim(k, "i", 2, "q", "r", phases_of="main")),
         """
         kernel row(in d: f32[1], in w: f32[2], out s: f32[2]):
           alloc acc: f32[2]
@@ -127,18 +133,20 @@ def _refused(text: str, transform: Callable[[Kernel], Kernel]) -> str:
 
 
 def test_refusals() -> None:
-    split = lambda k: split_residues(k, "main", "i", "q", "r")  # noqa: E731 - a transform
+    split = lambda k: split_dim(k, "i", 2, "q", "r", phases_of="main")  # noqa: E731 - a transform
     dense = _refused(ROW.replace("(i + 1 - k) % 2 == 0 and ", ""), split)
-    assert "no mask asks for residues of 'i'" in dense and "split_dim" in dense
+    assert "no mask asks for phases of 'i'" in dense and "without `phases_of`" in dense
     two = ROW.replace("k in 3", "k in 3, j in 2").replace("(i + 1 - k) % 2", "(i + 1 - k - j) % 2")
     assert "no condition is (dim - step * tap + offset) % modulus == 0" in _refused(two, split)
     counts = ROW.replace("a * b", "a + 1.0")
-    assert "no mask asks for residues of 'i'" in _refused(counts, split)
-    other = _refused(ROW, lambda k: split_residues(k, "store", "i", "q", "r"))
-    assert "no mask asks for residues of 'i'" in other and "compute store" in other
-    taken_name = _refused(ROW, lambda k: split_residues(k, "main", "i", "k", "r"))
+    assert "no mask asks for phases of 'i'" in _refused(counts, split)
+    other = _refused(ROW, lambda k: split_dim(k, "i", 2, "q", "r", phases_of="store"))
+    assert "no mask asks for phases of 'i'" in other and "compute store" in other
+    taken_name = _refused(ROW, lambda k: split_dim(k, "i", 2, "k", "r", phases_of="main"))
     assert "the name 'k' is taken" in taken_name
-    assert "no compute 'sum'" in _refused(ROW, lambda k: split_residues(k, "sum", "i", "q", "r"))
+    assert "no compute 'sum'" in _refused(
+        ROW, lambda k: split_dim(k, "i", 2, "q", "r", phases_of="sum")
+    )
 
 
 @st.composite
@@ -156,7 +164,7 @@ def sizes(draw: st.DrawFn) -> dict[str, int]:
     return found
 
 
-# The residue along h decides the tap along w.
+# The phase along h decides the tap along w.
 DECIDED = {"mb": 2, "ic": 2, "oc": 2, "ih": 2, "kh": 2, "sh": 2, "dh": 0, "ph": 0}
 DECIDED |= {"iw": 2, "kw": 2, "sw": 3, "dw": 0, "pw": 1}
 
@@ -170,12 +178,12 @@ def test_the_same_sums(found: dict[str, int]) -> None:
         assume(False)
     naive = convolution_op(problem, Direction.BWD_D).kernel()
     plain = drop_unit_dims(naive)
-    apart = by_residue(plain)
+    apart = by_phase(plain)
     equal(naive, apart)
     if congruences(find_compute(plain, MAIN)):
         sizes = extents(find_compute(apart, MAIN))
-        assert sizes[RESIDUE] <= found.get("sh", 1) * found["sw"]
-        assert congruences(find_compute(apart, MAIN)) == [] or apart is by_residue(apart)
+        assert sizes[PHASE] <= found.get("sh", 1) * found["sw"]
+        assert congruences(find_compute(apart, MAIN)) == [] or apart is by_phase(apart)
 
 
 def test_loops_end_with_the_taps_of_what_is_named() -> None:
@@ -207,8 +215,8 @@ def test_loops_end_with_the_taps_of_what_is_named() -> None:
     )
 
 
-def test_points_of_two_residues_are_two() -> None:
-    """What makes loops over residues parallel: the digits of both are in the index."""
+def test_points_of_two_phases_are_two() -> None:
+    """What makes loops over phases parallel: the digits of both are in the index."""
     kernel = parse_kernel(
         textwrap.dedent(
             """
@@ -220,7 +228,7 @@ def test_points_of_two_residues_are_two() -> None:
         )
     )
     with pytest.raises(ScheduleError, match="'r' may write the same element"):
-        set_kind(kernel, "r", LoopKind.GRID)  # 2 * x + 3 residues overlap
+        set_kind(kernel, "r", LoopKind.GRID)  # 2 * x + 3 phases overlap
     kernel = parse_kernel(
         textwrap.dedent(
             """
@@ -281,7 +289,7 @@ def _scheduled(op: Op, machine: Machine) -> tuple[WorkgroupConfig, dict[str, Ker
 @pytest.mark.parametrize(
     ("descriptor", "taps"),
     [
-        ("mb2ic32ih16oc32kh3ph1sh2", 9),  # 1, 2, 2 and 4 taps of the four residues
+        ("mb2ic32ih16oc32kh3ph1sh2", 9),  # 1, 2, 2 and 4 taps of the four phases
         ("mb2ic64ih16oc64kh1sh2", 1),  # three have none
         ("mb2ic32ih16oc32kh2sh2", 4),
         ("mb2ic32ih16oc32kh5ph2sh2", 25),
@@ -290,7 +298,7 @@ def _scheduled(op: Op, machine: Machine) -> tuple[WorkgroupConfig, dict[str, Ker
 def test_only_products_that_count_are_made(descriptor: str, taps: int, machine: Machine) -> None:
     op = _op(descriptor)
     _, stages = _scheduled(op, machine)
-    main = find_compute(stages["residues"], MAIN)
+    main = find_compute(stages["phases"], MAIN)
     naive = extents(find_compute(stages["naive"], MAIN))
     once = naive["mb"] * naive["ic"] * naive["oc"] * naive["ih"] * naive["iw"] // 4
     kernel = stages["stepped"]
@@ -303,7 +311,7 @@ def test_only_products_that_count_are_made(descriptor: str, taps: int, machine: 
     assert counted * taken(main) == once * taps
 
 
-# Strided, dilated, with taps or pixels that some residues lack, grouped, in one and three dims.
+# Strided, dilated, with taps or pixels that some phases lack, grouped, in one and three dims.
 STRIDED = (
     "mb2ic16ih9oc24kh3ph1sh2",
     "mb1ic32ih14oc32kh1sh2",
@@ -331,15 +339,15 @@ def test_strided_convolutions_by_data_are_right(
 ) -> None:
     op = _op(descriptor, words)
     config, stages = _scheduled(op, machine)
-    assert "residues" in stages
+    assert "phases" in stages
     verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict
 
 
-def test_boxes_of_a_residue_without_taps_are_not_copied() -> None:
+def test_boxes_of_a_phase_without_taps_are_not_copied() -> None:
     """A 1x1 convolution goes Hopper's way: three of four workgroups store zeros at once."""
     op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
     config, _ = _scheduled(op, machine)
-    assert config.fill == COPY_UNIT and config.group.get(RESIDUE, 1) == 1
+    assert config.fill == COPY_UNIT and config.group.get(PHASE, 1) == 1
     verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict

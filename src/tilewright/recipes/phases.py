@@ -1,8 +1,8 @@
 """Contractions whose terms count where a division has no remainder, by that remainder.
 
-By data, a convolution of stride 2 takes one tap of four at a pixel: which ones, the residues of its
-position say. Pixels of one residue take the same taps, so that they are a convolution of stride 1
-with fewer taps. The residues of all positions together are one dim, `RESIDUE`, of which a workgroup
+By data, a convolution of stride 2 takes one tap of four at a pixel: which ones, the phases of its
+position say. Pixels of one phase take the same taps, so that they are a convolution of stride 1
+with fewer taps. The phases of all positions together are one dim, `PHASE`, of which a workgroup
 has one.
 """
 
@@ -21,64 +21,68 @@ from tilewright.recipes.roles import MAIN, extents, find_compute, roles
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.identity import needed
+from tilewright.schedule.phases import congruences
 from tilewright.schedule.place import holds_loop
-from tilewright.schedule.residues import congruences, split_residues
+from tilewright.schedule.split import split_dim
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
 
-# The dim that counts the residues of all positions.
-RESIDUE = "residue"
+# The dim that counts the phases of all positions.
+PHASE = "phase"
 
 
-def by_residue(kernel: Kernel) -> Kernel:
-    """``kernel`` with the points of each residue apart, and the taps that they take; as it is where
-    no mask asks for residues, or they cannot be told apart."""
+def by_phase(kernel: Kernel) -> Kernel:
+    """``kernel`` with the points of each phase apart, and the taps that they take; as it is where
+    no mask asks for phases, or they cannot be told apart."""
     main = find_compute(kernel, MAIN)
     dims = list(dict.fromkeys(each.dim for each in congruences(main)))
-    if not dims or RESIDUE in extents(main):
+    if not dims or PHASE in extents(main):
         return kernel
     try:
         apart = _apart(kernel, dims)
     except ScheduleError:
         return kernel
-    # Along a dim no longer than the modulus, each residue has one point.
+    # Along a dim no longer than the modulus, each phase has one point.
     return drop_unit_dims(apart)
 
 
 def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
-    """``kernel`` with the residues of ``dims`` as one dim. Raises `ScheduleError`."""
-    names = {dim: f"{dim}_r" if len(dims) > 1 else RESIDUE for dim in dims}
+    """``kernel`` with the phases of ``dims`` as one dim. Raises `ScheduleError`."""
+    names = {dim: f"{dim}_r" if len(dims) > 1 else PHASE for dim in dims}
     apart = kernel
     for dim, name in names.items():
-        if all(each.dim != dim for each in congruences(find_compute(apart, MAIN))):
-            # Of few points, the residues along another dim have decided the tap.
+        main = find_compute(apart, MAIN)
+        modulus = next((each.modulus for each in congruences(main) if each.dim == dim), None)
+        if modulus is None:
+            # Of few points, the phases along another dim have decided the tap.
             return _apart(kernel, [other for other in dims if other != dim])
-        apart = split_residues(apart, MAIN, dim, f"{dim}_q", name)
+        factor = min(modulus, extents(main)[dim])
+        apart = split_dim(apart, dim, factor, f"{dim}_q", name, phases_of=MAIN)
     if len(dims) == 1:
         return apart
-    return fuse_dims(apart, list(names.values()), RESIDUE, digits=True)
+    return fuse_dims(apart, list(names.values()), PHASE, digits=True)
 
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:
-    """Whether each workgroup has one residue, and steps of its own number."""
-    return config.group.get(RESIDUE, 1) == 1 and not config.stream_k
+    """Whether each workgroup has one phase, and steps of its own number."""
+    return config.group.get(PHASE, 1) == 1 and not config.stream_k
 
 
 def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    """Loops of the reduction that end with the taps of the workgroup's residue, which may have
+    """Loops of the reduction that end with the taps of the workgroup's phase, which may have
     none."""
-    if not leaves_out_taps(config) or not holds_loop(kernel.body, RESIDUE):
+    if not leaves_out_taps(config) or not holds_loop(kernel.body, PHASE):
         return kernel
     for loop in serial_loops(kernel, MAIN):
-        kernel = trim(kernel, loop, by=(RESIDUE,))
+        kernel = trim(kernel, loop, by=(PHASE,))
     return kernel
 
 
 def taken(main: Compute) -> float:
-    """Which part of the taps there are, on an average over residues: those of ``main``, whose dims
+    """Which part of the taps there are, on an average over phases: those of ``main``, whose dims
     were combined, that `only_taps` leaves."""
     sizes = extents(main)
-    if RESIDUE not in sizes:
+    if PHASE not in sizes:
         return 1.0
     asked = {condition: _counted(main, condition) for condition in dict.fromkeys(needed(main))}
     conditions = {condition: dims for condition, dims in asked.items() if dims is not None}
@@ -89,16 +93,16 @@ def taken(main: Compute) -> float:
 
 
 def _counted(main: Compute, condition: Expr) -> list[str] | None:
-    """The dims that ``condition`` is about, if these are the residues and a loop over taps."""
+    """The dims that ``condition`` is about, if these are the phases and a loop over taps."""
     names = [v.name for v in variables(condition)]
     form = difference(condition)
-    taps = [name for name in names if name != RESIDUE]
-    if RESIDUE not in names or len(taps) > 1 or (taps and taps[0] not in roles(main).k):
+    taps = [name for name in names if name != PHASE]
+    if PHASE not in names or len(taps) > 1 or (taps and taps[0] not in roles(main).k):
         return None
     # Taps that were joined with other reduced dims are digits: no loop ends where they do.
     if taps and (form is None or var(taps[0]) not in form.terms):
         return None
-    return [RESIDUE, *taps]
+    return [PHASE, *taps]
 
 
 def _holds(condition: Expr, point: dict[str, int]) -> bool:
