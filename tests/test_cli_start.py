@@ -64,7 +64,7 @@ def test_commands_load_what_they_need() -> None:
         "--help",
         "verify --help",
         "cache",
-        "sets: numpy",
+        "sets: numpy: tilewright.ir",
         "rules min: numpy: tilewright.ir",
         "doctor: numpy: llvmlite: tilewright.ir",
     ]

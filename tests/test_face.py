@@ -59,7 +59,7 @@ KNOBS: list[Refused] = [
         ProblemError,
         "no algorithm here[^$]*choose one of sum, max",
     ),
-    (lambda: tw.elementwise("4x5", ["relu"]), ProblemError, "unknown unary function"),  # type: ignore[arg-type]
+    (lambda: tw.elementwise("4x5", ["relu"]), ProblemError, "unknown elementwise function"),  # type: ignore[arg-type]
     (lambda: tw.elementwise("4x5", "elu", 10**400), ProblemError, "alpha must be a number"),
     (lambda: tw.elementwise("4x5", "elu", float("nan")), ProblemError, "alpha must be a number"),
     (lambda: tw.elementwise("4x5", "elu", "1"), ProblemError, "alpha must be a number, not '1'"),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from tilewright import dtypes
 from tilewright.errors import ProblemError, TilewrightError
 from tilewright.problems import (
     BINARY_FUNCTIONS,
+    UNARY_ALIASES,
     UNARY_FUNCTIONS,
     Binary,
     Direction,
@@ -212,7 +213,7 @@ unknown unary function 'relu6'
   at position 0:
   relu6
   ^^^^^
-  cure: did you mean relu? choose one of {", ".join(UNARY_FUNCTIONS)}""",
+  cure: did you mean relu? choose one of {", ".join((*UNARY_FUNCTIONS, *UNARY_ALIASES))}""",
     (parse_scales, "sr:common:1"): """\
 unknown tensor 'sr'
   at position 0:

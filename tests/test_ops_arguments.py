@@ -212,7 +212,7 @@ def test_other_ops() -> None:
         (lambda: tw.convolution("ic4ih5oc6kh3", dtype="f31"), UnsupportedError, "unknown element"),
         (lambda: tw.convolution("ic4ih5oc6kh3", src="nhwk"), LayoutError, "is no dim"),
         (lambda: tw.convolution("ic4ih5oc6kh3", direction="back"), ProblemError, "direction"),
-        (lambda: tw.elementwise("4x5", "relux"), ProblemError, "unknown unary function"),
+        (lambda: tw.elementwise("4x5", "relux"), ProblemError, "unknown elementwise function"),
         (lambda: tw.elementwise(parse_conv("ic4ih5oc6kh3"), "add"), ProblemError, "no problem for"),
         (lambda: binary("relu", "x"), ProblemError, "unknown binary function"),
         (lambda: scale("src", 0.5, policy="per_oc"), ProblemError, "takes no value"),

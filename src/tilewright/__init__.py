@@ -10,6 +10,7 @@ y = kernel(src=x, weights=packed, bias=b)
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,10 @@ def parse_schedule(text: str) -> Record:
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # With these, Python says which name is close to it.
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        )
     found = getattr(import_module(_HOMES.get(name, _ELEMENTS)), name)
     globals()[name] = found
     return found

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, one_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ def dtype(name: object) -> DType:
     if found is None:
         raise UnsupportedError(
             f"unknown element type {key!r}",
-            cure="choose one of " + ", ".join(t.name for t in ALL),
+            cure=one_of(key, [t.name for t in ALL]),
         )
     return found
 

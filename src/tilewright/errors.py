@@ -18,7 +18,19 @@ Each says *what* is wrong, *where* (a place in a text or in the IR), *why*, and 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def one_of(given: object, names: Iterable[object]) -> str:
+    """The cure for a name that is none of ``names``, with the one that may have been meant."""
+    known = list(map(str, names))
+    folded = {name.lower(): name for name in known}
+    word = given[:100].lower() if isinstance(given, str) else ""
+    close = difflib.get_close_matches(word, folded, n=1)
+    guess = f"did you mean {folded[close[0]]}? " if close else ""
+    return f"{guess}choose one of {', '.join(known)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, one_of
 from tilewright.problems import Problem, parse
 
 _HEADER = "# driver: "
@@ -34,9 +34,7 @@ def names() -> list[str]:
 def load(name: str) -> ProblemSet:
     """The set of that name. Raises `ProblemError` when there is none."""
     if name not in names():
-        raise ProblemError(
-            f"unknown set {name!r}", where="--set", cure=f"choose one of {', '.join(names())}"
-        )
+        raise ProblemError(f"unknown set {name!r}", where="--set", cure=one_of(name, names()))
     return read(name, (_folder() / f"{name}.txt").read_text(encoding="utf-8"))
 
 

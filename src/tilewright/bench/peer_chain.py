@@ -11,22 +11,19 @@ from typing import Any
 from tilewright.bench.torch_tensors import flat_shape, random_tensor
 from tilewright.errors import UnsupportedError
 from tilewright.ops.op import Op
-from tilewright.problems import Binary, PostOp, Prelu, Sum, Unary
+from tilewright.problems import (
+    BINARY_RECORDS,
+    UNARY_FUNCTIONS,
+    Binary,
+    PostOp,
+    Prelu,
+    Sum,
+    Unary,
+)
+from tilewright.problems.unary_functions import PeerStep
 
 # From a tensor to a tensor, perhaps the same.
 Step = Callable[[Any], Any]
-# A function that writes to its second argument.
-Function = Callable[[Any, Any], Any]
-
-_BINARY = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "div": "div",
-    "max": "maximum",
-    "min": "minimum",
-    **{each: each for each in ("eq", "ge", "gt", "le", "lt", "ne")},
-}
 
 
 def chained(call: Callable[[], Any], steps: Sequence[Step]) -> Callable[[], Any]:
@@ -69,8 +66,9 @@ def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list
             return [lambda x: x.add_(dst, alpha=post_op.scale)]
         case Binary():
             operand = _operand(torch, op, position, dst)
-            run = getattr(torch, _BINARY[post_op.function])
-            if post_op.function in ("eq", "ge", "gt", "le", "lt", "ne"):
+            record = BINARY_RECORDS[post_op.function]
+            run = getattr(torch, record.peer)
+            if record.compares:
                 return [lambda x: run(x, operand).to(x.dtype)]
             return [lambda x: run(x, operand, out=x)]
         case Prelu():
@@ -90,49 +88,13 @@ def _operand(torch: Any, op: Op, position: int, dst: Any) -> Any:
     return torch.empty_like(dst, dtype=tensor.dtype).copy_(tensor)
 
 
-def unary_function(torch: Any, function: Unary) -> Function | None:
+def unary_function(torch: Any, function: Unary) -> PeerStep | None:
     """``function`` in PyTorch; None where it has none such."""
-    plain = _unary(torch, function)
+    record = UNARY_FUNCTIONS[function.function]
+    plain = record.peer(torch, function.alpha, function.beta)
     if plain is None or function.scale == 1:
         return plain
     return lambda x, out: plain(x, out).mul_(function.scale)
-
-
-def _unary(torch: Any, function: Unary) -> Function | None:
-    alpha, beta, nn = function.alpha, function.beta, torch._C._nn
-    match function.function:
-        case "relu" if alpha == 0:
-            return lambda x, out: torch.clamp_min(x, 0, out=out)
-        case "relu":
-            return lambda x, out: nn.leaky_relu(x, alpha, out=out)
-        case "linear":
-            return lambda x, out: torch.mul(x, alpha, out=out).add_(beta)
-        case "clip" | "clip_v2":
-            return lambda x, out: torch.clamp(x, alpha, beta, out=out)
-        case "elu":
-            return lambda x, out: nn.elu(x, alpha, out=out)
-        case "gelu_erf":
-            return lambda x, out: nn.gelu(x, out=out)
-        case "gelu_tanh":
-            return lambda x, out: nn.gelu(x, approximate="tanh", out=out)
-        case "logistic":
-            return lambda x, out: torch.sigmoid(x, out=out)
-        case "swish" if alpha == 1:
-            return lambda x, out: nn.silu(x, out=out)
-        case "mish":
-            return lambda x, out: nn.mish(x, out=out)
-        case "soft_relu":
-            return lambda x, out: nn.softplus(x, alpha, out=out)
-        case "pow":
-            return lambda x, out: torch.pow(x, beta, out=out).mul_(alpha)
-        case "hardsigmoid" if _hard(function):
-            return lambda x, out: nn.hardsigmoid(x, out=out)
-        case "hardswish" if _hard(function):
-            return lambda x, out: nn.hardswish(x, out=out)
-        case "abs" | "exp" | "log" | "sqrt" | "square" | "tanh" | "round":
-            run = getattr(torch, function.function)
-            return lambda x, out: run(x, out=out)
-    return None
 
 
 def _hard(function: Unary) -> bool:

@@ -13,7 +13,7 @@ from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
 from tilewright.ops.reorder import Reorder
-from tilewright.problems import PoolAlgorithm
+from tilewright.problems import BINARY_RECORDS, PoolAlgorithm
 
 _BLOCKED = "PyTorch has no blocked layouts"
 
@@ -81,7 +81,7 @@ def elementwise_peers(torch: Any, op: Eltwise | BinaryOp) -> Peers:
         if function is None:
             raise UnsupportedError(f"PyTorch has no {op.function.describe()}")
         return {"torch": [chained(lambda: function(first, out), steps)]}
-    binary = getattr(torch, {"max": "maximum", "min": "minimum"}.get(op.function, op.function))
+    binary = getattr(torch, BINARY_RECORDS[op.function].peer)
     return {"torch": [chained(lambda: binary(first, tensors[1], out=out), steps)]}
 
 

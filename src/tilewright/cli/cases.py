@@ -12,7 +12,7 @@ from tilewright.cli.completing import KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, Knobs
 from tilewright.dtypes import DType, dtype
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.problems import (
@@ -83,7 +83,7 @@ def _problems(knobs: Knobs) -> list[Case]:
         raise ProblemError(
             f"unknown driver {knobs.driver!r}",
             where="the first argument",
-            cure="choose one of " + ", ".join((*DRIVERS, KERNEL)),
+            cure=one_of(knobs.driver, (*DRIVERS, KERNEL)),
         )
     for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:
         raise ProblemError(

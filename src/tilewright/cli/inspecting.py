@@ -18,7 +18,7 @@ from tilewright.cli.output import OutputFile, make_folder, open_output
 from tilewright.engine import CompiledKernel
 from tilewright.engine.signature import Signature, form_of
 from tilewright.engine.trace import Trace
-from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
@@ -81,7 +81,7 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
         raise ProblemError(
             f"there is no stage {stage!r}",
             where="--stage",
-            cure="choose one of " + ", ".join(["all", *stages, *others]),
+            cure=one_of(stage, ["all", *stages, *others]),
         )
     return to_text(stages[stage])
 
@@ -161,7 +161,7 @@ def _results(
             raise ArgumentError(
                 f"there is no argument {name!r}",
                 where="--array",
-                cure="choose one of " + ", ".join(names),
+                cure=one_of(name, names),
             )
     numbers = dict(_all_numbers(kernel.signature, given, numbers))
     arguments = kernel.signature.at(numbers)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.cli.arrays import load_array, typed
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, one_of
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.constants import contents_of, digest_of, missing_constant
 from tilewright.ir.parser import parse_kernels
@@ -45,7 +45,7 @@ def kernel_cases(
                 f"there is no number {name!r}",
                 where="--set",
                 why=None if names else "the kernel takes none",
-                cure="choose one of " + ", ".join(names) if names else "leave it out",
+                cure=one_of(name, names) if names else "leave it out",
             )
     return [
         KernelCase(kernel, source, dict(_numbers(kernel, given)), constant)
@@ -88,7 +88,7 @@ def _read(source: str) -> Iterator[tuple[str, Kernel]]:
         raise ProblemError(
             f"{path} has no kernel {name!r}",
             where=f"kernel {source}",
-            cure="choose one of " + ", ".join(names),
+            cure=one_of(name, names),
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, one_of
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Var, const
@@ -181,16 +181,15 @@ class Signature:
 
     def unknown(self, name: object) -> ArgumentError:
         """The error for an argument that the kernel does not have."""
-        return ArgumentError(
-            f"there is no argument {short(name)}", cure="choose one of " + ", ".join(self.names)
-        )
+        return ArgumentError(f"there is no argument {short(name)}", cure=one_of(name, self.names))
 
     def misnamed(self, given: Mapping[str, Any], missing: str = "") -> ArgumentError:
         """The error for arguments that the kernel does not have, or else for a missing one."""
         extra = ", ".join(repr(name) for name in sorted(set(given) - set(self.names)))
         if extra:
             return ArgumentError(
-                f"there is no argument {extra}", cure="choose one of " + ", ".join(self.names)
+                f"there is no argument {extra}",
+                cure=one_of(sorted(set(given) - set(self.names))[0], self.names),
             )
         return ArgumentError(
             f"the argument {missing!r} is missing",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.dtypes import f32, f64, s8, s32, u8
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.machines.matrices import matrix_instructions
 from tilewright.machines.matrix_stores import STORES, matrix_stores
@@ -88,9 +88,7 @@ LEVELS = tuple(_LEVELS)
 def machine(level: str) -> Machine:
     """The machine of a compute capability (one of `LEVELS`). Raises `UnsupportedError`."""
     if level not in _LEVELS:
-        raise UnsupportedError(
-            f"unknown compute capability {level!r}", cure="choose one of " + ", ".join(LEVELS)
-        )
+        raise UnsupportedError(f"unknown compute capability {level!r}", cure=one_of(level, LEVELS))
     cores, shared, near, far, features = _LEVELS[level]
     products = (*matrix_instructions(features), *warpgroup_instructions(features))
     return Machine(

@@ -7,7 +7,7 @@ TDPBUSD); the forms of their operands are those of one register or tile as it li
 from __future__ import annotations
 
 from tilewright.dtypes import DType, bf16, f32, f64, s8, s32, u8
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.instruction import Instruction, Role, Step
 from tilewright.machines.machine import Machine
 from tilewright.machines.vectors import across, dot, multiply_adds, transposes
@@ -109,9 +109,7 @@ def machine(
 ) -> Machine:
     """The machine of a feature level (one of `LEVELS`). Raises `UnsupportedError` for another."""
     if level not in _LEVELS:
-        raise UnsupportedError(
-            f"unknown x86 feature level '{level}'", cure="choose one of " + ", ".join(LEVELS)
-        )
+        raise UnsupportedError(f"unknown x86 feature level '{level}'", cure=one_of(level, LEVELS))
     features, vector_bytes, registers, instructions = _LEVELS[level]
     return Machine(
         f"x86-{level}", frozenset(features), vector_bytes, registers, caches, cores, instructions

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
+from tilewright.errors import ProblemError, one_of
 from tilewright.ops.argument_forms import (
     algorithm_of,
     direction_of,
@@ -39,6 +40,8 @@ from tilewright.ops.reduction import Reduction, reduction_op
 from tilewright.ops.reorder import Reorder, reorder_op
 from tilewright.problems import (
     BINARY_FUNCTIONS,
+    UNARY_ALIASES,
+    UNARY_FUNCTIONS,
     BinaryProblem,
     ConvProblem,
     Direction,
@@ -64,6 +67,7 @@ from tilewright.problems import (
     parse_reorder,
     pool_from_sizes,
 )
+from tilewright.problems.numbers import short
 
 # One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any
@@ -205,6 +209,11 @@ def elementwise(
         layouts = shared_layouts(src0=src, dst=dst) | layouts_of(src1=src1)
         attributes = _attributes(epilogue, types, types["dst"])
         return binary_op(two, function, types, layouts, attributes)
+    if not isinstance(function, str) or function not in (*UNARY_FUNCTIONS, *UNARY_ALIASES):
+        raise ProblemError(
+            f"unknown elementwise function {short(function)}",
+            cure=one_of(function, (*UNARY_FUNCTIONS, *UNARY_ALIASES, *BINARY_FUNCTIONS)),
+        )
     one = problem_of(problem, parse_eltwise, EltwiseProblem, lambda shape: (shape,))
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])

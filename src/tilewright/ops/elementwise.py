@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.dtypes import DType, f32
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, one_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, var
 from tilewright.ir.stmt import Operand, Stmt, View
@@ -127,7 +127,7 @@ def binary_op(
     if function not in BINARY_FUNCTIONS:
         raise UnsupportedError(
             f"unknown binary function {function!r}",
-            cure="choose one of " + ", ".join(BINARY_FUNCTIONS),
+            cure=one_of(function, BINARY_FUNCTIONS),
         )
     check_sources("binary", attributes, "always")
     acc = float_type(*(type_ for _, type_ in chosen))

@@ -27,8 +27,9 @@ from tilewright.ir.stmt import Compute, Dim, Operand, View
 from tilewright.ir.visit import variables
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.domain import operand
-from tilewright.ops.elementwise_functions import apply_binary, apply_unary, number, scaled
+from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.problems import Binary, Policy, PostOp, Prelu, Scale, Sum, Unary, ZeroPoint
+from tilewright.problems.unary_functions import number, scaled
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType, f32, s32
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, one_of
 from tilewright.ops.attributes import Attributes
 from tilewright.problems import (
     BINARY_FUNCTIONS,
@@ -74,7 +74,7 @@ def binary(
         raise ProblemError(
             f"unknown binary function {short(function)}",
             where=f"binary({short(function)}, {short(name)})",
-            cure="choose one of " + ", ".join(BINARY_FUNCTIONS),
+            cure=one_of(function, BINARY_FUNCTIONS),
         )
     type_ = None if dtype is None else dtype_of(dtype)
     _check_text("the tag of an operand", tag)
@@ -110,7 +110,7 @@ def div(
 
 
 def unary(function: str, alpha: float = 0.0, beta: float = 0.0, scale: float = 1.0) -> Unary:
-    """``scale * function(result)``; `problems.UNARY_FUNCTIONS` lists functions and formulas."""
+    """``scale * function(result)``, with a function of the list below, and its numbers."""
     return Unary(function, alpha, beta, scale)
 
 

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from tilewright.dtypes import DType, bf16, f16, f32, f64, s32, s64
-from tilewright.errors import ArgumentError, LayoutError, UnsupportedError
+from tilewright.errors import ArgumentError, LayoutError, UnsupportedError, one_of
 from tilewright.ir.buffer import Buffer, Layout, buffer
 from tilewright.ir.stmt import Kernel, Param, Stmt
 from tilewright.ir.visit import block
@@ -181,7 +181,7 @@ class Op(ABC):
                 return argument
         raise ArgumentError(
             f"{self.kind} has no argument {name!r}",
-            cure="choose one of " + ", ".join(argument.name for argument in self.arguments),
+            cure=one_of(name, [argument.name for argument in self.arguments]),
         )
 
     def kernel(self) -> Kernel:

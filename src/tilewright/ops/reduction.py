@@ -18,10 +18,10 @@ from tilewright.ir.stmt import Allocate, Compute, Stmt, View
 from tilewright.ops.attribute_arguments import attribute_arguments
 from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import accumulator, dim, fill, operand
-from tilewright.ops.elementwise_functions import number
 from tilewright.ops.epilogue import Result, epilogue, float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
 from tilewright.problems import ReduceAlgorithm, ReduceProblem
+from tilewright.problems.unary_functions import number
 
 _COMBINERS = {
     ReduceAlgorithm.SUM: "add",

@@ -7,12 +7,18 @@ In reading order:
 - `window`: one spatial dim of a sliding window; how missing sizes and padding are deduced.
 - `conv`, `pool`, `matmul`, `reduce`, `eltwise`, `binary`, `reorder`: one problem each, with its
   parser; `drivers` picks one by name.
+- `unary_functions`, `binary_functions`: functions of elements, each in one record.
 - `policy`, `knobs`, `post_ops`: direction, types, algorithms, scales, zero points, post-ops.
 
 The grammar and the names are those of benchdnn, oneDNN's test driver.
 """
 
 from tilewright.problems.binary import BinaryProblem, parse_binary
+from tilewright.problems.binary_functions import (
+    BINARY_FUNCTIONS,
+    BINARY_RECORDS,
+    BinaryFunction,
+)
 from tilewright.problems.conv import ConvProblem, conv_from_sizes, parse_conv
 from tilewright.problems.drivers import DRIVERS, parse
 from tilewright.problems.eltwise import EltwiseProblem, parse_eltwise
@@ -34,14 +40,11 @@ from tilewright.problems.matmul import MatmulProblem, parse_matmul
 from tilewright.problems.policy import Policy
 from tilewright.problems.pool import PoolProblem, parse_pool, pool_from_sizes
 from tilewright.problems.post_ops import (
-    BINARY_FUNCTIONS,
-    UNARY_FUNCTIONS,
     Binary,
     PostOp,
     Prelu,
     Sum,
     Unary,
-    UnaryFunction,
     describe_post_ops,
     parse_binary_function,
     parse_post_ops,
@@ -50,13 +53,21 @@ from tilewright.problems.post_ops import (
 from tilewright.problems.problem import Problem, Shape
 from tilewright.problems.reduce import ReduceProblem, parse_reduce
 from tilewright.problems.reorder import ReorderProblem, parse_reorder
+from tilewright.problems.unary_functions import (
+    UNARY_ALIASES,
+    UNARY_FUNCTIONS,
+    UnaryFunction,
+)
 from tilewright.problems.window import Window
 
 __all__ = [
     "BINARY_FUNCTIONS",
+    "BINARY_RECORDS",
     "DRIVERS",
+    "UNARY_ALIASES",
     "UNARY_FUNCTIONS",
     "Binary",
+    "BinaryFunction",
     "BinaryProblem",
     "ConvProblem",
     "Direction",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.dtypes import DType, bf16, dtype, f16, f32, s8, s32, u8
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, one_of
 from tilewright.problems.numbers import real_number, short, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
@@ -189,7 +189,7 @@ def parse_type(piece: Piece, allowed: Sequence[DType] = ()) -> DType:
 
 
 def parse_scales(text: str) -> tuple[Scale, ...]:
-    """``--attr-scales``: ``COPY_UNIT:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
+    """``--attr-scales``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
     scales = []
     for tensor, policy, value, last in _entries(text):
         number = None
@@ -205,7 +205,7 @@ def parse_scales(text: str) -> tuple[Scale, ...]:
 
 
 def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
-    """``--attr-zero-points``: ``COPY_UNIT:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
+    """``--attr-zero-points``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
     points = []
     for tensor, policy, value, last in _entries(text):
         number = None if value is None else value.integer("a zero point")
@@ -219,7 +219,7 @@ def _check_tensor(tensor: object, where: str) -> None:
         raise ProblemError(
             f"a tensor is named, not {short(tensor)}",
             where=where,
-            cure="choose one of " + ", ".join(dict.fromkeys(_TENSORS.values())),
+            cure=one_of(tensor, dict.fromkeys(_TENSORS.values())),
         )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewright.errors import ProblemError, Span
+from tilewright.errors import ProblemError, Span, one_of
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf")
@@ -69,11 +68,8 @@ class Piece:
 
 def unknown(kind: str, piece: Piece, allowed: Iterable[str]) -> ProblemError:
     """The error for a name that is not one of ``allowed``; ``kind`` says what it should name."""
-    names = list(allowed)
-    close = difflib.get_close_matches(piece.word, names, n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
     what = f"unknown {kind} {piece.word!r}" if piece.word else f"the {kind} is missing"
-    return ProblemError(what, where=piece.span, cure=f"{guess}choose one of {', '.join(names)}")
+    return ProblemError(what, where=piece.span, cure=one_of(piece.word, allowed))
 
 
 def split_name(text: str) -> tuple[Piece, str]:

@@ -16,60 +16,21 @@ import math
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, one_of
+from tilewright.problems.binary_functions import BINARY_FUNCTIONS
 from tilewright.problems.knobs import parse_type, shortest
 from tilewright.problems.numbers import real_number, short, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
+from tilewright.problems.unary_functions import UNARY_ALIASES, UNARY_FUNCTIONS
 
-
-@dataclass(frozen=True, slots=True)
-class UnaryFunction:
-    """A function of one argument ``s``; ``parameters`` are those of alpha and beta that it uses."""
-
-    name: str
-    formula: str
-    parameters: tuple[str, ...] = ()
-
-
-_A, _AB = ("alpha",), ("alpha", "beta")
-
-# Formulas: oneDNN's developer guide, "Eltwise", forward.
-UNARY_FUNCTIONS = {
-    function.name: function
-    for function in (
-        UnaryFunction("abs", "|s|"),
-        UnaryFunction("clip", "min(max(s, alpha), beta)", _AB),
-        UnaryFunction("clip_v2", "min(max(s, alpha), beta)", _AB),
-        UnaryFunction("elu", "s if s > 0 else alpha * (exp(s) - 1)", _A),
-        UnaryFunction("exp", "exp(s)"),
-        UnaryFunction("gelu_erf", "0.5 * s * (1 + erf(s / sqrt(2)))"),
-        UnaryFunction("gelu_tanh", "0.5 * s * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 * s^3)))"),
-        UnaryFunction("hardsigmoid", "max(0, min(1, alpha * s + beta))", _AB),
-        UnaryFunction("hardswish", "s * max(0, min(1, alpha * s + beta))", _AB),
-        UnaryFunction("linear", "alpha * s + beta", _AB),
-        UnaryFunction("log", "log(s)"),
-        UnaryFunction("logistic", "1 / (1 + exp(-s))"),
-        UnaryFunction("mish", "s * tanh(log(1 + exp(s)))"),
-        UnaryFunction("pow", "alpha * s^beta", _AB),
-        UnaryFunction("relu", "s if s > 0 else alpha * s", _A),
-        UnaryFunction("round", "s rounded to the nearest whole number, ties to even"),
-        UnaryFunction("soft_relu", "log(1 + exp(alpha * s)) / alpha", _A),
-        UnaryFunction("sqrt", "sqrt(s)"),
-        UnaryFunction("square", "s^2"),
-        UnaryFunction("swish", "s / (1 + exp(-alpha * s))", _A),
-        UnaryFunction("tanh", "tanh(s)"),
-    )
-}
-BINARY_FUNCTIONS = (
-    "add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "sub",
-)  # fmt: skip
-POST_OPS = ("sum", "prelu", *UNARY_FUNCTIONS, *BINARY_FUNCTIONS)
+POST_OPS = ("sum", "prelu", *UNARY_FUNCTIONS, *UNARY_ALIASES, *BINARY_FUNCTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """``scale * function(s)``; ``function`` is a key of `UNARY_FUNCTIONS`.
+    """``scale * function(s)``; ``function`` is a key of `UNARY_FUNCTIONS`, or of `UNARY_ALIASES`,
+    which becomes the function that it means.
 
     Raises `ProblemError` for parameters that the function does not take or cannot work with.
     """
@@ -83,17 +44,31 @@ class Unary:
         for name in ("alpha", "beta", "scale"):
             number = real_number(getattr(self, name), name, "a unary function")
             object.__setattr__(self, name, number)
-        fault = self._fault()
+        fault = self._rename() or self._fault()
         if fault is not None:
             what, cure = fault
             where = self.describe() if isinstance(self.function, str) else None
             raise ProblemError(what, where=where, cure=cure)
 
+    def _rename(self) -> tuple[str, str] | None:
+        """Puts the function in the place of another name of it; what is wrong, and the cure."""
+        if not isinstance(self.function, str) or self.function not in UNARY_ALIASES:
+            return None
+        name, alpha = UNARY_ALIASES[self.function]
+        if self.alpha != 0 or self.beta != 0:
+            cure = f"leave it out, or write {name}, which takes it"
+            if not UNARY_FUNCTIONS[name].parameters:
+                cure = "leave it out"
+            return f"{self.function} takes no alpha and no beta", cure
+        object.__setattr__(self, "function", name)
+        object.__setattr__(self, "alpha", alpha)
+        return None
+
     def _fault(self) -> tuple[str, str] | None:
         """What is wrong with the parameters, and the cure."""
         if not isinstance(self.function, str) or self.function not in UNARY_FUNCTIONS:
-            names = ", ".join(UNARY_FUNCTIONS)
-            return f"unknown unary function {short(self.function)}", f"choose one of {names}"
+            cure = one_of(self.function, (*UNARY_FUNCTIONS, *UNARY_ALIASES))
+            return f"unknown unary function {short(self.function)}", cure
         taken = UNARY_FUNCTIONS[self.function].parameters
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
             if value != 0 and name not in taken:
@@ -196,8 +171,8 @@ def parse_unary(text: str) -> Unary:
     """One unary function with its parameters, ``elu:0.5``: the algorithm of eltwise."""
     whole = Piece.whole(text)
     name, *values = whole.split(":")
-    if name.word not in UNARY_FUNCTIONS:
-        raise unknown("unary function", name, UNARY_FUNCTIONS)
+    if name.word not in UNARY_FUNCTIONS and name.word not in UNARY_ALIASES:
+        raise unknown("unary function", name, (*UNARY_FUNCTIONS, *UNARY_ALIASES))
     return _unary(whole, name.word, values)
 
 
@@ -234,7 +209,7 @@ def _post_op(entry: Piece) -> PostOp:
         raise UnsupportedError(
             f"post-op {name.word} is not available", where=name.span, cure="run it as its own op"
         )
-    if name.word in UNARY_FUNCTIONS:
+    if name.word in UNARY_FUNCTIONS or name.word in UNARY_ALIASES:
         return _unary(entry, name.word, values)
     if name.word == "sum":
         return _sum(values)

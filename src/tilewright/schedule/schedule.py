@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Any, Concatenate, ParamSpec, Self
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
@@ -200,9 +200,7 @@ class KernelSchedule:
     def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Handles:
         """Applies the transform called ``name``. Raises `ScheduleError` for an unknown one."""
         if name not in TRANSFORMS:
-            raise ScheduleError(
-                f"there is no transform '{name}'", cure="choose one of " + ", ".join(TRANSFORMS)
-            )
+            raise ScheduleError(f"there is no transform '{name}'", cure=one_of(name, TRANSFORMS))
         args, kwargs = self._given(name, args, kwargs)
         kernel = TRANSFORMS[name](self.kernel, *args, **kwargs)
         if kernel is self.kernel:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.problems.numbers import short
@@ -87,6 +87,6 @@ def find_target(name: str) -> Target:
     family, _, variant = name.partition(":") if isinstance(name, str) else ("", "", "")
     if family not in TARGETS:
         raise UnsupportedError(
-            f"there is no target {short(name)}", cure="choose one of " + ", ".join(sorted(TARGETS))
+            f"there is no target {short(name)}", cure=one_of(family, sorted(TARGETS))
         )
     return TARGETS[family].find(variant)

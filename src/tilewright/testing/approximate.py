@@ -15,17 +15,12 @@ import numpy as np
 
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, f32, f64, tf32
-from tilewright.problems import Unary
+from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, Unary
 from tilewright.testing.bounds import roundoff
 from tilewright.testing.functions import binary, eltwise
 
-# Made of additions, multiplications, comparisons and rounding: exact where the result is.
-_ARITHMETIC = frozenset(
-    ("abs", "clip", "clip_v2", "hardsigmoid", "hardswish", "linear", "relu", "round", "square")
-)
-# Library functions are within a few units in the last place, and formulas call several.
+# Of what is made of arithmetic, where its numbers are not exact.
 _UNITS = 16
-_COMPARISONS = frozenset(("eq", "ge", "gt", "le", "lt", "ne"))
 
 
 @dataclass(frozen=True)
@@ -82,10 +77,9 @@ class Approximate:
     def unary(self, function: Unary) -> Approximate:
         """A function of oneDNN's, with the factor behind it."""
         alpha, beta = function.alpha, function.beta
+        units = UNARY_FUNCTIONS[function.function].units
 
         def at(x: Any) -> Any:
-            if function.function == "relu" and alpha == 0:
-                return np.maximum(x, 0.0)  # of minus infinity, 0 times x is NaN
             return eltwise(function.function, x, alpha, beta)
 
         value = at(self.value)
@@ -93,10 +87,10 @@ class Approximate:
         if np.any(self.error):
             for moved in (self.value - self.error, self.value + self.error):
                 spread = np.fmax(spread, np.abs(at(moved) - value))
-        exact = function.function in _ARITHMETIC and all(map(self._holds, (alpha, beta)))
+        exact = units == 0 and all(map(self._holds, (alpha, beta)))
         size = np.abs(self.value)
         scale = (1 + size) * np.abs(value) + abs(alpha) * size + abs(alpha) + abs(beta) + 1
-        inexact = _UNITS * roundoff(self.arithmetic) * scale
+        inexact = (units or _UNITS) * roundoff(self.arithmetic) * scale
         sure = (self.error == 0) & self._holds(value) & exact
         result = self._with(value, spread + np.where(sure, 0.0, inexact))
         if function.scale == 1:
@@ -116,7 +110,7 @@ class Approximate:
                 return self.divide(other)
         value = binary(function, self.value, other.value)
         either = self.error + other.error
-        if function in _COMPARISONS:
+        if function in BINARY_RECORDS and BINARY_RECORDS[function].compares:
             # Too close to tell: both answers are right.
             unsure = np.abs(self.value - other.value) <= either
             return self._with(value, np.where(unsure & (either > 0), 1.0, 0.0))
