@@ -84,3 +84,6 @@ def test_a_compiled_kernel_shows_its_tiles() -> None:
     kernel = tw.compile(op, target="x86:amx", config=repr(config), threads=1)
     assert kernel.config == config
     assert kernel.cost().mix["tdpbf16ps"] >= 3
+    # Its sums pass through the stack, where tiles are read by rows.
+    assert "(%rsp" in kernel.source("asm") and kernel.cost().spills == 0
+    assert "#" not in kernel.source("asm")

@@ -17,7 +17,7 @@ from tilewright.bench.benchmark import FindPeers, Row, benchmark, net_ratio
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_chain import unary_function
 from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
-from tilewright.bench.roofline import plot, plot_format
+from tilewright.bench.roofline import Line, plot, plot_format, roofs
 from tilewright.bench.torch_tensors import Peers, load_torch, window_of
 from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
 from tilewright.engine import compile_kernel
@@ -36,6 +36,7 @@ from tilewright.problems import (
     ZeroPoint,
     parse,
 )
+from tilewright.targets.x86.assemble import host_cpu
 from tilewright.testing.approximate import Approximate
 from tilewright.testing.case import Case
 
@@ -183,10 +184,32 @@ def test_json() -> None:
     }
 
 
+def test_roofs_are_clipped() -> None:
+    slopes, ceilings = roofs(PEAKS, 0.5, 50.0)
+    assert [line.name for line in slopes] == ["L1", "L2", "L3", "DRAM"]
+    # 400 GFLOP/s are reached with 2 FLOPs for each byte of L1, 20 for each of DRAM.
+    assert slopes[0] == Line("L1", (0.5, 100.0), (2.0, 400.0))
+    assert slopes[3] == Line("DRAM", (0.5, 10.0), (20.0, 400.0))
+    assert ceilings[0] == Line("f32", (0.5, 100.0), (50.0, 100.0))
+    assert ceilings[2] == Line("int8", (2.0, 400.0), (50.0, 400.0))
+    # What is no roof there is not drawn.
+    slopes, ceilings = roofs(PEAKS, 0.1, 1.0)
+    assert [line.name for line in ceilings] == ["f32"]
+    assert [line.name for line in roofs(PEAKS, 4.0, 50.0)[0]] == ["L3", "DRAM"]
+
+
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert plot_format(tmp_path / "roofline.svg") == "svg"
-    assert b"<svg" in plot(ROWS, PEAKS, "svg")
+    named = [ROW, replace(NOISY, name="$second$"), replace(ROWS[2], name="alone", flops=0)]
+    text = plot(named, PEAKS, "svg").decode()
+    assert "<svg" in text
+    assert text.count("<!-- first -->") == 1 and text.count("<!-- $second$ -->") == 1
+    assert "<!-- alone -->" not in text  # nothing to draw
+    assert f"<!-- {host_cpu()}, 1 thread -->" in text
+    for name in ("tilewright", "tilewright, noisy", "peer", "peer, noisy", "DRAM", "bf16"):
+        assert f"<!-- {name} -->" in text
+    assert b"<svg" in plot([], PEAKS, "svg")
     for name in ("roofline.xyz", "roofline"):
         with pytest.raises(UnsupportedError, match=f"cannot draw {name}[^$]*there is no format"):
             plot_format(tmp_path / name)

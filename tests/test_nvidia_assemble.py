@@ -198,11 +198,58 @@ def test_what_code_costs() -> None:
     request = request_of(Case(parse("matmul", "256x256:256x256")).op())
     text = assembly(lowered(AHEAD).text, "sm_80")
     cost = cost_of(request, request.signature(), text)
-    assert 8 <= cost.vector_registers <= 64
+    assert cost.vector_registers is not None and 8 <= cost.vector_registers <= 64
     assert cost.spills == 0
     assert cost.mix["cp.async.cg.shared.global"] == 2
     spilled = text.replace(" 0 bytes spilled", " 24 bytes spilled")
     assert cost_of(request, request.signature(), spilled).spills == 6
+
+
+def test_what_nobody_says_of_code_is_unknown() -> None:
+    request = request_of(Case(parse("matmul", "256x256:256x256")).op())
+    text = """//
+.version 8.4
+.visible .entry f(
+\t.param .u64 p
+)
+{
+\t.reg .b32 \t%r<5>;
+\t@%p6 bra \t$L__BB0_6;
+\t// begin inline asm
+\tmbarrier.init.shared::cta.b64 [%r8], %r9;
+\t// end inline asm
+\t// begin inline asm
+\t{
+ .reg .pred over;
+waiting_0:
+ mbarrier.try_wait.parity.shared::cta.b64 over, [%r43], %r44;
+ @!over bra waiting_0;
+}
+\t// end inline asm
+\t// begin inline asm
+\t{
+ .reg .pred adds;
+ setp.ne.b32 adds, 1, 0;
+ wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2}, %rd12, %rd13, adds, 1, 1, 0, 1;
+}
+\t// end inline asm
+$L__BB0_6:
+\tret;
+}
+"""
+    cost = cost_of(request, request.signature(), text)
+    assert cost.vector_registers is None and cost.spills is None
+    assert cost.mix == {
+        "bra": 2,
+        "mbarrier.init.shared": 1,
+        "mbarrier.try_wait.parity.shared": 1,
+        "setp.ne.b32": 1,
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16": 1,
+        "ret": 1,
+    }
+    said = "// f: 42 registers, 8 bytes spilled, 16 bytes of stack\n"
+    known = cost_of(request, request.signature(), text + said + said.replace("42", "50"))
+    assert (known.vector_registers, known.spills) == (50, 4)
 
 
 # Devices, of which none need be here.

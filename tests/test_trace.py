@@ -47,6 +47,25 @@ def test_one_line_for_each_step(
     assert not any(line.endswith(("changed", "-")) for line in lines)
 
 
+@pytest.mark.usefixtures("own_cache")
+def test_what_comes_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lines() -> list[str]:
+        tw.compile(tw.matmul("4x4:4x4"), threads=1)
+        return capfd.readouterr().err.splitlines()
+
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    assert not any("cache" in line for line in lines())
+    for place in ("in memory", "on disk"):
+        if place == "on disk":
+            forget()
+        (line,) = lines()
+        assert LINE.fullmatch(line) and line.startswith(f"part  from the cache {place} ")
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "0")
+    assert lines() == []
+
+
 def test_what_changed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     lines = printed(monkeypatch, capfd, 2)
     assert all(LINE.fullmatch(line) for line in lines)

@@ -237,8 +237,12 @@ def json_text(
 def _title(peaks: Peaks) -> str:
     compute = ", ".join(f"{kind} {value:.0f}" for kind, value in peaks.gflops.items())
     memory = ", ".join(f"{level} {value:.0f}" for level, value in peaks.bandwidth.items())
-    threads = f"{peaks.threads} thread{'s' if peaks.threads > 1 else ''}"
-    return f"{host_cpu()}, {threads}; measured peaks: {compute} GFLOP/s; {memory} GB/s"
+    return f"{machine_title(peaks)}; measured peaks: {compute} GFLOP/s; {memory} GB/s"
+
+
+def machine_title(peaks: Peaks) -> str:
+    """``znver4, 2 threads``."""
+    return f"{host_cpu()}, {peaks.threads} thread{'s' if peaks.threads > 1 else ''}"
 
 
 def _number(value: float | None, digits: int) -> str:

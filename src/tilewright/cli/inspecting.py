@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.bench.floor import floor_of
 from tilewright.cli.arrays import load_array, raw, typed
 from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
@@ -69,8 +71,7 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
     if stage == "config":
         return "\n".join([repr(kernel.config), *_candidates(kernel)])
     if stage == "cost":
-        cost = kernel.cost()
-        return "\n".join(f"{name}: {getattr(cost, name)}" for name in type(cost).__annotations__)
+        return "\n".join(_cost_lines(kernel))
     if stage in ("llvm", "asm", "schedule"):
         return kernel.source(stage)
     stages = kernel.stages
@@ -84,6 +85,17 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
             cure=one_of(stage, ["all", *stages, *others]),
         )
     return to_text(stages[stage])
+
+
+def _cost_lines(kernel: CompiledKernel) -> Iterator[str]:
+    cost = kernel.cost()
+    for field in fields(cost):
+        value = getattr(cost, field.name)
+        yield f"{field.name}: {'unknown' if value is None else value}"
+    try:
+        yield f"floor: {floor_of(kernel, cost)}"
+    except UnsupportedError as error:
+        yield f"floor: unknown ({error.what})"
 
 
 def _candidates(kernel: CompiledKernel) -> list[str]:

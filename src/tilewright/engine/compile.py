@@ -83,14 +83,19 @@ def compile_kernel(
     key = content_key(*(part.encode() for part in parts))
     cached = True
     found = None
+    kept = "in memory"
     if trace is None:
-        found = _memory.get(key) or _from_disk(key, request, where)
+        found = _memory.get(key)
+        if found is None:
+            found, kept = _from_disk(key, request, where), "on disk"
     if found is None:
         cached = False
         with starting_from(Facts.empty()):
             found = _build(request, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
     seconds = time.perf_counter() - start
+    if cached and settings().debug:
+        Trace().took(f"from the cache {kept}", seconds)
     return CompiledKernel(request, where, found, threads, seconds, cached)
 
 

@@ -4,63 +4,72 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature
 
-_INSTRUCTION = re.compile(r"^\t(?:%\d+ = |@!?%p\d+ )?([a-z][a-z0-9_.]+|Op[A-Z]\w+)\s*(.*)$")
-_FUNCTION = " = OpFunction "
+# With the guard of one of a GPU; those of inline assembly are indented by spaces.
+_INSTRUCTION = re.compile(
+    r"^[ \t]+(?:%\d+ = |@!?%?\w+[ \t]+)?([a-z][a-z0-9_.]+|Op[A-Z]\w+)\s*(.*)$"
+)
+_SPIRV, _PTX = " = OpFunction ", re.compile(r"^\.version ", re.MULTILINE)
 _REGISTER = re.compile(r"%([xyz]mm\d+)")
-_STACK = re.compile(r"\(%r[sb]p\)")
+_TILE = re.compile(r"%tmm\d+")
+# What LLVM says of moves to and from the stack for want of registers.
+_SPILL = re.compile(r"#.*\b\d+-byte (?:Folded )?(?:Spill|Reload)")
 # What an assembler of a GPU said of a function, as a comment.
-_ASSEMBLED = re.compile(r"^// \w+: (\d+) registers, (\d+) bytes spilled")
+_ASSEMBLED = re.compile(r"^// \w+: (\d+) registers, (\d+) bytes spilled", re.MULTILINE)
 _REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Cost:
     """``bytes`` is what must move at least: every argument once; None where that depends on the
-    numbers of a call. ``flops`` are valid ones.
+    numbers of a call. ``flops`` are valid ones. ``instructions`` are those of the text, and ``mix``
+    how many there are of each, inline assembly included.
 
-    ``spills`` counts vector moves to and from the stack in the whole code, loops or not. On a GPU,
-    both are those of a work-item, in registers of 4 bytes: the most that any function takes, and
-    all that are spilled.
+    ``spills`` counts vectors and tiles that are stored and loaded again for want of registers, in
+    the whole code, loops or not; what has its place on the stack is none. On a GPU,
+    ``vector_registers`` and ``spills`` are those of a work-item, in registers of 4 bytes: the most
+    that any function takes, and all that are spilled. Both are None where nobody says: the code
+    has no registers yet (SPIR-V), or there is no assembler.
     """
 
     flops: int
     bytes: int | None
     instructions: int
-    vector_registers: int
-    spills: int
+    vector_registers: int | None
+    spills: int | None
     mix: dict[str, int]
 
 
 def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:
-    """The cost of a kernel as compiled to ``assembly`` (AT&T syntax, SPIR-V's, or PTX with what its
-    assembler says).
-
-    SPIR-V has no registers yet: there are none, and no spills.
-    """
-    mix: Counter[str] = Counter()
-    registers: set[str] = set()
-    spills = most = 0
+    """The cost of a kernel as compiled to ``assembly``: AT&T syntax with LLVM's remarks, SPIR-V's,
+    or PTX with what its assembler says."""
     # In SPIR-V, what stands before the first function declares.
-    for line in (assembly.partition(_FUNCTION)[2] or assembly).splitlines():
-        if said := _ASSEMBLED.match(line):
-            most = max(most, int(said.group(1)))
-            spills += int(said.group(2)) // _REGISTER_BYTES
-        match = _INSTRUCTION.match(line)
-        if match is None:
-            continue
-        name, operands = match.groups()
-        mix[name] += 1
-        used = _REGISTER.findall(operands)
-        registers.update(register[1:] for register in used)
-        spills += bool(used) and name.startswith("vmov") and bool(_STACK.search(operands))
+    lines = (assembly.partition(_SPIRV)[2] or assembly).splitlines()
+    found = [match.groups() for line in lines if (match := _INSTRUCTION.match(line))]
+    mix = Counter(name for name, _ in found)
+    registers, spills = _registers(assembly, [operands for _, operands in found])
     arguments = [each.buffer for each in signature.arguments]
     moved = None if any(each.symbols for each in arguments) else sum(b.bytes for b in arguments)
-    used_most = max(most, len(registers))
     return Cost(
-        request.flops(), moved, sum(mix.values()), used_most, spills, dict(mix.most_common())
+        request.flops(), moved, sum(mix.values()), registers, spills, dict(mix.most_common())
     )
+
+
+def _registers(assembly: str, operands: Sequence[str]) -> tuple[int | None, int | None]:
+    """Vector registers and spills."""
+    if _SPIRV in assembly:
+        return None, None
+    if _PTX.search(assembly):
+        said = [tuple(map(int, each)) for each in _ASSEMBLED.findall(assembly)]
+        if not said:
+            return None, None
+        return max(each[0] for each in said), sum(each[1] // _REGISTER_BYTES for each in said)
+    # The same register by its widths.
+    used = {register[1:] for each in operands for register in _REGISTER.findall(each)}
+    spilled = [each for each in operands if _SPILL.search(each)]
+    return len(used), sum(bool(_REGISTER.search(each) or _TILE.search(each)) for each in spilled)

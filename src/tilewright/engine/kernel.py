@@ -300,8 +300,9 @@ class CompiledKernel:
         )
 
     def cost(self) -> Cost:
-        """What the code costs: registers, spills, instructions, bytes, the floor by roofline."""
-        return cost_of(self._request, self.signature, self.source("asm"))
+        """What the code costs: registers, spills, instructions, bytes."""
+        text = self.target.assembly(self.module, remarks=True)
+        return cost_of(self._request, self.signature, text)
 
     def export(self, directory: str | Path, name: str | None = None) -> Path:
         """Writes the kernel for programs without Python, and its ABI in words; returns the

@@ -5,7 +5,8 @@ which transforms, and the kernel behind it; as text on stderr, or as a page.
 
 | level | printed                                                                    |
 | ----- | -------------------------------------------------------------------------- |
-| 1     | the time that each stage and pass took, one line each                       |
+| 1     | the time that each stage and pass took, one line each; or that it came      |
+|       | from the cache                                                              |
 | 2     | and whether it changed the kernel                                           |
 | 3     | and the transforms of each step, and the kernel behind it if it changed     |
 | 4     | and the target's code                                                       |

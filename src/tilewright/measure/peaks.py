@@ -10,7 +10,7 @@ makes peaks too low: `contradictions` finds those that cannot be.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -68,15 +68,7 @@ class Peaks:
 
     def of(self, a: DType) -> float:
         """GFLOP/s for operands of this type: those of f32 where there is no instruction for it."""
-        kind = {"u8": "int8", "s8": "int8"}.get(a.name, a.name)
-        return self.gflops.get(kind, self.gflops.get("f32", 0.0))
-
-    def memory_of(self, moved: int) -> str:
-        """The least memory that holds so many bytes."""
-        for level, size in self.sizes.items():
-            if moved <= size * self.threads and level in self.bandwidth:
-                return level
-        return "DRAM"
+        return self.gflops.get(_kind(a), self.gflops.get("f32", 0.0))
 
     def roof(self, flops: int, moved: int, element: DType | None) -> Roof:
         """The roofline at an intensity: a call that does ``flops`` on operands of type ``element``
@@ -84,33 +76,60 @@ class Peaks:
 
         Source: Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
         """
-        level = self.memory_of(moved)
+        level = memory_of(moved, self.sizes, self.threads)
         by_memory = 1e-9 * moved / self.bandwidth[level]
         peak = 0.0 if element is None else self.of(element)
         by_compute = 1e-9 * flops / peak if peak else 0.0
         return Roof(by_memory, level) if by_memory >= by_compute else Roof(by_compute, "")
 
 
-def measure_peaks(threads: int = 1, host: Host | None = None) -> Peaks:
-    """The peaks of this machine with so many threads; takes a second or two, longer where others
-    have the cores."""
+def memory_of(moved: int, sizes: Mapping[str, int], threads: int) -> str:
+    """The least memory that holds so many bytes."""
+    return next((level for level, size in sizes.items() if moved <= size * threads), "DRAM")
+
+
+def _kind(element: DType) -> str:
+    return {"u8": "int8", "s8": "int8"}.get(element.name, element.name)
+
+
+def cache_sizes() -> dict[str, int]:
+    """Bytes that each cache of this machine holds, of one core."""
+    return dict(zip(_LEVELS, host_machine().caches[:3], strict=False))
+
+
+def measure_peaks(
+    threads: int = 1,
+    host: Host | None = None,
+    kinds: Collection[str] = tuple(INSTRUCTIONS),
+    levels: Collection[str] = _LEVELS,
+) -> Peaks:
+    """The peaks of this machine with so many threads, of these ``kinds`` of multiply-adds and
+    ``levels`` of memory; all take a second or two, longer where others have the cores."""
     host = host or Host()
     disturbed: list[str] = []
     compute = {}
-    for kind in INSTRUCTIONS:
+    for kind in kinds:
         instruction = instruction_for(kind)
         if instruction is not None:
             with load(compute_code(instruction)) as program:
                 seconds, count, alone = _timed(program, threads, [0] * threads, host)
             compute[kind] = _gflops(instruction, count * threads, seconds)
             disturbed += [] if alone else [kind]
-    caches = host_machine().caches
     bandwidth = {}
-    for level, size in _buffer_sizes(caches, threads).items():
-        bandwidth[level], alone = _bandwidth(size, threads, host)
-        disturbed += [] if alone else [level]
-    sizes = dict(zip(_LEVELS, caches[:3], strict=False))
-    return Peaks(threads, compute, bandwidth, sizes, tuple(disturbed))
+    for level, size in _buffer_sizes(host_machine().caches, threads).items():
+        if level in levels:
+            bandwidth[level], alone = _bandwidth(size, threads, host)
+            disturbed += [] if alone else [level]
+    return Peaks(threads, compute, bandwidth, cache_sizes(), tuple(disturbed))
+
+
+def measure_roof(flops: int, moved: int, element: DType | None, threads: int) -> Roof:
+    """The roof of one call on this machine: `Peaks.roof` with no more peaks than that takes, which
+    is a quarter of a second."""
+    kinds = [] if element is None else dict.fromkeys((_kind(element), "f32"))
+    known = [kind for kind in kinds if kind in INSTRUCTIONS and instruction_for(kind)]
+    level = memory_of(moved, cache_sizes(), threads)
+    return measure_peaks(threads, None, known[:1], (level,)).roof(flops, moved, element)
 
 
 def contradictions(peaks: Peaks, later: Peaks | None = None) -> list[str]:

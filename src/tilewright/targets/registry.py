@@ -45,7 +45,10 @@ class Target(Protocol):
 
     def lower(self, kernel: Kernel) -> Module: ...
     def assemble(self, module: Module) -> bytes: ...
-    def assembly(self, module: Module) -> str: ...
+    def assembly(self, module: Module, remarks: bool = False) -> str:
+        """The code as text; with ``remarks``, also what the compiler says of it as comments, such
+        as where registers were spilled. (Some always say so.)"""
+
     def load(self, binary: bytes, abi: Abi) -> Program:
         """A program to run. Raises `UnsupportedError` where it does not run, `CompilationError` or
         `DeviceError` for what its driver refuses."""

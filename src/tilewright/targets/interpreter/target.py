@@ -47,7 +47,7 @@ class InterpreterTarget:
     def assemble(self, module: Module) -> bytes:
         return module.text.encode()
 
-    def assembly(self, module: Module) -> str:
+    def assembly(self, module: Module, remarks: bool = False) -> str:
         raise _no_code("assembly")
 
     def load(self, binary: bytes, abi: Abi) -> InterpretedProgram:

@@ -65,7 +65,7 @@ class NvidiaTarget:
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text, self.level)
 
-    def assembly(self, module: Module) -> str:
+    def assembly(self, module: Module, remarks: bool = False) -> str:
         return assembly(module.text, self.level)
 
     def load(self, binary: bytes, abi: Abi) -> KernelProgram:

@@ -58,7 +58,7 @@ class SpirvTarget:
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text)
 
-    def assembly(self, module: Module) -> str:
+    def assembly(self, module: Module, remarks: bool = False) -> str:
         return assembly(module.text)
 
     def load(self, binary: bytes, abi: Abi) -> KernelProgram:

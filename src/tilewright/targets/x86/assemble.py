@@ -40,9 +40,12 @@ def assemble(ir_text: str, cpu: str, features: str = "", opt: int = 1) -> bytes:
         return code
 
 
-def assembly(ir_text: str, cpu: str, features: str = "", opt: int = 1) -> str:
-    """Like `assemble`, as assembly text (AT&T syntax)."""
+def assembly(
+    ir_text: str, cpu: str, features: str = "", opt: int = 1, remarks: bool = False
+) -> str:
+    """Like `assemble`, as assembly text (AT&T syntax), with LLVM's ``remarks`` as comments."""
     with _parsed(ir_text, cpu, features, opt) as (machine, module):
+        machine.set_asm_verbosity(remarks)
         text: str = machine.emit_assembly(module)
         return text
 

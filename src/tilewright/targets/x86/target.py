@@ -66,8 +66,8 @@ class X86Target:
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text, self.cpu, self.features)
 
-    def assembly(self, module: Module) -> str:
-        return assembly(module.text, self.cpu, self.features)
+    def assembly(self, module: Module, remarks: bool = False) -> str:
+        return assembly(module.text, self.cpu, self.features, remarks=remarks)
 
     @property
     def place(self) -> str:

@@ -1,0 +1,72 @@
+"""The least time that a compiled kernel can take, by the roofline of the machine it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.bench.operations import operations_of
+from tilewright.dtypes import DType
+from tilewright.engine import CompiledKernel
+from tilewright.engine.cost import Cost
+from tilewright.errors import UnsupportedError
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
+from tilewright.machines.rates import Rates
+from tilewright.measure.peaks import Roof, measure_roof
+from tilewright.ops.op import Op
+
+
+@dataclass(frozen=True)
+class Floor:
+    """``seconds`` at least, by arithmetic or the memory ``level``; ``source`` says whose peaks
+    these are."""
+
+    seconds: float
+    level: str
+    source: str
+
+    def __str__(self) -> str:
+        limit = self.level or "arithmetic"
+        return f"{1e3 * self.seconds:.4g} ms, by {limit} ({self.source})"
+
+
+def floor_of(kernel: CompiledKernel, cost: Cost) -> Floor:
+    """The floor of a call: its flops and bytes at the peaks of the data of its machine, or of this
+    processor, measured now, if that is what it runs on.
+
+    Raises `UnsupportedError`, which says why, where that is not known.
+    """
+    if cost.bytes is None:
+        raise UnsupportedError("bytes and flops depend on the numbers of a call")
+    flops, element = _work(kernel, cost)
+    machine = kernel.target.machine
+    if machine.rates is not None:
+        roof = _of_rates(machine, machine.rates, flops, cost.bytes, element)
+        return Floor(roof.seconds, roof.level, f"peak figures of {machine.name}")
+    if machine.hierarchy is not None or not kernel.target.runs_here or not kernel.target.schedules:
+        raise UnsupportedError(f"peaks of {machine.name} are not known")
+    roof = measure_roof(flops, cost.bytes, element, kernel.threads)
+    threads = f"{kernel.threads} thread{'s' if kernel.threads > 1 else ''}"
+    return Floor(roof.seconds, roof.level, f"peaks of this processor, {threads}, measured now")
+
+
+def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
+    """Flops, and the type of what is multiplied."""
+    what = kernel.what
+    if isinstance(what, Kernel):
+        return operations_of(what)
+    if isinstance(what, Op) and what.attributes.fpmath is not None:
+        return cost.flops, what.attributes.fpmath
+    source = next((a for a in kernel.signature.arguments if a.access == "in"), None)
+    return cost.flops, None if source is None else source.dtype
+
+
+def _of_rates(
+    machine: Machine, rates: Rates, flops: int, moved: int, element: DType | None
+) -> Roof:
+    by_memory = moved / rates.memory
+    types = {kind for kind, _, _ in rates.products}
+    # Of a type without a figure: nothing is faster than the fastest.
+    products = rates.peak(*({element} & types or types)) if element is not None else 0
+    by_compute = flops / (2 * products * machine.cores * rates.clock) if products else 0.0
+    return Roof(by_memory, "DRAM") if by_memory >= by_compute else Roof(by_compute, "")
