@@ -299,7 +299,7 @@ class Calls:
                 options = f"vector={names}, lanes={lanes}, order={order}"
                 return f"tw.Schedule({op}, {target}).lower_computes({options})"
         options = f"layout={self.of(LAYOUTS)}, space={self.of(('tw.Space.GLOBAL',))}"
-        return f"tw.Schedule({op}, {target}).promote('main', {names}, by='dims', {options})"
+        return f"tw.Schedule({op}, {target}).stage('main', {names}, shape='dims', {options})"
 
     def compile(self) -> str:
         """Compiles an op, which takes a while: with what is refused, mostly."""
@@ -373,7 +373,7 @@ STEPS = (
     'schedule.tile("main", {"m": 2, "n": 4})\nschedule.lower_computes(vector="n", lanes=4)\n',
     'm_o, n_o = schedule.tile("main", {"m": 2, "n": 2})\nschedule.parallelize([m_o, n_o])\n'
     "schedule.lower_computes()\n",
-    'schedule.promote("main", "b", by="dims", space=Space.GLOBAL, layout=["n", ("k", 2)], '
+    'schedule.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", ("k", 2)], '
     'name="p")\npack = schedule.hoist_pack("p")\npack.lower_computes()\n'
     "schedule.lower_computes()\n",
     "# Tilewright schedule, format 1; machine x86-avx2; kernel k 0123456789abcdef\n"

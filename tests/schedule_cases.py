@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,9 @@ import numpy as np
 from tilewright.interpret import run
 from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
+from tilewright.schedule import Threads, stage
+from tilewright.schedule.copiers import Copier
+from tilewright.schedule.staging import Shape
 
 # A row of a convolution of stride 2, by data.
 ROW = """
@@ -172,3 +175,21 @@ def becomes(before: str, transform: Callable[[Kernel], Kernel], after: str) -> N
     kernel = transform(naive)
     assert to_text(kernel) == textwrap.dedent(after).strip()
     equal(naive, kernel)
+
+
+def shared(
+    kernel: Kernel,
+    compute: str,
+    operands: Sequence[str],
+    at: str,
+    *,
+    by: Copier | Mapping[str, Copier] = Threads(),  # noqa: B008 - a value
+    shape: Shape = "dims",
+    **options: Mapping[str, Any],
+) -> Kernel:
+    """``kernel`` with ``operands`` staged for a workgroup; ``options`` of `stage` by operand."""
+    for name in operands:
+        own = {option: values[name] for option, values in options.items() if name in values}
+        who = by[name] if isinstance(by, Mapping) else by
+        kernel = stage(kernel, compute, name, at, by=who, shape=shape, **own)
+    return kernel

@@ -15,8 +15,8 @@ from tilewright.schedule import (
     lower_computes,
     pad,
     partition,
-    promote,
     set_kind,
+    stage,
     tensorize,
     tile,
     tile_and_fuse,
@@ -109,7 +109,7 @@ def test_a_mask_within_a_tile_is_refused() -> None:
     naive = product("bf16:bf16:f32", 2, 16, 16, 32, mask=" | m < 9")
     instruction = AMX.machine.instruction("tdpbf16ps")
     kernel = tensorize(naive, "mul", instruction, {"m": "m", "n": "n", "k": "k"})
-    with pytest.raises(CompilationError, match=r"mask of 'a' differs within a tile[^$]*promote"):
+    with pytest.raises(CompilationError, match=r"mask of 'a' differs within a tile[^$]*stage"):
         AMX.lower(kernel)
 
 
@@ -148,10 +148,10 @@ def test_convolution() -> None:
     naive = convolution(ic=33, iw=20, oc=19, dtype="bf16")
     blocks: list[str | tuple[str, int | None]]
     blocks = [("oc", None), "kh", "kw", ("ic", None), ("ic", 16), ("oc", 16), ("ic", 2)]
-    kernel = pad(promote(naive, "conv", "w", by="dims", layout=blocks), "conv", {"ic": 64})
+    kernel = pad(stage(naive, "conv", "w", shape="dims", layout=blocks), "conv", {"ic": 64})
     pack, kernel = hoist_pack(kernel, "weights_packed")
     kernel = tile_and_fuse(kernel, "epilogue", {"oc": 16, "oh": 1, "ow": 16}, storage=["ow", "oc"])
-    kernel = promote(drop_unit_dims(kernel), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
+    kernel = stage(drop_unit_dims(kernel), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
     kernel = partition(partition(tile(kernel, "conv", {"kh": 1, "kw": 1}), "ow_o"), "oc_o")
     instruction = AMX.machine.instruction("tdpbf16ps")
     kernel = tensorize(kernel, "conv", instruction, {"m": "ow", "n": "oc", "k": "ic"})

@@ -25,8 +25,8 @@ from tilewright.schedule import (
     lower_computes,
     parallelize,
     partition,
-    promote,
     set_kind,
+    stage,
     tile,
     unroll,
 )
@@ -197,7 +197,7 @@ MOVES: list[Callable[[Kernel, random.Random], Kernel]] = [
     lambda k, r: set_kind(k, _loop(k, r), r.choice([LoopKind.UNROLLED, LoopKind.PARALLEL])),
     lambda k, r: partition(k, _loop(k, r), split_borders=r.random() < 0.5),
     lambda k, r: tile(k, "op", {f"d{r.randint(1, 9)}": 2}),
-    lambda k, r: promote(k, "op", r.choice(["result", "arg0", "arg1"])),
+    lambda k, r: stage(k, "op", r.choice(["result", "arg0", "arg1"])),
     lambda k, r: drop_unit_dims(k),
     lambda k, r: lower_computes(k, ["op"]),
 ]

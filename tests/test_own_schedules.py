@@ -102,7 +102,7 @@ def test_an_own_kernel_with_an_own_schedule(target: str) -> None:
 def test_a_kernel_with_constants_may_be_packed() -> None:
     kernel = tw.parse_kernel(LARGEST)
     steps = """
-schedule.promote("products", "q", by="dims", space=Space.GLOBAL, layout=["j", "k"], name="packed")
+schedule.stage("products", "q", shape="dims", space=Space.GLOBAL, layout=["j", "k"], name="packed")
 pack = schedule.hoist_pack("packed")
 pack.lower_computes()
 schedule.lower_computes()
@@ -146,7 +146,7 @@ def test_what_is_no_code_yet_is_refused() -> None:
     schedule.lower_computes()
     tw.compile(schedule)
     steps = """
-schedule.promote("main", "a", by="tensor", space=Space.WORKGROUP)
+schedule.stage("main", "a", shape="box", space=Space.WORKGROUP)
 schedule.lower_computes()
 """
     with pytest.raises(ScheduleError, match=r"a workgroup shares 3840 bytes[^$]*x86-avx2 has 0"):

@@ -11,7 +11,7 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, tensorized
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, to_text
-from tilewright.schedule import fuse_dims, promote, tile
+from tilewright.schedule import fuse_dims, stage, tile
 
 
 def test_fuse_dims_of_images() -> None:
@@ -77,8 +77,8 @@ def test_fuse_dims_of_random_masks(seed: int) -> None:
 
 def test_fuse_dims_in_named_computes_rewrites_the_others() -> None:
     naive = convolution(channels_last=False, kw=3, ic=4)
-    packed = promote(naive, "conv", "w", by="dims", layout=["oc", "kh", "kw", "ic"])
-    packed = promote(packed, "conv", "s", layout=["oh_kh", "ow_kw", "ic"])
+    packed = stage(naive, "conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic"])
+    packed = stage(packed, "conv", "s", layout=["oh_kh", "ow_kw", "ic"])
     kernel = fuse_dims(packed, ["kw", "ic"], "k", computes=["conv"])
     equal(naive, kernel)
     assert "weights_packed[oc, kh, ic + kw * 4] = w" in to_text(kernel)
@@ -87,7 +87,7 @@ def test_fuse_dims_in_named_computes_rewrites_the_others() -> None:
 def test_fuse_dims_keeps_blocks() -> None:
     naive = convolution(ic=4, oc=16)
     blocks = ["oc", "kh", "kw", "ic", ("oc", 16), ("ic", 2)]
-    packed = promote(naive, "conv", "w", by="dims", layout=blocks)
+    packed = stage(naive, "conv", "w", shape="dims", layout=blocks)
     kernel = fuse_dims(packed, ["kw", "ic"], "k", computes=["conv"])
     equal(naive, kernel)
     assert "weights_packed: f32[16, 3, 12] {0:1:576 1:3:192 2:6:32 0:16:2 2:2:1}" in to_text(kernel)

@@ -12,8 +12,8 @@ from tilewright.schedule import (
     lower_computes,
     parallelize,
     partition,
-    promote_result,
     set_kind,
+    stage_result,
     tile,
     tile_and_fuse,
     trim,
@@ -286,7 +286,7 @@ def test_lower_everything(lanes: int) -> None:
 def test_lower_short_tiles() -> None:
     naive = matmul(7, 21, 5)
     kernel = tile(naive, "mul", {"m": 3, "n": 8, "k": 2}, ["m", "n", "k"])
-    kernel = promote_result(kernel, "mul", at="k_o")
+    kernel = stage_result(kernel, "mul", at="k_o")
     equal(naive, lower_computes(kernel, vector="n", lanes=8))
     equal(naive, lower_computes(kernel, ["mul"], vector="n", lanes=4, order=["n", "k", "m"]))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from schedule_cases import becomes, equal, matmul
+from schedule_cases import becomes, equal, matmul, shared
 from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text
-from tilewright.schedule import Fill, distribute, pipeline, share, tile, unroll
+from tilewright.schedule import Fill, Threads, distribute, pipeline, tile, unroll
 
 SHARED = """
     kernel f(in src: f32[8, 16], inout dst: f32[8]):
@@ -131,7 +131,7 @@ def test_pipelined_matmuls(stages: int, fill: Fill, k: int, vector: int) -> None
     levels = [(LoopKind.GRID, {"m": 4, "n": 12}), (LoopKind.WORKGROUP, {"m": 2, "n": 4})]
     kernel = distribute(naive, "mul", levels, producers=[])
     kernel = tile(kernel, "mul", {"k": 1})
-    kernel = share(kernel, "mul", ["x", "y"], at="k", vector=vector)
+    kernel = shared(kernel, "mul", ["x", "y"], at="k", by=Threads(vector))
     piped = pipeline(kernel, "k", stages, fill)
     equal(naive, piped)
     assert f"a_packed: f32[{stages}, 2, 2] {{0:{stages}:16 1:2:2 2:2:1}} workgroup" in to_text(
@@ -143,7 +143,7 @@ def test_pipelined_matmuls(stages: int, fill: Fill, k: int, vector: int) -> None
 def test_pipeline_converts_and_unrolls(fill: Fill) -> None:
     naive = matmul(4, 8, 6, dtype="bf16")
     kernel = distribute(naive, "mul", [(LoopKind.WORKGROUP, {"m": 2, "n": 4})], producers=[])
-    kernel = share(tile(kernel, "mul", {"k": 2}), "mul", ["x", "y"], at="k_o", cast={"y": f32})
+    kernel = shared(tile(kernel, "mul", {"k": 2}), "mul", ["x", "y"], at="k_o", cast={"y": f32})
     kernel = pipeline(unroll(kernel, "k_o"), "k_o", 2, fill)
     equal(naive, kernel)
     assert "b_packed: f32[2, " in to_text(kernel)
@@ -194,7 +194,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "no barrier": (
         {"      barrier()\n      compute f": "      compute f"},
         {},
-        "its body is not copies, a barrier[^$]*share operands at this loop first",
+        "its body is not copies, a barrier[^$]*stage operands at this loop first",
     ),
     "more than copies": (
         {"      compute x_pack": "      q = k + 1\n      compute x_pack"},

@@ -38,10 +38,10 @@ from tilewright.schedule import (
     pad,
     parallelize,
     partition,
-    promote,
-    promote_result,
     reorder,
     set_kind,
+    stage,
+    stage_result,
     tensorize,
     tile,
     tile_and_fuse,
@@ -81,12 +81,12 @@ def _tile_and_fuse(k: Kernel, r: Random) -> Kernel:
     return tile_and_fuse(k, "epilogue", sizes, producers=producers, storage=r.sample(dims, 2))
 
 
-def _promote(k: Kernel, r: Random) -> Kernel:
+def _stage(k: Kernel, r: Random) -> Kernel:
     at = r.choice([None, *_loops(k)])
     if r.random() < 0.5:
-        return promote(k, "conv", r.choice("sw"), at)
+        return stage(k, "conv", r.choice("sw"), at)
     layout = r.choice([(), [("oc", None), ("ic", None), ("oc", 16), ("ic", 2)]])
-    return promote(k, "conv", r.choice("sw"), at, by="dims", layout=layout)
+    return stage(k, "conv", r.choice("sw"), at, shape="dims", layout=layout)
 
 
 def _pad(k: Kernel, r: Random) -> Kernel:
@@ -118,8 +118,8 @@ MOVES: list[Callable[[Kernel, Random], Kernel]] = [
     _tile,
     _tile,
     _tile_and_fuse,
-    _promote,
-    _promote,
+    _stage,
+    _stage,
     _pad,
     _tensorize,
     _lower,
@@ -130,7 +130,7 @@ MOVES: list[Callable[[Kernel, Random], Kernel]] = [
     lambda k, r: trim(k, r.choice(_loops(k))),
     lambda k, r: parallelize(k, r.sample(_loops(k), 1)),
     lambda k, r: reorder(k, r.sample(_loops(k), min(2, len(_loops(k))))),
-    lambda k, r: promote_result(k, "conv", r.choice(_loops(k))),
+    lambda k, r: stage_result(k, "conv", r.choice(_loops(k))),
 ]
 
 

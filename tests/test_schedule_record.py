@@ -21,9 +21,10 @@ from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.x86 import machine
 from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
+from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.handles import Handle
 from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.record import call_text, source
+from tilewright.schedule.record import VALUES, call_text, source
 from tilewright.schedule.replaying import repeat
 
 AVX512 = machine("avx512")
@@ -41,7 +42,7 @@ def _schedule() -> KernelSchedule:
 
 def _recorded(naive: Kernel) -> KernelSchedule:
     schedule = KernelSchedule(naive, AVX512, check=True)
-    schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])
+    schedule.stage("conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])
     pack = schedule.hoist_pack("weights_packed")
     schedule.tile_and_fuse(
         "epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"], space=Space.PRIVATE
@@ -71,7 +72,7 @@ def test_a_schedule_replays_from_its_text() -> None:
     header = r"# Tilewright schedule, format 1; machine x86-avx512; kernel conv [0-9a-f]{16}"
     assert re.fullmatch(header, lines[0])
     assert lines[1:5] == [
-        'schedule.promote("conv", "w", by="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
+        'schedule.stage("conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
         'pack = schedule.hoist_pack("weights_packed")',
         "pack.lower_computes()",
         'schedule.tile_and_fuse("epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"])',
@@ -101,7 +102,7 @@ def test_a_step_gives_handles_of_what_is_new() -> None:
     assert isinstance(outer, Handle)
     assert (outer, outer.kind, outer.step) == ("i_o", "loop", 1)
     assert repr(outer) == "<loop 'i_o' of step 1>"
-    copy, buffer = schedule.promote("twice", "v", outer, space=Space.PRIVATE)
+    copy, buffer = schedule.stage("twice", "v", outer, space=Space.PRIVATE)
     assert (copy, copy.kind) == ("v_pack", "compute")
     assert (buffer, buffer.kind) == ("a_packed", "buffer")
     assert schedule.set_kind(outer, LoopKind.PARALLEL) == ()
@@ -160,7 +161,7 @@ def test_a_schedule_refuses_and_stays() -> None:
         (lambda: schedule.apply("tile", "twice", {"i": True}), "to a whole number"),
         (lambda: schedule.apply("reorder", "ab"), r"loops takes a list of a name"),
         (lambda: schedule.apply("set_kind", "i_o", "parallel"), "kind takes LoopKind"),
-        (lambda: schedule.apply("promote", "twice", "v", by="row"), "by takes 'tensor' or 'dims'"),
+        (lambda: schedule.apply("stage", "twice", "v", shape="row"), "shape takes 'box' or 'dims'"),
         (lambda: schedule.hoist_pack("a"), "no buffer 'a' is allocated"),
         (lambda: schedule.lower_computes(lanes=0), "lower_computes: vectors of 0 lanes"),
         (lambda: schedule.apply("unroll", "i_o", "j"), r"call it as unroll\(loop\)"),
@@ -235,7 +236,10 @@ REFUSED = {
     "schedule.unroll(b'k')": ("this is no argument of a step", 17),
     "schedule.set_kind('k', LoopKind.FAST)": ("LoopKind has no member 'FAST'", 24),
     "schedule.set_kind('k', LoopKind.__class__)": ("LoopKind has no member '__class__'", 24),
-    "schedule.promote('c', 'w', cast=dtype('f33'))": ("unknown element type 'f33'", 33),
+    "schedule.stage('c', 'w', cast=dtype('f33'))": ("unknown element type 'f33'", 31),
+    "schedule.stage('c', 'w', by=Threads(1, 2, 3))": ("this is no Threads", 29),
+    "schedule.stage('c', 'w', by=CopyUnit(box={}))": ("this is no CopyUnit", 29),
+    "schedule.stage('c', 'w', by=open('x'))": ("this is no call that an argument may be", 29),
     "schedule.tile('c', {**{}})": ("this is no name of something", 20),
     "schedule.tile('c', {1: 2})": ("this is no name of something", 21),
     "schedule.x = schedule.unroll('k')": ("this is no name", 1),
@@ -274,12 +278,23 @@ def test_a_text_of_another_format_is_refused() -> None:
 
 def test_arguments_print_as_python() -> None:
     swizzled = {"layout": ("m", ("k", 8)), "swizzle": Swizzle(3, 3, 3), "cast": None, "at": 'a"b'}
-    text = call_text("promote", ("main", "a"), swizzled)
+    text = call_text("stage", ("main", "a"), swizzled)
     assert text == (
-        'promote("main", "a", at="a\\"b", layout=("m", ("k", 8)), swizzle=Swizzle(3, 3, 3))'
+        'stage("main", "a", at="a\\"b", layout=("m", ("k", 8)), swizzle=Swizzle(3, 3, 3))'
     )
     line = parse_schedule(f"schedule.{text}").lines[0]
     assert str(line) == f"schedule.{text}"
+    for by in (Threads(4, 32), CopyUnit({"m": 64}, "copy"), CopyUnit()):
+        text = f"schedule.{call_text('stage', ('main', 'a'), {'by': by})}"
+        line = parse_schedule(text).lines[0]
+        assert str(line) == text and line.kwargs["by"] == by
+    assert parse_schedule('schedule.stage("c", "a", by=Threads(lanes=8))').lines[0].kwargs == {
+        "by": Threads(1, 8)
+    }
+    with pytest.raises(
+        ScheduleError, match="by=Threads\\(vector='4', lanes=0\\) is of another type"
+    ):
+        _schedule().stage("twice", "v", "i", by=Threads("4"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Kernel is no data"):
         source(convolution())
 
@@ -296,7 +311,7 @@ def test_every_transform_is_a_method_that_helps() -> None:
     assert inspect.getdoc(KernelSchedule.tile) == inspect.getdoc(tile)
 
 
-_DATA = (str, int, float, bool, NoneType, DType, Instruction, Swizzle)
+_DATA = (str, int, float, bool, NoneType, DType, Instruction, *VALUES.values())
 
 
 def _leaves(wanted: Any) -> Iterator[Any]:

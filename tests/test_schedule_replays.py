@@ -68,7 +68,7 @@ def test_parts_of_a_kernel_have_schedules() -> None:
     schedule = KernelSchedule(kernel, AVX512, check=True)
     first, second = schedule.cut()
     assert [part.kernel.name for part in (first, second)] == ["perceptron_1", "perceptron_2"]
-    first.promote("main", "b", by="dims", space=Space.GLOBAL, layout=["n", "k"], name="packed")
+    first.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", "k"], name="packed")
     pack = first.hoist_pack("packed")
     pack.lower_computes()
     i_o = first.tile("main", {"m": 4})
@@ -78,7 +78,7 @@ def test_parts_of_a_kernel_have_schedules() -> None:
     schedule.put_together()
     assert schedule.text().splitlines()[1:] == [
         "group, group_2 = schedule.cut()",
-        'group.promote("main", "b", by="dims", space=Space.GLOBAL, layout=["n", "k"], '
+        'group.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", "k"], '
         'name="packed")',
         'pack = group.hoist_pack("packed")',
         "pack.lower_computes()",

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from schedule_cases import shared
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import persist, rasterize, share_tiles, specialize_warps
+from tilewright.schedule import CopyUnit, persist, rasterize, specialize_warps
 
 TEXT = """
 kernel product(in a: f32[ROWS, DEPTH], in b: f32[DEPTH, COLUMNS], out c: f32[ROWS, COLUMNS]):
@@ -45,14 +46,15 @@ def _shared(down: int = 3, across: int = 2, steps: int = 5) -> Kernel:
     text = TEXT
     for name, size in sizes.items():
         text = re.sub(rf"\b{name}\b", str(size), text)
-    return share_tiles(
+    return shared(
         parse_kernel(text),
         "main",
         ["x", "y"],
         "step",
         layout={"y": [("n", None), ("k", None), ("n", 8)]},
         swizzle={"x": Swizzle(1, 2, 3), "y": Swizzle(1, 2, 3)},
-        boxes={"y": {"n": 8}},
+        by={"x": CopyUnit(), "y": CopyUnit({"n": 8})},
+        shape="box",
     )
 
 

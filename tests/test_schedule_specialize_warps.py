@@ -1,4 +1,4 @@
-"""share_tiles and specialize_warps: golden texts, results, planted faults, refusals."""
+"""staged tiles and specialize_warps: golden texts, results, planted faults, refusals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schedule_cases import shared
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import share_tiles, specialize_warps
+from tilewright.schedule import CopyUnit, specialize_warps, stage
 
 TILED = """
 kernel product(in a: f32[52, 40], in b: f32[40, 32], out c: f32[52, 32]):
@@ -38,10 +39,11 @@ def _shared(text: str = TILED, **options: Any) -> Kernel:
     given: dict[str, Any] = {
         "layout": {"y": [("n", None), ("k", None), ("n", 8)]},
         "swizzle": {"x": SWIZZLE, "y": SWIZZLE},
-        "boxes": {"y": {"n": 8}},
+        "by": {"x": CopyUnit(), "y": CopyUnit({"n": 8})},
+        "shape": "box",
         **options,
     }
-    kernel = share_tiles(parse_kernel(text), "main", ["x", "y"], "step", **given)
+    kernel = shared(parse_kernel(text), "main", ["x", "y"], "step", **given)
     verify(kernel)
     return kernel
 
@@ -174,7 +176,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     ),
     "nobody to share": (
         lambda: _shared(_changed(("subgroup for", "for"))),
-        "share_tiles: no work-items are around the loop 'step' with 'main'",
+        "stage: no work-items are around the loop 'step' with 'main'",
     ),
     "not shared": (
         lambda: specialize_warps(parse_kernel(TILED), "step", 2),
@@ -241,7 +243,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "the tensor lies in blocks",
     ),
     "boxes of more than a row": (
-        lambda: specialize_warps(_shared(boxes={}), "step", 2),
+        lambda: specialize_warps(_shared(by=CopyUnit()), "step", 2),
         "does not take it without gaps",
     ),
     "rows of another swizzle": (
@@ -304,7 +306,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     ),
     "an operand that is not shared": (
         lambda: specialize_warps(
-            share_tiles(parse_kernel(TILED), "main", ["x"], "step", swizzle={"x": SWIZZLE}),
+            stage(parse_kernel(TILED), "main", "x", "step", by=CopyUnit(), swizzle=SWIZZLE),
             "step",
             2,
         ),

@@ -13,7 +13,7 @@ from tilewright.schedule import (
     drop_unit_dims,
     hoist_pack,
     pad,
-    promote,
+    stage,
     tensorize,
     tile,
     tile_and_fuse,
@@ -68,11 +68,11 @@ def test_tensorize_keeps_short_pieces() -> None:
 def _packed_convolution(blocks: list[tuple[str, int]], ic: int, depth: int) -> tuple[Kernel, ...]:
     naive = convolution(ic=ic, oc=19, dtype="bf16")
     layout = [("oc", None), "kh", "kw", ("ic", None), *blocks]
-    kernel = promote(naive, "conv", "w", by="dims", layout=layout)
+    kernel = stage(naive, "conv", "w", shape="dims", layout=layout)
     kernel = pad(kernel, "conv", {"ic": depth})
     pack, main = hoist_pack(kernel, "weights_packed")
     main = tile_and_fuse(main, "epilogue", {"oc": 16, "oh": 1, "ow": 7}, storage=["ow", "oc"])
-    main = promote(drop_unit_dims(main), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
+    main = stage(drop_unit_dims(main), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
     return naive, pack, tile(main, "conv", {"kh": 1, "kw": 1})
 
 
@@ -129,7 +129,7 @@ def test_tensorize_refuses() -> None:
 
 def test_masks_on_reduced_dims_are_refused() -> None:
     kernel = pad(convolution(ic=3, oc=16, dtype="bf16"), "conv", {"ic": 4})
-    kernel = promote(kernel, "conv", "w", by="dims", layout=["ic", ("oc", 16), ("ic", 2)])
+    kernel = stage(kernel, "conv", "w", shape="dims", layout=["ic", ("oc", 16), ("ic", 2)])
     kernel = tile_and_fuse(
         kernel, "epilogue", {"oh": 1}, storage=["ow", "oc"], producers=["zero", "conv"]
     )

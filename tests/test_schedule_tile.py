@@ -7,7 +7,7 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel, to_text
-from tilewright.schedule import drop_unit_dims, pad, promote, reorder, tile, tile_and_fuse
+from tilewright.schedule import drop_unit_dims, pad, reorder, stage, tile, tile_and_fuse
 
 COPY = """
     kernel copy(in x: f32[10, 8], out y: f32[10, 8]):
@@ -226,7 +226,7 @@ def test_tile_and_fuse_refuses() -> None:
             y[i] = a + b
         """
     )
-    with pytest.raises(ScheduleError, match=r"'second' reaches 't' at i \+ 1[^$]*promote"):
+    with pytest.raises(ScheduleError, match=r"'second' reaches 't' at i \+ 1[^$]*stage"):
         tile_and_fuse(halo, "second", {"i": 4})
     with pytest.raises(ScheduleError, match="'top' is used outside of what is fused"):
         tile_and_fuse(softmax(), "add", {"r": 2})
@@ -262,7 +262,7 @@ def test_drop_unit_dims_keeps_one() -> None:
 
 def test_pad_a_tile_and_a_reduction() -> None:
     naive = convolution(oc=20, ic=5)
-    packed = promote(naive, "conv", "w", by="dims", layout=["oc", "ic", ("oc", 16), ("ic", 2)])
+    packed = stage(naive, "conv", "w", shape="dims", layout=["oc", "ic", ("oc", 16), ("ic", 2)])
     padded = pad(packed, "conv", {"ic": 6})
     equal(naive, padded)
     # Only the activations, which are not padded, got a mask.

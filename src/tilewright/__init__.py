@@ -42,17 +42,20 @@ if TYPE_CHECKING:
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
     from tilewright.recipes.users import register_recipe, unregister_recipe
+    from tilewright.schedule.copiers import CopyUnit, Threads
     from tilewright.schedule.pipeline import Fill
     from tilewright.schedule.record import Record
 
 __all__ = [
     "CompiledKernel",
+    "CopyUnit",
     "Fill",
     "LoopKind",
     "Packed",
     "Schedule",
     "Space",
     "Swizzle",
+    "Threads",
     "TilewrightError",
     "add",
     "bias",
@@ -85,6 +88,8 @@ _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
     "Schedule": "tilewright.engine",
+    "CopyUnit": "tilewright.schedule.copiers",
+    "Threads": "tilewright.schedule.copiers",
     "Fill": "tilewright.schedule.pipeline",
     "LoopKind": "tilewright.ir.stmt",
     "Space": "tilewright.ir.buffer",

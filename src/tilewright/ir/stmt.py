@@ -2,7 +2,7 @@
 
 ``Let`` and ``Allocate`` scope over the rest of their block, so that a long run of them stays flat.
 Loops run from 0 with step 1. A `Compute` is a structured op on views: the leaf that schedules tile,
-promote and match with instructions, until it is lowered to loops or emitted as an instruction.
+stage and match with instructions, until it is lowered to loops or emitted as an instruction.
 """
 
 from __future__ import annotations

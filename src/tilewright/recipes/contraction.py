@@ -33,7 +33,7 @@ from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
-from tilewright.schedule.promote import promote
+from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
@@ -148,11 +148,11 @@ def _pack_b(
         layout += [(config.lanes, width)] * (config.lanes in used)
         layout += [(config.k, depth)] * (depth > 1)
     name = f"{view.buffer.name}_packed"
-    kernel = promote(
+    kernel = stage(
         result.kernel,
         MAIN,
         "b",
-        by="dims",
+        shape="dims",
         space=Space.GLOBAL,
         layout=layout,
         cast=wanted if wanted is not view.buffer.dtype else None,
@@ -181,7 +181,7 @@ def _copy_a(
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
-    return promote(
+    return stage(
         kernel,
         MAIN,
         "a",

@@ -29,7 +29,7 @@ from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.kinds import set_kind
 from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.promote import promote
+from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 
@@ -178,8 +178,8 @@ def in_fragments(kernel: Kernel, mma: Mma) -> Kernel:
         kernel = set_kind(kernel, f"{k}_o", LoopKind.UNROLLED)
     pairs = _operands(kernel, mma)
     for name in pairs:
-        kernel = promote(
-            kernel, MAIN, name, MAIN, by="dims", space=Space.PRIVATE, name=_fragment(name)
+        kernel = stage(
+            kernel, MAIN, name, MAIN, shape="dims", space=Space.PRIVATE, name=_fragment(name)
         )
     # The result's first: with it, loads know which tiles there are.
     kernel = held_sums(kernel, mma)

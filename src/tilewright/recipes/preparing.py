@@ -29,7 +29,7 @@ from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.pad import pad
-from tilewright.schedule.promote import promote
+from tilewright.schedule.stage import stage
 
 
 def combined(
@@ -106,8 +106,15 @@ def pack_before(
     where something else reads it, too."""
     argument = find_compute(result.kernel, MAIN).operands[1].view.buffer.name
     name = f"{argument}_packed"
-    kernel = promote(
-        result.kernel, MAIN, "b", by="dims", space=Space.GLOBAL, layout=layout, cast=cast, name=name
+    kernel = stage(
+        result.kernel,
+        MAIN,
+        "b",
+        shape="dims",
+        space=Space.GLOBAL,
+        layout=layout,
+        cast=cast,
+        name=name,
     )
     try:
         pack, kernel = hoist_pack(kernel, name)

@@ -18,7 +18,7 @@ from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds, holds_loop
-from tilewright.schedule.promote import promote
+from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 
@@ -131,12 +131,12 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
         before = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
-        kernel = promote(
+        kernel = stage(
             kernel,
             root,
             operand,
             at=at,
-            by="dims",
+            shape="dims",
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
         )

@@ -34,12 +34,13 @@ from tilewright.recipes.shared_layout import (
     padding_between,
     values_of,
 )
+from tilewright.schedule.copiers import Threads
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.excerpt import excerpt
 from tilewright.schedule.fragments import on_lanes
 from tilewright.schedule.kinds import unroll
-from tilewright.schedule.share import steps
-from tilewright.schedule.share_result import share_result
+from tilewright.schedule.runs import steps
+from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tile import tile
 
 # What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
@@ -60,12 +61,11 @@ def staged_epilogue(
     kernel = _finished(in_pieces(kernel, root, config.epilogue_tile), root, mma)
     far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
     compute = find_compute(kernel, root)
-    return share_result(
+    return stage_result(
         kernel,
         root,
+        by=Threads(1 if compute.instruction else _at_once(compute, machine, config), lanes),
         row_padding={far: padding} if padding else {},
-        vector=1 if compute.instruction else _at_once(compute, machine, config),
-        lanes=lanes,
     )
 
 

@@ -7,7 +7,6 @@ own: the others hold nothing but their sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import is_linear
@@ -27,13 +26,15 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.access import view_variables
+from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
-from tilewright.schedule.share import steps
-from tilewright.schedule.share_tiles import share_tiles
+from tilewright.schedule.runs import steps
 from tilewright.schedule.specialize_warps import specialize_warps
+from tilewright.schedule.stage import stage
+from tilewright.schedule.stage_result import stage_result
+from tilewright.schedule.staging import Shape
 from tilewright.schedule.storage import BlockList
-from tilewright.schedule.store_tiles import store_tiles
 from tilewright.schedule.tensorize import tensorize
 
 
@@ -60,25 +61,25 @@ def warp_specialized(
             cure="make `step` smaller, or choose another fill",
         )
     main = find_compute(kernel, MAIN)
-    by: dict[str, Literal["tensor", "dims"]] = {}
-    layout: dict[str, BlockList] = {}
-    swizzle: dict[str, Swizzle] = {}
-    boxes: dict[str, dict[str, int]] = {}
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         rows = _rows(main, mma, config, position)
         along, across = mma.dims[rows.along], mma.dims[rows.across]
-        by[name], outer = _tiled_by(kernel, operand.view)
+        shape, outer = _tiled_by(kernel, operand.view)
         size = _tile(config, mma, across)
-        if by[name] == "dims":
+        if shape == "dims":
             # Each subgroup's part is a tile of its own.
             size = extents(main)[across]
-        layout[name] = _in_tiles(rows, (along, across), outer)
-        swizzle[name] = rows.swizzle
-        boxes[name] = {along: rows.length, across: _box(size)}
-    kernel = share_tiles(
-        kernel, MAIN, list(layout), steps, by=by, layout=layout, swizzle=swizzle, boxes=boxes
-    )
+        kernel = stage(
+            kernel,
+            MAIN,
+            name,
+            steps,
+            by=CopyUnit({along: rows.length, across: _box(size)}),
+            shape=shape,
+            layout=_in_tiles(rows, (along, across), outer),
+            swizzle=rows.swizzle,
+        )
     result.stage("staged", kernel)
     result.stage("ordered", ordered(kernel, config))
     if config.epilogue_tile:
@@ -106,13 +107,15 @@ def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma) -> Kernel:
     width = store.out.buffer.dtype.bytes
     row = next((n for n in ROW_BYTES if sizes[along] * width % n == 0), sizes[along] * width)
     length = row // width
-    return store_tiles(
+    return stage_result(
         kernel,
         root,
+        by=CopyUnit(
+            {along: length, **{name: _box(sizes[name]) for name in outer}},
+            TILE_STORE,
+        ),
         layout=[(along, None), *((name, None) for name in outer), (along, length)],
         swizzle=swizzle_of(row, width) if row in ROW_BYTES else None,
-        boxes={along: length, **{name: _box(sizes[name]) for name in outer}},
-        copy=TILE_STORE,
     )
 
 
@@ -121,14 +124,14 @@ def _box(size: int) -> int:
     return max(n for n in range(1, min(size, MOST_BOX) + 1) if size % n == 0)
 
 
-def _tiled_by(kernel: Kernel, view: View) -> tuple[Literal["tensor", "dims"], list[str]]:
+def _tiled_by(kernel: Kernel, view: View) -> tuple[Shape, list[str]]:
     """Whether what is read through ``view`` is a box of its tensor; otherwise, the loops over
     subgroups that it depends on."""
     main = find_compute(kernel, MAIN)
     items = dict.fromkeys(loop.var for loop in item_loops(kernel, MAIN))
     inner = {d.var for d in main.dims} | set(items)
     if all(is_linear(index, inner) for index in view.index):
-        return "tensor", []
+        return "box", []
     used = view_variables(view)
     return "dims", [item.name for item in items if item in used]
 

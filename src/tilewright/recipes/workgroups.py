@@ -84,13 +84,14 @@ from tilewright.recipes.workgroup_checks import (
 )
 from tilewright.schedule.access import view_variables
 from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.copiers import Threads
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.place import holds_loop, views_of
-from tilewright.schedule.share import share
+from tilewright.schedule.stage import stage
 from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -228,55 +229,49 @@ def _staged(
     mma = mma_of(kernel, machine, config)
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
-    layout: dict[str, BlockList] = {}
-    padding: dict[str, dict[str, int]] = {}
-    cast: dict[str, DType] = {}
-    swizzles = {name: Swizzle(*given) for name, given in config.swizzle.items()}
+    at = STEP if holds_loop(kernel.body, STEP) else items[-1].name
+    by = Threads(config.vector, mma.lanes if mma is not None else 0)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         used = view_variables(operand.view)
         rows = [v.name for v in reduced if v in used]
-        boxed = bool(taps) and operand is main.operands[0]
+        boxed = bool(taps) and position == 0
         if boxed:
             # Rows are what lies behind one another in the tensor: those of a dim of its own.
             alone = [{v.name for v in variables(i)} & sizes.keys() for i in operand.view.index]
             rows = [name for name in rows if name not in taps and {name} in alone]
-        if mma is not None and mma.by_rows:
-            around = [v.name for v in items if v in used]
-            layout[name], swizzles[name] = shared_rows(main, mma, config, position, around)
-            continue
-        if mma is not None:
-            names = [v.name for v in (*items, *inner) if v in used]
-            along = rows_along(main, mma, position)
-            places, row = rows_last(names, rows, along)
-            layout[name] = [(dim, None) for dim in places]
-            if config.padding.get(name):
-                padding[name] = {row: config.padding[name]}
-            if factor_type(main, operand) is not operand.var.type:
-                cast[name] = factor_type(main, operand)
-            continue
-        own = [v.name for v in inner if v in used]
         around = [v.name for v in items if v in used]
-        whole = [v.name for v in reduced if v in used]
-        order = _read_last([*whole, *own, *around], own, config, (vector, group))
-        layout[name] = () if boxed else order
-        if rows and config.padding.get(name):
-            padding[name] = {rows[-1]: config.padding[name]}
-        if group == 1 and operand.var.type is not main.out.buffer.dtype:
-            cast[name] = main.out.buffer.dtype
-    return share(
-        kernel,
-        MAIN,
-        [o.var.name for o in main.operands[:2]],
-        STEP if holds_loop(kernel.body, STEP) else items[-1].name,
-        by={main.operands[0].var.name: "tensor"} if taps else "dims",
-        layout=layout,
-        row_padding=padding,
-        swizzle=swizzles,
-        cast=cast,
-        vector=config.vector,
-        lanes=mma.lanes if mma is not None else 0,
-    )
+        own = [v.name for v in inner if v in used]
+        swizzle = Swizzle(*config.swizzle[name]) if name in config.swizzle else None
+        cast: DType | None = None
+        row = rows[-1] if rows else ""
+        layout: BlockList
+        if mma is not None and mma.by_rows:
+            row = ""
+            layout, swizzle = shared_rows(main, mma, config, position, around)
+        elif mma is not None:
+            places, row = rows_last([*around, *own], rows, rows_along(main, mma, position))
+            layout = [(dim, None) for dim in places]
+            cast = factor_type(main, operand)
+        else:
+            whole = [v.name for v in reduced if v in used]
+            order = _read_last([*whole, *own, *around], own, config, (vector, group))
+            layout = () if boxed else order
+            cast = main.out.buffer.dtype if group == 1 else None
+        padding = config.padding.get(name, 0)
+        kernel = stage(
+            kernel,
+            MAIN,
+            name,
+            at,
+            by=by,
+            shape="box" if boxed else "dims",
+            layout=layout,
+            row_padding={row: padding} if row and padding else {},
+            swizzle=swizzle,
+            cast=cast if cast is not operand.var.type else None,
+        )
+    return kernel
 
 
 def _read_last(

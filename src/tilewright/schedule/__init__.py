@@ -5,12 +5,12 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
 then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
 `distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse),
-of `phases` (of strides: points that take the same taps), `unit` (dims of extent 1), `promote` and
-`result` (copies in better places), `share` and `share_result` (copies for a workgroup, and results
-on their way through its memory), `pipeline` (copying ahead), `share_tiles` and `specialize_warps`
-(copies of whole tiles, by a subgroup of its own, through `rounds` of tiles), `multicast` (by the
-workgroups of a cluster for each other), `store_tiles` (results that a unit stores), `finish` (and
-that are made in registers before), `load_ahead` (fragments for the next product), `hoist` (packing
+of `phases` (of strides: points that take the same taps), `unit` (dims of extent 1), `stage` and
+`stage_result` (operands and results in better places, by the `copiers`; `staging`, `work_items`,
+`accumulation`, `results_by_threads` and `results_by_unit` have the parts), `pipeline` (copying
+ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of tiles), `multicast` (by
+the workgroups of a cluster for each other), `finish` (results made in registers before they are
+stored), `load_ahead` (fragments for the next product), `hoist` (packing
 apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
 instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run),
 `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
@@ -22,6 +22,7 @@ and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, 
 """
 
 from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
@@ -42,19 +43,15 @@ from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
-from tilewright.schedule.promote import promote
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
-from tilewright.schedule.result import promote_result
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.share import share
-from tilewright.schedule.share_result import share_result
-from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
-from tilewright.schedule.store_tiles import store_tiles
+from tilewright.schedule.stage import stage
+from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.stream_k import stream_k
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -67,8 +64,10 @@ from tilewright.schedule.workers import parallelize_parts
 
 __all__ = [
     "TRANSFORMS",
+    "CopyUnit",
     "Fill",
     "KernelSchedule",
+    "Threads",
     "as_contraction",
     "distribute",
     "drop_unit_dims",
@@ -92,20 +91,16 @@ __all__ = [
     "partition",
     "persist",
     "pipeline",
-    "promote",
-    "promote_result",
     "rasterize",
     "reorder",
     "set_kind",
-    "share",
-    "share_result",
-    "share_tiles",
     "slice_reduction",
     "specialize_warps",
     "split_dim",
     "spread",
+    "stage",
+    "stage_result",
     "start_products",
-    "store_tiles",
     "stream_k",
     "tensorize",
     "tile",

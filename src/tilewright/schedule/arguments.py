@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tilewright.errors import ScheduleError
-from tilewright.schedule.record import signature_of, step_function
+from tilewright.schedule.record import VALUES, signature_of, step_function
 
 
 def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -89,6 +89,12 @@ def _fits(value: Any, wanted: Any) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
             _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items()
+        )
+    if wanted in VALUES.values():
+        # Python checks no types of what a dataclass is made of.
+        hints = get_type_hints(wanted)
+        return isinstance(value, wanted) and all(
+            _fits(getattr(value, name), hint) for name, hint in hints.items()
         )
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)

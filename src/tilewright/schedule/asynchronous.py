@@ -48,7 +48,7 @@ def start_products(kernel: Kernel, compute: str) -> Kernel:
                 f"start_products: '{compute}' does not add up in registers what is shared",
                 where=headline(found),
                 why="products that run by themselves read workgroup memory",
-                cure="share its operands first",
+                cure="stage its operands first",
             )
 
     def on_part(stmt: Stmt) -> Stmt:

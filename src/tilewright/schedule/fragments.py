@@ -103,7 +103,7 @@ def _with_copies(
                 f"hold: there are copies of '{buffer.name}', of which '{stmt.name}' takes none",
                 where=headline(stmt),
                 why=f"only '{name}' chooses one, by '{dims.get(copies.dim)}'",
-                cure="promote an operand of it, and hold that",
+                cure="stage an operand of it, and hold that",
             )
         number = copies.number(chosen)
         operands = tuple(

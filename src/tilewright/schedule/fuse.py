@@ -267,7 +267,7 @@ def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
                 compute,
                 "a tile of the consumer must need one tile of the producer, so that each dim of "
                 "the buffer has to be indexed by a dim of its own",
-                "promote the operand, or leave its producers out of `producers`",
+                "stage the operand, or leave its producers out of `producers`",
             )
         found.append(dims[index])
     if view.mask is not None:

@@ -201,7 +201,7 @@ class _Fusion:
                 raise _refusal(
                     f"'{old.name}' is not indexed by {self} in one dim each, the same everywhere",
                     compute,
-                    "fuse other dims, promote this operand by dims first, or name the computes to "
+                    "fuse other dims, stage this operand by its dims first, or name computes to "
                     "fuse in `computes`",
                     f"it is reached at {to_text(view)}",
                 )
@@ -247,7 +247,7 @@ class _Fusion:
                 raise _refusal(
                     f"{self} do not fuse in the mask of '{view.buffer.name}'",
                     compute,
-                    "fuse other dims, or promote the operand so that it has no mask",
+                    "fuse other dims, or stage the operand so that it has no mask",
                     f"{to_text(condition)} is no bound on the fused dim",
                 )
             conditions.append(number)
@@ -325,7 +325,7 @@ def _with_one_dim(old: Buffer, places: tuple[int, ...], anew: bool) -> Buffer:
                 f"fuse_dims: the dims {p} and {q} of '{old.name}' do not fuse",
                 where=to_text(new),
                 why=f"in memory, a step of dim {p} is not the whole of dim {q}",
-                cure="promote the operand into a layout in which they are neighbours",
+                cure="stage the operand in a layout in which they are neighbours",
             )
         shape = tuple(
             size * new.shape[q] if d == p else size for d, size in enumerate(new.shape) if d != q

@@ -39,9 +39,9 @@ from tilewright.schedule.access import (
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import Place, bound_names, computes_named, holds, rewrite_placed
-from tilewright.schedule.share import item_number
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
+from tilewright.schedule.work_items import item_number
 
 _BARRIER = Call("barrier", ())
 # Loops that are not part of what a work-item does.

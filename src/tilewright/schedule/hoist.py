@@ -48,7 +48,7 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
                 f"hoist_pack: '{source.name}' is still read without packing",
                 where=headline(each.stmt),
                 why="the kernel would need both",
-                cure="promote every operand that reads it first",
+                cure="stage every operand that reads it first",
             )
     still = frozenset[Buffer]().union(*(each.touches for each in rest))
     taken = [old, *(b for b in own if b in made and b in still and b is not old)]
@@ -135,7 +135,7 @@ def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:
         raise ScheduleError(
             f"hoist_pack: no buffer '{name}' is allocated at the top of the kernel",
             where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(buffers) if buffers else "promote an operand first",
+            cure="choose one of " + ", ".join(buffers) if buffers else "stage an operand first",
         )
     return buffers[name]
 
@@ -158,6 +158,6 @@ def _source(kernel: Kernel, buffer: Buffer, filling: list[Stmt]) -> Param:
             f"hoist_pack: '{buffer.name}' is not filled from one input",
             where=headline(filling[0]) if filling else f"kernel {kernel.name}",
             why="it is made from " + (", ".join(sorted(b.name for b in read)) or "nothing"),
-            cure="hoist only what was promoted from an input parameter",
+            cure="hoist only what was staged from an input parameter",
         )
     return params[0]

@@ -37,8 +37,8 @@ from tilewright.schedule.place import (
     sequence,
     taken_names,
 )
-from tilewright.schedule.share import zero_outside
 from tilewright.schedule.transform import transform
+from tilewright.schedule.work_items import zero_outside
 from tilewright.simplify import simplify_kernel
 
 # Where the buffers of a pipeline begin: whole vectors and segments stay whole.
@@ -74,7 +74,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
           compute main(...): ... a_packed[k % 2, ...] ...
         barrier()
 
-    The loop has the form that `share` makes, and no other reader of the copies. Each gets
+    The loop has the form that `stage` makes, and no other reader of the copies. Each gets
     ``stages`` buffers. With ``Fill.ASYNC`` the copies are asynchronous (nothing is converted on the
     way), and each iteration waits for its own; other ways of filling go one iteration ahead, so
     more than two stages would not be used.
@@ -134,13 +134,13 @@ class _Pipeline:
         if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
             raise self._refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
-                "share operands at this loop first",
+                "stage operands at this loop first",
             )
         parts = body[: barriers[0]]
         found = [_Copy.of(s) for s in parts]
         self.copies = [copy for copy in found if copy is not None]
         if len(self.copies) != len(parts):
-            raise self._refusal("more than copies stands before the barrier", "share first")
+            raise self._refusal("more than copies stands before the barrier", "stage first")
         self.rest = body[barriers[0] + 1 : last]
         filled = [copy.compute.out.buffer for copy in self.copies]
         self.buffers = {buffer: staged(buffer, self.stages) for buffer in filled}
@@ -159,7 +159,7 @@ class _Pipeline:
                 )
         for copy in [each.compute for each in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
-                raise self._refusal(f"'{copy.name}' is no copy to shared memory", "share first")
+                raise self._refusal(f"'{copy.name}' is no copy to shared memory", "stage first")
             if {o.view.buffer for o in copy.operands} & buffers_written(self.loop):
                 raise self._refusal(
                     f"the loop writes what '{copy.name}' copies", "copy only what does not change"

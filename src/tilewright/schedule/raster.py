@@ -93,7 +93,7 @@ def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
                 ...
 
     What a workgroup sets up once serves all its iterations. Where its work-items share memory, each
-    iteration ends with a barrier, as `share` makes it. With a loop over clusters inside, so many
+    iteration ends with a barrier, as `stage` makes it. With a loop over clusters inside, so many
     clusters take them.
     """
     loops_named(kernel, loops[0], "persist")

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
 from tilewright import dtypes
 from tilewright.errors import ParseError, Span, UnsupportedError
-from tilewright.ir.buffer import Space, Swizzle
+from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import LoopKind
 from tilewright.problems.numbers import short
 from tilewright.schedule.pipeline import Fill
-from tilewright.schedule.record import FORMAT, HOIST, MAIN, SPLITTING, Line, Named, Record
+from tilewright.schedule.record import FORMAT, HOIST, MAIN, SPLITTING, VALUES, Line, Named, Record
 from tilewright.schedule.transform import TRANSFORMS
 
 _ENUMS: dict[str, type[Enum]] = {"Space": Space, "LoopKind": LoopKind, "Fill": Fill}
@@ -167,6 +168,8 @@ class _Reader:
                     cure = "choose one of " + ", ".join(members)
                     raise self._refused(node, f"{kind} has no member '{name}'", cure)
                 return members[name]
+            case ast.Call(func=ast.Name(id=kind)) if kind in VALUES:
+                return self._several(node, VALUES[kind])
             case ast.Call(func=function, args=args, keywords=[]):
                 return self._made(node, function, [self._value(each) for each in args])
             case _:
@@ -194,8 +197,6 @@ class _Reader:
                 except UnsupportedError as error:
                     cure = error.cure or "choose another"
                     raise self._refused(node, error.what, cure) from None
-            case ast.Name(id="Swizzle"), [int() as bits, int() as base, int() as shift]:
-                return Swizzle(bits, base, shift)
             case ast.Attribute(value=ast.Name(id=owner), attr="instruction"), [str() as name]:
                 if owner in self.kernels:
                     return Named("instruction", name)
@@ -203,6 +204,17 @@ class _Reader:
                 pass
         cure = f'write dtype("f32"), Swizzle(3, 3, 3), or {MAIN}.instruction("fma_f32x8")'
         raise self._refused(node, "this is no call that an argument may be", cure)
+
+    def _several(self, node: ast.Call, kind: type[Any]) -> Any:
+        """Several values by name, or in order."""
+        args = [self._value(each) for each in node.args]
+        kwargs = {self._keyword(each): self._value(each.value) for each in node.keywords}
+        try:
+            return kind(*args, **kwargs)
+        except TypeError:
+            names = ", ".join(each.name for each in fields(kind))
+            cure = f"write {kind.__name__}({names})"
+            raise self._refused(node, f"this is no {kind.__name__}", cure) from None
 
     def _span(self, node: ast.stmt | ast.expr) -> Span:
         ends = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -18,12 +18,15 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.groups import cut
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.transform import TRANSFORMS
 
 # Changes when texts of before would be read as something else.
 FORMAT = 1
+# Arguments that are several values by name.
+VALUES: Mapping[str, type[Any]] = {"Swizzle": Swizzle, "Threads": Threads, "CopyUnit": CopyUnit}
 # The variable of the kernel's own schedule, in the text.
 MAIN = "schedule"
 # The steps that are no transforms: they make several kernels of one, and one of several.
@@ -148,8 +151,9 @@ def source(value: Any) -> str:
             return f'dtype("{value.name}")'
         case Enum():
             return f"{type(value).__name__}.{value.name}"
-        case Swizzle():
-            return f"Swizzle({value.bits}, {value.base}, {value.shift})"
+        case Swizzle() | Threads() | CopyUnit():
+            given = [source(getattr(value, each.name)) for each in fields(value)]
+            return f"{type(value).__name__}({', '.join(given)})"
         case str():
             return json.dumps(str(value), ensure_ascii=False)
         case Mapping():

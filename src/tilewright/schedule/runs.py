@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.facts.affine import Affine, affine, difference, flattened
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Expr, Var, conjuncts, const, var
-from tilewright.ir.stmt import Compute, View
+from tilewright.ir.expr import Const, Expr, Var, conjuncts, const, var
+from tilewright.ir.stmt import Compute, Dim, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.schedule.place import Place, fresh
 from tilewright.simplify import simplify
@@ -78,3 +79,19 @@ def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
             modulus, remainder = facts.affine_congruence(rest)
             return modulus % wide == 0 and remainder % wide == last
     return False
+
+
+def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
+    """How far apart in memory the first two elements along each dim are."""
+    offset = view.buffer.layout.offset_of(view.index)
+    start: dict[Var, Expr] = dict.fromkeys(variables(offset), const(0))
+
+    def where(place: dict[Var, Expr]) -> int:
+        at = substitute(offset, place)
+        return int(at.value) if isinstance(at, Const) else 0
+
+    first = where(start)
+    return {
+        dim.var: abs(where({**start, dim.var: const(1)}) - first) if dim.var in start else 0
+        for dim in dims
+    }

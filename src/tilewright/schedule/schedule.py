@@ -38,7 +38,6 @@ from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import pipeline
-from tilewright.schedule.promote import promote
 from tilewright.schedule.provenance import Origin, Step, origins
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.record import (
@@ -52,15 +51,12 @@ from tilewright.schedule.record import (
     digest_of,
 )
 from tilewright.schedule.reorder import reorder
-from tilewright.schedule.result import promote_result
-from tilewright.schedule.share import share
-from tilewright.schedule.share_result import share_result
-from tilewright.schedule.share_tiles import share_tiles
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
 from tilewright.schedule.spread import spread
-from tilewright.schedule.store_tiles import store_tiles
+from tilewright.schedule.stage import stage
+from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.stream_k import stream_k
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -292,20 +288,16 @@ class KernelSchedule:
     partition = _method(partition)
     persist = _method(persist)
     pipeline = _method(pipeline)
-    promote = _method(promote)
-    promote_result = _method(promote_result)
     rasterize = _method(rasterize)
     reorder = _method(reorder)
     set_kind = _method(set_kind)
-    share = _method(share)
-    share_result = _method(share_result)
-    share_tiles = _method(share_tiles)
     slice_reduction = _method(slice_reduction)
     specialize_warps = _method(specialize_warps)
     split_dim = _method(split_dim)
     spread = _method(spread)
+    stage = _method(stage)
+    stage_result = _method(stage_result)
     start_products = _method(start_products)
-    store_tiles = _method(store_tiles)
     stream_k = _method(stream_k)
     tensorize = _method(tensorize)
     tile = _method(tile)

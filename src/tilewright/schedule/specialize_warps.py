@@ -39,8 +39,8 @@ from tilewright.schedule.place import (
     walk_placed,
 )
 from tilewright.schedule.rounds import Rounds
-from tilewright.schedule.share import own_values, work_items
 from tilewright.schedule.transform import transform
+from tilewright.schedule.work_items import own_values, work_items
 from tilewright.simplify import simplify_kernel
 
 # Registers of a lane that a subgroup may go on with (NVIDIA, PTX ISA, "setmaxnreg").
@@ -91,9 +91,9 @@ def specialize_warps(
                 mbarrier_arrive(&empty[(k - 1) % 2])
             wait_products(0)
 
-    The loop has the form that `share_tiles` makes, in loops over subgroups that act as one, and no
-    other reader of the copies. ``copy`` is the instruction that copies a box or a column of pixels:
-    each copy is one (see `layout.boxes`, `layout.columns`), of which masks hide only what is
+    The loop has the form that `stage` by a `CopyUnit` makes, in loops over subgroups, and no
+    other reader of the copies. ``copy`` is the instruction that copies a box, or pixels by im2col:
+    each copy is one (see `layout.boxes`, `layout.im2col`), of which masks hide only what is
     outside of the tensor. What reads the copies accumulates in private memory. With one of the
     ``stages``, nothing is copied ahead. Of ``registers``, a lane of those that copy goes on with
     the first number, others with the second.
@@ -134,7 +134,7 @@ def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | 
         raise ScheduleError(
             f"specialize_warps: no subgroups are around the loop '{loop}'",
             where=where,
-            cure="run loops around it as SUBGROUP, and share tiles at it, first",
+            cure="run loops around it as SUBGROUP, and stage tiles at it, first",
         )
     if registers is None:
         return
@@ -216,7 +216,7 @@ class _Specialization:
     def _rounds(self, name: str) -> Rounds:
         if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
             raise self._refusal(
-                "its work-items are not subgroups that act as one", "share tiles among subgroups"
+                "its work-items are not subgroups that act as one", "stage tiles among subgroups"
             )
         return Rounds(self.items[-1].body, name, "specialize_warps")
 
@@ -227,7 +227,7 @@ class _Specialization:
         if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
             raise self._refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
-                "share tiles at this loop first",
+                "stage tiles at this loop first",
             )
         for stmt in self.rounds.beside():
             if isinstance(stmt, Call) and _is_of_workgroup(stmt):
@@ -248,7 +248,7 @@ class _Specialization:
             if any(variables(index) & self.own for index in access.view.index):
                 raise self._refusal(
                     f"subgroups make parts of the copy `{headline(access.stmt)}`",
-                    "share whole tiles (`share_tiles`)",
+                    "stage whole tiles (by=CopyUnit())",
                 )
         return stmt
 
@@ -259,7 +259,7 @@ class _Specialization:
                 yield stmt
             elif not isinstance(stmt, For) and sequence(stmt) == (stmt,):
                 raise self._refusal(
-                    f"`{headline(stmt)}` is neither a copy nor a product", "share tiles first"
+                    f"`{headline(stmt)}` is neither a copy nor a product", "stage tiles first"
                 )
 
     def _check_copies(self, kernel: Kernel) -> None:
@@ -294,11 +294,11 @@ class _Specialization:
             if compute.out.buffer.space is not Space.PRIVATE or compute.combiner is None:
                 raise self._refusal(
                     f"'{compute.name}' does not add up in private memory",
-                    "share the operands of one product",
+                    "stage the operands of one product",
                 )
             if not reads <= self.buffers.keys():
                 raise self._refusal(
-                    f"'{compute.name}' does not read copies only", "share all of its operands"
+                    f"'{compute.name}' does not read copies only", "stage all of its operands"
                 )
             if any(operand.view.mask is not None for operand in compute.operands):
                 raise self._refusal(

@@ -163,7 +163,7 @@ def _check_reduction(
             f"'{name}' is no multiple of {size}",
             compute,
             "the last piece would add up elements that are not there",
-            f"promote the operands in blocks of {size}, and `pad` the dim",
+            f"stage the operands in blocks of {size}, and `pad` the dim",
         )
 
 
@@ -233,7 +233,7 @@ class _Forms:
                 f"'{view.buffer.name}' does not lie as '{self.instruction.name}' takes it",
                 self.compute,
                 wrong,
-                "promote it with a fitting layout, or map other dims",
+                "stage it with a fitting layout, or map other dims",
             )
 
     def wrong(self, role: Role, view: View) -> str | None:

@@ -107,7 +107,7 @@ def _mask(memory: Memory, plan: ComputePlan, position: int) -> Value | bool:
     if any(dim.var in variables(view.mask) for dim in plan.stmt.dims):
         raise CompilationError(
             f"the mask of {view.buffer.name!r} differs within a tile",
-            cure="promote the operand, so that its copy has no mask",
+            cure="stage the operand, so that its copy has no mask",
         )
     value = memory.exprs.evaluate(view.mask, {})
     return value if isinstance(value, Value) else bool(value)

@@ -174,7 +174,7 @@ def _operand(
     if per_lane and (stride != 1 or k != 1):
         raise CompilationError(
             f"the mask of {address.buffer.name!r} differs between lanes that share its elements",
-            cure="promote the operand, so that its copy has no mask",
+            cure="stage the operand, so that its copy has no mask",
         )
     if stride == 0:
         return _broadcast(memory, pointer, address, k, width, mask)

@@ -22,7 +22,7 @@ def first_register(memory: Memory, address: Address, dims: Sequence[Dim]) -> int
         raise CompilationError(
             f"{address.buffer.name!r} is not held in registers",
             why="instructions on matrices take their operands from there",
-            cure="promote it into private memory, and hold it as a fragment",
+            cure="stage it in private memory, and hold it as a fragment",
         )
     memory.exprs.push()
     for dim in dims:

@@ -37,7 +37,7 @@ def emit_matrices(memory: Memory, plan: ComputePlan, instruction: Instruction) -
         raise CompilationError(
             f"an operand of {plan.stmt.name!r} has a mask",
             why=f"{instruction.name} has none",
-            cure="promote the operand, so that its copy has no mask",
+            cure="stage the operand, so that its copy has no mask",
         )
     if instruction.stores:
         _emit_store(memory, plan, instruction)
@@ -130,7 +130,7 @@ def _emit_store(memory: Memory, plan: ComputePlan, instruction: Instruction) -> 
         raise CompilationError(
             f"{instruction.name} to {plan.out.buffer.name!r}",
             why="it stores to workgroup memory only",
-            cure="hand the result on in workgroup memory (`share_result`, `store_tiles`)",
+            cure="stage the result in workgroup memory (`stage_result`)",
         )
     w, dims = memory.w, plan.stmt.dims
     parts = _registers(memory, source, role, dims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import ScheduleError
@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
 from tilewright.layout.boxes import box_of
 from tilewright.schedule.access import buffers_in
+from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.place import (
     Place,
     around,
@@ -38,60 +39,28 @@ from tilewright.schedule.place import (
     size_of,
     walk_placed,
 )
-from tilewright.schedule.share import work_items
 from tilewright.schedule.storage import BlockList, blocked_layout
 from tilewright.schedule.tile import tile_compute
-from tilewright.schedule.transform import transform
+from tilewright.schedule.work_items import work_items
 
 
-@transform
-def store_tiles(
-    kernel: Kernel,
-    compute: str,
-    *,
-    layout: BlockList = (),
-    swizzle: Swizzle | None = None,
-    boxes: Mapping[str, int] | None = None,
-    copy: str = "tma_store",
+def stored_as_boxes(
+    kernel: Kernel, compute: str, by: CopyUnit, layout: BlockList, swizzle: Swizzle | None
 ) -> Kernel:
-    """Lets a unit store what each subgroup has made, as boxes of the tensor.
-
-        subgroup for s in 2:
-          for turn in 3:
-            ...
-            compute store(m in 64, n in 128): dst[turn*128 + s*64 + m, n] = bf16(acc[m, n])
-    ->  store_tiles("store", boxes={"n": 64}, layout=[("n", None), "m", ("n", 64)])
-        alloc dst_tile: bf16[2, 64, 128] workgroup
-        subgroup for s in 2:
-          for turn in 3:
-            ...
-            wait_stores(0)
-            subgroup_barrier()
-            compute store(m in 64, n in 128): dst_tile[s, m, n] = bf16(acc[m, n])
-            fence_async()
-            subgroup_barrier()
-            unrolled for n_o in 2:
-              compute store_box<tma_store>(m in 64, n in 64) joins stores:
-                dst[turn*128 + s*64 + m, n_o*64 + n] = dst_tile[s, m, n_o*64 + n]
-            commit_stores()
-          wait_stores(0)
-
-    Each subgroup acts as one, and has a part of the tile. It goes on while the unit stores, and
-    waits only before it writes its part again (where loops run the compute more than once), and at
-    the end. ``layout`` and ``swizzle`` are those of the tile, whose dims are the loops over
-    subgroups and the compute's (see `storage.blocked_layout`); ``boxes`` has sizes along the
-    compute's dims. Each is a box of the tensor (see `layout.boxes`), of which a mask hides only
-    what is outside: there the unit stores nothing. Nothing else that the subgroups do may touch
-    what is stored.
-    """
-    computes_named(kernel, compute, "store_tiles")
+    """``kernel`` in which the unit stores, as boxes, what subgroups make by ``compute``."""
+    if not by.instruction:
+        raise ScheduleError(
+            "stage_result: the copy unit has no instruction",
+            where=f"kernel {kernel.name}",
+            cure="name the one that stores, as CopyUnit(instruction=...)",
+        )
     buffers, names = names_in(kernel)
-    storing = _Storing(compute, layout, swizzle, boxes or {}, copy, buffers, names)
+    storing = _Storing(compute, by, layout, swizzle, buffers, names)
     body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
     if body is kernel.body:
         raise _refusal(
             f"no subgroups are around '{compute}'",
-            computes_named(kernel, compute, "store_tiles")[0][0],
+            computes_named(kernel, compute, "stage_result")[0][0],
             "a subgroup has its part stored as one",
             "run loops around it as SUBGROUP first",
         )
@@ -99,7 +68,7 @@ def store_tiles(
 
 
 def _refusal(what: str, where: Stmt, why: str | None, cure: str) -> ScheduleError:
-    return ScheduleError(f"store_tiles: {what}", where=headline(where), why=why, cure=cure)
+    return ScheduleError(f"stage_result: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -107,10 +76,9 @@ class _Storing:
     """The arguments, and the names of buffers and computes that are taken."""
 
     compute: str
+    by: CopyUnit
     layout: BlockList
     swizzle: Swizzle | None
-    boxes: Mapping[str, int]
-    copy: str
     buffers: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
 
@@ -120,7 +88,7 @@ class _Storing:
             return None
         if not holds(stmt, self.compute):
             return None
-        items, inside = work_items(stmt, place, "store_tiles")
+        items, inside = work_items(stmt, place, "stage_result")
         (found, here), *others = [
             (each, within)
             for each, within in walk_placed(items[-1].body, inside)
@@ -147,7 +115,7 @@ class _Storing:
         dims = [*(Dim(loop.var, loop.extent) for loop in items), *compute.dims]
         names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
         shape, where = blocked_layout(
-            "store_tiles", names, sizes, self.layout, swizzle=self.swizzle
+            "stage_result", names, sizes, self.layout, swizzle=self.swizzle
         )
         target = compute.out.buffer
         name = fresh(f"{target.name}_tile", self.buffers)
@@ -175,7 +143,7 @@ class _Storing:
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)
         whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
-        stmt = tile_compute(whole, here, self.boxes)
+        stmt = tile_compute(whole, here, self.by.boxes)
         for each, place in walk_placed(stmt, here):
             if isinstance(each, Compute):
                 self._check_box(each, place)
@@ -185,7 +153,7 @@ class _Storing:
                 case For():
                     return replace(each, kind=LoopKind.UNROLLED)
                 case Compute():
-                    return replace(each, instruction=self.copy, completion=Queue.STORES)
+                    return replace(each, instruction=self.by.instruction, completion=Queue.STORES)
                 case _:
                     return each
 

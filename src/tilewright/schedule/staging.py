@@ -1,4 +1,4 @@
-"""Promotion of an operand: a copy of what a part of the kernel reads, in a better place."""
+"""What is staged of an operand: the copy of what a part of the kernel reads, and how it is read."""
 
 from __future__ import annotations
 
@@ -17,85 +17,15 @@ from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables
 from tilewright.schedule.access import buffers_written, view_variables
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     fresh,
-    holds,
-    loops_named,
     names_in,
     prepend,
-    rewrite_placed,
     walk_placed,
 )
 from tilewright.schedule.storage import BlockList, blocked_layout
-from tilewright.schedule.transform import transform
 
-
-@transform
-def promote(
-    kernel: Kernel,
-    compute: str,
-    operand: str,
-    at: str | None = None,
-    *,
-    by: Literal["tensor", "dims"] = "tensor",
-    space: Space = Space.WORKGROUP,
-    layout: BlockList = (),
-    row_padding: Mapping[str, int] | None = None,
-    swizzle: Swizzle | None = None,
-    cast: DType | None = None,
-    name: str | None = None,
-) -> Kernel:
-    """Copies what the compute reads through ``operand`` into a new buffer, and reads it there.
-
-        for ow_o in 14:
-          compute conv(ow in 4, kw in 3): s = src[ow_o*4 + ow + kw - 1 | 0 <= ... and ... < 56]
-    ->  promote("conv", "s", at="ow_o")
-        for ow_o in 14:
-          alloc src_packed: f32[6] workgroup
-          compute s_pack(ow_kw in 6):
-            s = src[ow_o*4 + ow_kw - 1 | 0 <= ... and ... < 56]
-            src_packed[ow_kw] = s
-          compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
-
-    The copy stands at the start of the loop ``at``, or of the kernel (directly before the compute,
-    where ``at`` is its own name), and holds all that is read from there on. What a mask hides is
-    zero in the copy, so that the compute reads without one.
-
-    With ``by="tensor"`` the copy has the tensor's dims that vary inside, each as long as the
-    footprint, halo included; one is called like the compute's dims that index it, joined by ``_``.
-    With ``by="dims"`` it has the dims of the compute (and the loops in between) that the view
-    depends on: packing, or im2col. ``layout`` orders and blocks these dims (see
-    `storage.blocked_layout`); dims grow to whole blocks, filled with zeros. ``row_padding`` makes
-    the step along a dim longer, against conflicts of banks or cache sets; ``swizzle`` avoids those
-    without more memory, where steps are powers of two. ``cast`` converts at the copy. Names: the
-    copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or ``name``.
-    """
-    request = Promotion(
-        kernel, compute, operand, by, space, layout, row_padding or {}, swizzle, cast, name
-    )
-    computes_named(kernel, compute, "promote")
-    if at is None:
-        return replace(kernel, body=request.on_body(kernel.body, Place()))
-    if at != compute:
-        loops_named(kernel, at, "promote")
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
-            return request.on_body(stmt, place)
-        if not (isinstance(stmt, For) and stmt.var.name == at):
-            return None
-        if not holds(stmt, compute):
-            return None
-        return replace(stmt, body=request.on_body(stmt.body, place.inside(stmt)))
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    if body is kernel.body:
-        raise ScheduleError(
-            f"promote: the loop '{at}' does not hold the compute '{compute}'",
-            where=f"kernel {kernel.name}",
-            cure="choose a loop around it",
-        )
-    return replace(kernel, body=body)
+# The box of the tensor that is read, or the dims of the compute that reads it.
+Shape = Literal["box", "dims"]
 
 
 @dataclass(frozen=True)
@@ -110,15 +40,15 @@ class _Copy:
     kept: tuple[Expr, ...]  # conditions that stay with the compute
 
 
-class Promotion:
-    """One promotion: the arguments, and the names that all places share."""
+class Staging:
+    """One operand to stage: the arguments, and the names that all places share."""
 
     def __init__(
         self,
         kernel: Kernel,
         compute: str,
         operand: str,
-        by: Literal["tensor", "dims"],
+        shape: Shape,
         space: Space,
         layout: BlockList,
         row_padding: Mapping[str, int],
@@ -126,7 +56,7 @@ class Promotion:
         dtype: DType | None,
         name: str | None,
     ) -> None:
-        self.compute, self.operand, self.by = compute, operand, by
+        self.compute, self.operand, self.shape = compute, operand, shape
         self.space, self.layout, self.row_padding = space, layout, row_padding
         self.swizzle, self.dtype, self.name = swizzle, dtype, name
         self.buffers, self.computes = names_in(kernel)
@@ -150,10 +80,10 @@ class Promotion:
         ]
         if len(found) != 1:
             raise ScheduleError(
-                f"promote: '{self.compute}' stands {len(found)} times in the part to promote for",
+                f"stage: '{self.compute}' stands {len(found)} times in the part to stage for",
                 where="; ".join(headline(stmt) for stmt, _ in found),
                 why="each has its own footprint",
-                cure="promote at a loop around one of them, or before partitioning",
+                cure="stage at a loop around one of them, or before partitioning",
             )
         compute, here = found[0]
         operand = self._operand(compute)
@@ -161,7 +91,7 @@ class Promotion:
         steps = here.steps[len(place.steps) :]
         loops = (*shared, *(s for s in steps if isinstance(s, For)))
         inner = [*(Dim(loop.var, loop.extent) for loop in loops), *compute.dims]
-        make = _by_tensor if self.by == "tensor" else _by_dims
+        make = _as_box if self.shape == "box" else _by_dims
         names = place.names | {operand.var.name}
         copy = make(compute, operand.view, inner, here, names)
         buffer, pack = self._pack(operand, copy)
@@ -173,7 +103,7 @@ class Promotion:
             if operand.var.name == self.operand:
                 return operand
         raise ScheduleError(
-            f"promote: the compute '{compute.name}' has no operand '{self.operand}'",
+            f"stage: the compute '{compute.name}' has no operand '{self.operand}'",
             where=headline(compute),
             cure="choose one of " + ", ".join(o.var.name for o in compute.operands),
         )
@@ -186,26 +116,26 @@ class Promotion:
         inside = any(isinstance(s, Allocate) and s.buffer is source for s in steps)
         if inside or source in buffers_written(body):
             raise ScheduleError(
-                f"promote: '{source.name}' is written where it would be copied",
+                f"stage: '{source.name}' is written where it would be copied",
                 where=headline(compute),
                 why="the copy would be older than what the compute has to read",
-                cure="promote at a loop further inside, behind the writing",
+                cure="stage at a loop further inside, behind the writing",
             )
         lets = {s.var for s in steps if isinstance(s, Let)}
         view = operand.view
         if view_variables(view) & lets:
             raise ScheduleError(
-                f"promote: the view of '{self.operand}' depends on a let inside",
+                f"stage: the view of '{self.operand}' depends on a let inside",
                 where=to_text(view),
                 why="its value is not known where the copy would stand",
-                cure="promote before trimming, or at a loop further inside",
+                cure="stage before trimming, or at a loop further inside",
             )
 
     def _pack(self, operand: Operand, copy: _Copy) -> tuple[Buffer, Compute]:
         old = operand.view.buffer
         stem = old.name if old.name.endswith("_packed") else f"{old.name}_packed"
         shape, layout = blocked_layout(
-            "promote", copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
+            "stage", copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
         )
         dtype = self.dtype or old.dtype
         buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)
@@ -260,9 +190,9 @@ def _by_dims(
             continue
         if variables(dim.extent) & inner_vars - {d.var for d in used}:
             raise ScheduleError(
-                f"promote: the extent of '{dim.var.name}' varies with other loops than the view",
+                f"stage: the extent of '{dim.var.name}' varies with other loops than the view",
                 where=headline(compute),
-                cure="promote at a loop further inside, or before tiling",
+                cure="stage at a loop further inside, or before tiling",
             )
         conditions.append(dim.var < dim.extent)
     mask = all_of((*conditions, *conjuncts(view.mask)))
@@ -277,14 +207,14 @@ def _longest(compute: Compute, dim: Dim, here: Place) -> int:
     longest = here.facts.bounds(dim.extent)[1]
     if longest is None:
         raise ScheduleError(
-            f"promote: '{dim.var.name}' has no greatest extent",
+            f"stage: '{dim.var.name}' has no greatest extent",
             where=headline(compute),
             cure="tile it, so that its extent is bounded",
         )
     return longest
 
 
-def _by_tensor(
+def _as_box(
     compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
 ) -> _Copy:
     """A copy of the box of the tensor that is read."""
@@ -322,10 +252,10 @@ def _side(
     least, greatest = facts.bounds(_inner_part(form, inner).to_expr())
     if hidden or least is None or greatest is None:
         raise ScheduleError(
-            f"promote: what is read of dim {dim} of '{view.buffer.name}' is no box",
+            f"stage: what is read of dim {dim} of '{view.buffer.name}' is no box",
             where=headline(compute),
             why=f"its index {to_text(index)} is not linear in the loops inside, or not bounded",
-            cure='promote it with by="dims"',
+            cure='stage it with shape="dims"',
         )
     return form, greatest - least + 1, least
 

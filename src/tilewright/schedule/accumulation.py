@@ -1,4 +1,4 @@
-"""Promotion of a result: a reduction accumulates in a buffer of its own."""
+"""Results that a reduction accumulates in a buffer of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
 from tilewright.schedule.access import accesses
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     fresh,
     loops_named,
     prepend,
@@ -23,37 +22,11 @@ from tilewright.schedule.place import (
     walk_placed,
 )
 from tilewright.schedule.storage import BlockList, blocked_layout
-from tilewright.schedule.transform import transform
 
 
-@transform
-def promote_result(
-    kernel: Kernel,
-    compute: str,
-    at: str,
-    *,
-    space: Space = Space.PRIVATE,
-    layout: BlockList = (),
-) -> Kernel:
-    """Accumulates what a reduction adds inside the loop ``at`` in a buffer, copied in and out.
-
-        for ic_o in 4:
-          for oc_o in 2:
-            compute conv(oc in 16, ic in 8): dst[oc_o*16 + oc] add= ...
-    ->  promote_result("conv", at="oc_o")
-        for ic_o in 4:
-          for oc_o in 2:
-            alloc dst_tile: f32[16] private
-            compute conv_load(oc in 16): dst_tile[oc] = dst[oc_o*16 + oc]
-            compute conv(oc in 16, ic in 8): dst_tile[oc] add= ...
-            compute conv_store(oc in 16): dst[oc_o*16 + oc] = dst_tile[oc]
-
-    The buffer has the dims (and the loops inside ``at``) that the output's index depends on, which
-    have to be one-to-one with its elements; ``layout`` orders and blocks them. Nothing else inside
-    the loop may touch the output.
-    """
-    computes_named(kernel, compute, "promote_result")
-    loops_named(kernel, at, "promote_result")
+def accumulated(kernel: Kernel, compute: str, at: str, space: Space, layout: BlockList) -> Kernel:
+    """``kernel`` with what ``compute`` adds in the loop ``at`` in a buffer, copied in and out."""
+    loops_named(kernel, at, "stage_result")
     names = {p.name for p in kernel.arrays}
     names |= {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     found = False
@@ -81,7 +54,7 @@ def promote_result(
     body = rewrite_placed(kernel.body, Place(), change)
     if not found:
         raise ScheduleError(
-            f"promote_result: the loop '{at}' does not hold the compute '{compute}'",
+            f"stage_result: the loop '{at}' does not hold the compute '{compute}'",
             where=f"kernel {kernel.name}",
             cure="choose a loop around it",
         )
@@ -90,7 +63,7 @@ def promote_result(
 
 def _refusal(compute: Compute, why: str, cure: str) -> ScheduleError:
     return ScheduleError(
-        f"promote_result: the result of '{compute.name}' cannot be promoted",
+        f"stage_result: the result of '{compute.name}' cannot be staged",
         where=headline(compute),
         why=why,
         cure=cure,
@@ -108,7 +81,7 @@ def _on_body(
 ) -> Stmt:
     out = compute.out
     if compute.combiner is None or out.mask is not None:
-        raise _refusal(compute, "it does not accumulate, or is masked", "promote a reduction")
+        raise _refusal(compute, "it does not accumulate, or is masked", "stage that of a reduction")
     others = [
         a
         for a in accesses(body, place)
@@ -125,7 +98,7 @@ def _on_body(
     if any(size is None for size in sizes):
         raise _refusal(compute, "an extent has no greatest value", "tile it first")
     shape, where = blocked_layout(
-        "promote_result", [d.var.name for d in dims], [s or 0 for s in sizes], layout
+        "stage_result", [d.var.name for d in dims], [s or 0 for s in sizes], layout
     )
     tile = Buffer(fresh(f"{out.buffer.name}_tile", names), out.buffer.dtype, shape, where, space)
     local = View(tile, tuple(d.var for d in dims))
@@ -152,7 +125,7 @@ def _result_dims(compute: Compute, place: Place, here: Place) -> tuple[Dim, ...]
             raise _refusal(
                 compute,
                 f"the index {to_text(index)} is not linear, or shares a dim with another",
-                "promote at a loop further inside",
+                "stage at a loop further inside",
             )
         reach = 0
         for dim in sorted(dims, key=lambda d: abs(form.terms[d.var])):
@@ -161,7 +134,7 @@ def _result_dims(compute: Compute, place: Place, here: Place) -> tuple[Dim, ...]
                 raise _refusal(
                     compute,
                     f"two points of the domain may be one element at {to_text(index)}",
-                    "promote at a loop further inside",
+                    "stage at a loop further inside",
                 )
             reach += abs(form.terms[dim.var]) * (longest - 1)
         used += dims
@@ -169,6 +142,6 @@ def _result_dims(compute: Compute, place: Place, here: Place) -> tuple[Dim, ...]
     moving: set[Var] = {d.var for d in inner}
     if any(variables(d.extent) & moving for d in ordered):
         raise _refusal(
-            compute, "an extent varies with a loop inside", "promote at a loop further inside"
+            compute, "an extent varies with a loop inside", "stage at a loop further inside"
         )
     return tuple(ordered)

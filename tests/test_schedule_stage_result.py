@@ -1,4 +1,4 @@
-"""share_result: golden text, results on random tiles and layouts, races, refusals."""
+"""stage_result for workgroups: golden text, random tiles and layouts, races, refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import distribute, extend, fuse_dims, share_result, tile, unroll
+from tilewright.schedule import Threads, distribute, extend, fuse_dims, stage_result, tile, unroll
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 
@@ -29,10 +29,10 @@ ROWS = """
 """
 
 
-def test_share_result() -> None:
+def test_stage_result() -> None:
     becomes(
         ROWS,
-        lambda k: share_result(k, "store"),
+        lambda k: stage_result(k, "store", by=Threads()),
         """
         kernel f(in src: f32[8], out dst: f32[8]):
           alloc acc_shared: f32[4, 2] workgroup
@@ -71,7 +71,7 @@ COLUMNS = """
 def test_all_that_the_compute_reads_is_read_in_the_new_order() -> None:
     becomes(
         COLUMNS,
-        lambda k: share_result(k, "store", vector=2, row_padding={"i": 1}),
+        lambda k: stage_result(k, "store", by=Threads(2), row_padding={"i": 1}),
         """
         kernel f(in src: f32[4, 8], inout dst: f32[4, 8]):
           grid for g in 2:
@@ -101,14 +101,14 @@ def _parse(text: str) -> Kernel:
 @pytest.mark.parametrize("limit", [5, 7])
 def test_a_mask_that_cuts_runs_leaves_single_elements(limit: int) -> None:
     naive = _parse(COLUMNS.replace("t < 6", f"t < {limit}"))
-    kernel = share_result(naive, "store", vector=2)
+    kernel = stage_result(naive, "store", by=Threads(2))
     equal(naive, kernel)
     assert "element" not in to_text(kernel)
 
 
 def test_runs_that_begin_anywhere_are_single_elements() -> None:
     naive = _parse(COLUMNS.replace("f32[4, 8]", "f32[4, 9]"))
-    kernel = share_result(naive, "store", vector=2)
+    kernel = stage_result(naive, "store", by=Threads(2))
     equal(naive, kernel)
     assert "element" not in to_text(kernel)
 
@@ -116,7 +116,7 @@ def test_runs_that_begin_anywhere_are_single_elements() -> None:
 def test_rows_of_neighbours_that_are_digits_of_one_number() -> None:
     """In nchw, what two dims made one counts is contiguous over the ends of rows."""
     kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 2})
-    shared = share_result(kernel, "epilogue", vector=4)
+    shared = stage_result(kernel, "epilogue", by=Threads(4))
     equal(kernel, shared)
     assert "compute epilogue(part in 2, element in 4)" in to_text(shared)
 
@@ -130,7 +130,7 @@ def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
         kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
     )
     for vector, longest in ((2, 2), (4, 4), (8, 4)):
-        shared = share_result(kernel, "epilogue", vector=vector)
+        shared = stage_result(kernel, "epilogue", by=Threads(vector))
         equal(kernel, shared)
         assert f"element in {longest})" in to_text(shared)
 
@@ -154,14 +154,16 @@ def test_random_tiles(seed: int) -> None:
     shared = tile(kernel, "epilogue", pieces) if r.random() < 0.5 else kernel
     loops = [s.var.name for s in walk_stmts(shared.body) if isinstance(s, For)]
     padding = {loops[1]: r.choice([1, 4])} if r.random() < 0.5 else {}
-    shared = share_result(shared, "epilogue", row_padding=padding, vector=r.choice([1, 2, 4]))
+    shared = stage_result(shared, "epilogue", row_padding=padding, by=Threads(r.choice([1, 2, 4])))
     equal(kernel, shared)
 
 
 def test_pieces_take_less_memory() -> None:
     kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 4})
-    whole = share_result(kernel, "epilogue")
-    pieces = share_result(unroll(tile(kernel, "epilogue", {"oc": 1}), "oc"), "epilogue")
+    whole = stage_result(kernel, "epilogue", by=Threads())
+    pieces = stage_result(
+        unroll(tile(kernel, "epilogue", {"oc": 1}), "oc"), "epilogue", by=Threads()
+    )
     equal(kernel, pieces)
     assert [_bytes(whole), _bytes(pieces)] == [20 * 8 * 4, 20 * 2 * 4]
 
@@ -175,7 +177,7 @@ def _bytes(kernel: Kernel) -> int:
 def test_both_barriers_are_needed(which: int) -> None:
     """What is handed on has arrived before it is read, and has been read before the next piece."""
     kernel = _convolved(channels_last=False, item={"oh_ow": 4, "oc": 4})
-    kernel = share_result(tile(kernel, "epilogue", {"oc": 2}), "epilogue")
+    kernel = stage_result(tile(kernel, "epilogue", {"oc": 2}), "epilogue", by=Threads())
     head, *rest = to_text(kernel).split("barrier()")
     assert len(rest) == 2
     parts = [head, *rest]
@@ -232,7 +234,7 @@ ILLEGAL = """
         ),
     ],
 )
-def test_share_result_refuses(changes: dict[str, str], text: str) -> None:
+def test_stage_result_refuses(changes: dict[str, str], text: str) -> None:
     legal = {
         "before": "p = 0",
         "around": "",
@@ -242,19 +244,19 @@ def test_share_result_refuses(changes: dict[str, str], text: str) -> None:
         "write": "dst[t * 2 + i] = acc",
         "after": "r = 0",
     }
-    share_result(_parse(ILLEGAL.format(**legal)), "store")
-    with pytest.raises(ScheduleError, match=f"share_result: {text}"):
-        share_result(_parse(ILLEGAL.format(**legal | changes)), "store")
+    stage_result(_parse(ILLEGAL.format(**legal)), "store", by=Threads())
+    with pytest.raises(ScheduleError, match=f"stage_result: {text}"):
+        stage_result(_parse(ILLEGAL.format(**legal | changes)), "store", by=Threads())
 
 
-def test_share_result_refuses_what_is_not_there() -> None:
+def test_stage_result_refuses_what_is_not_there() -> None:
     kernel = _parse(ROWS)
-    with pytest.raises(ScheduleError, match="share_result: there is no compute 'q'"):
-        share_result(kernel, "q")
-    with pytest.raises(ScheduleError, match="share_result: 0 elements at a time"):
-        share_result(kernel, "store", vector=0)
+    with pytest.raises(ScheduleError, match="stage_result: there is no compute 'q'"):
+        stage_result(kernel, "q", by=Threads())
+    with pytest.raises(ScheduleError, match="stage_result: 0 elements at a time"):
+        stage_result(kernel, "store", by=Threads(0))
     with pytest.raises(ScheduleError, match="the new buffer has no dim 'q'"):
-        share_result(kernel, "store", layout=["q"])
+        stage_result(kernel, "store", by=Threads(), layout=["q"])
     serial = _parse(ROWS.replace("workgroup for", "for"))
-    with pytest.raises(ScheduleError, match="share_result: no work-items are around 'store'"):
-        share_result(serial, "store")
+    with pytest.raises(ScheduleError, match="stage_result: no work-items are around 'store'"):
+        stage_result(serial, "store", by=Threads())

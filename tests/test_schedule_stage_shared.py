@@ -1,4 +1,4 @@
-"""share and pipeline: golden texts, results, refusals."""
+"""stage for workgroups, and pipeline: golden texts, results, refusals."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from schedule_cases import becomes, convolution, equal, matmul
-from tilewright.dtypes import f32
+from schedule_cases import becomes, convolution, equal, matmul, shared
+from tilewright.dtypes import f32, f64
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, LoopKind, Space, Swizzle, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
+    CopyUnit,
+    Threads,
     distribute,
     drop_unit_dims,
     fuse_dims,
     pipeline,
     set_kind,
-    share,
+    stage,
     tile,
 )
 
@@ -40,7 +42,7 @@ def _parse(text: str) -> Kernel:
 
 
 def _shared(**options: Any) -> Kernel:
-    return share(_parse(DOTS), "f", ["x", "y"], at="k_o", **options)
+    return shared(_parse(DOTS), "f", ["x", "y"], at="k_o", **options)
 
 
 def _buffers(kernel: Kernel) -> list[str]:
@@ -55,7 +57,7 @@ def _buffers(kernel: Kernel) -> list[str]:
 def test_share() -> None:
     becomes(
         DOTS,
-        lambda k: share(k, "f", ["x"], at="k_o"),
+        lambda k: shared(k, "f", ["x"], at="k_o"),
         """
         kernel f(in src: f32[8, 16], in w: f32[16], inout dst: f32[8]):
           alloc src_packed: f32[4, 2, 8] workgroup
@@ -77,7 +79,7 @@ def test_share() -> None:
 def test_share_two_operands_in_vectors() -> None:
     becomes(
         DOTS,
-        lambda k: share(k, "f", ["x", "y"], at="k_o", vector=2),
+        lambda k: shared(k, "f", ["x", "y"], at="k_o", by=Threads(2)),
         """
         kernel f(in src: f32[8, 16], in w: f32[16], inout dst: f32[8]):
           alloc src_packed: f32[4, 2, 8] workgroup
@@ -101,7 +103,7 @@ def test_share_two_operands_in_vectors() -> None:
 
 
 def test_share_in_rounds_of_which_the_last_is_not_full() -> None:
-    kernel = share(_parse(DOTS), "f", ["y"], at="k_o", vector=4)
+    kernel = shared(_parse(DOTS), "f", ["y"], at="k_o", by=Threads(4))
     equal(_parse(DOTS), kernel)
     # Two vectors for four work-items.
     assert "y = w[element + k_o * 8 + t * 4 | t < 2]" in to_text(kernel)
@@ -113,7 +115,7 @@ def test_share_in_the_innermost_item_loop() -> None:
     kernel = distribute(
         naive, "mul", [(GRID, {"m": 6, "n": 4}), (WORKGROUP, {"m": 2, "n": 1})], producers=[]
     )
-    kernel = share(kernel, "mul", ["x", "y"], at="n")
+    kernel = shared(kernel, "mul", ["x", "y"], at="n")
     equal(naive, kernel)
     assert _buffers(kernel) == [
         "a_packed: f32[3, 2, 5] workgroup",
@@ -125,7 +127,7 @@ def test_share_orders_pads_and_converts() -> None:
     naive = matmul(8, 8, 8, dtype="bf16")
     kernel = distribute(naive, "mul", [(WORKGROUP, {"m": 2, "n": 4})], producers=[])
     kernel = tile(kernel, "mul", {"k": 4})
-    kernel = share(
+    kernel = shared(
         kernel,
         "mul",
         ["x", "y"],
@@ -133,7 +135,7 @@ def test_share_orders_pads_and_converts() -> None:
         layout={"x": ["k", "m_o", "m"]},
         row_padding={"x": {"k": 1}, "y": {"n": 4}},
         cast={"x": f32},
-        vector=4,
+        by=Threads(4),
     )
     equal(naive, kernel)
     assert (
@@ -152,7 +154,7 @@ def _dots(swizzle: Swizzle, rows: int = 8) -> Kernel:
     items = [(WORKGROUP, {"m": 2, "n": 2})]
     kernel = tile(distribute(matmul(rows, 8, 16), "mul", items, producers=[]), "mul", {"k": 8})
     layout = {"x": ["k", "m_o", "m"]}
-    return share(kernel, "mul", ["x"], "k_o", layout=layout, swizzle={"x": swizzle})
+    return shared(kernel, "mul", ["x"], "k_o", layout=layout, swizzle={"x": swizzle})
 
 
 def test_share_swizzles() -> None:
@@ -207,22 +209,22 @@ def _tiles(naive: Kernel, sizes: dict[str, int], items: dict[str, int]) -> Kerne
 def test_share_the_exact_box_of_a_tile() -> None:
     naive = convolution(ic=3, ih=32, iw=32, oc=4, kh=7, kw=7, stride=(2, 2), pad=(3, 3))
     kernel = _tiles(naive, {"oc": 4, "oh": 16, "ow": 16}, {"oh": 8, "ow": 8})
-    kernel = share(kernel, "conv", ["s"], at="ow_o", by="tensor", vector=1)
+    kernel = shared(kernel, "conv", ["s"], at="ow_o", shape="box", by=Threads(1))
     equal(naive, kernel)
     assert _buffers(kernel) == ["src_packed: f32[3, 37, 37] workgroup"]
     assert "| " in to_text(kernel)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("by", ["tensor", "dims"])
+@pytest.mark.parametrize("shape", ["box", "dims"])
 @pytest.mark.parametrize("vector", [1, 4])
-def test_share_convolutions(channels_last: bool, by: Any, vector: int) -> None:
+def test_share_convolutions(channels_last: bool, shape: Any, vector: int) -> None:
     naive = convolution(
         mb=2, ic=4, ih=7, iw=8, oc=8, stride=(2, 1), pad=(1, 2), channels_last=channels_last
     )
     kernel = _tiles(naive, {"mb": 1, "oc": 8, "oh": 2, "ow": 5}, {"oc": 4, "oh": 1, "ow": 5})
     kernel = tile(kernel, "conv", {"ic": 2, "kh": 1}, ["ic", "kh"])
-    kernel = share(kernel, "conv", ["s", "w"], at="kh", by=by, vector=vector)
+    kernel = shared(kernel, "conv", ["s", "w"], at="kh", shape=shape, by=Threads(vector))
     equal(naive, kernel)
     # Neighbours of the source are copied in vectors where they stay neighbours.
     packs = [line for line in to_text(kernel).splitlines() if "_pack(" in line]
@@ -230,17 +232,17 @@ def test_share_convolutions(channels_last: bool, by: Any, vector: int) -> None:
 
 
 def test_share_vectors_only_of_neighbours() -> None:
-    def heads(channels_last: bool, by: Any, pad: int) -> list[str]:
+    def heads(channels_last: bool, shape: Any, pad: int) -> list[str]:
         naive = convolution(
             ic=4, ih=8, iw=8, oc=4, pad=(pad, pad), kh=1, kw=1, channels_last=channels_last
         )
         kernel = _tiles(naive, {"oc": 4, "oh": 2}, {"oh": 1})
-        kernel = share(kernel, "conv", ["s"], at="oh", by=by, vector=4)
+        kernel = shared(kernel, "conv", ["s"], at="oh", shape=shape, by=Threads(4))
         equal(naive, kernel)
         return [line for line in to_text(kernel).splitlines() if "s_pack(" in line]
 
     assert "element in 4" in heads(True, "dims", 0)[0]
-    assert "element in 4" in heads(False, "tensor", 0)[0]
+    assert "element in 4" in heads(False, "box", 0)[0]
     # Where a mask cuts rows, whole vectors could be cut too.
     assert "element" not in heads(False, "dims", 1)[0]
 
@@ -248,7 +250,7 @@ def test_share_vectors_only_of_neighbours() -> None:
 @pytest.mark.parametrize(("limit", "vectors"), [(12, True), (16, True), (10, False)])
 def test_share_vectors_under_masks_that_leave_them_whole(limit: int, vectors: bool) -> None:
     naive = _parse(DOTS.replace("k_o * 8 + k]", f"k_o * 8 + k | k_o * 8 + k < {limit}]"))
-    kernel = share(naive, "f", ["x", "y"], at="k_o", vector=4)
+    kernel = shared(naive, "f", ["x", "y"], at="k_o", by=Threads(4))
     equal(naive, kernel)
     assert ("element in 4" in to_text(kernel)) == vectors
 
@@ -256,7 +258,7 @@ def test_share_vectors_under_masks_that_leave_them_whole(limit: int, vectors: bo
 @pytest.mark.parametrize(("limit", "run"), [(12, 4), (10, 2), (9, 1)])
 def test_share_in_shorter_runs_where_masks_cut_longer_ones(limit: int, run: int) -> None:
     naive = _parse(DOTS.replace("k_o * 8 + k]", f"k_o * 8 + k | k_o * 8 + k < {limit}]"))
-    kernel = share(naive, "f", ["x"], at="k_o", vector=8)
+    kernel = shared(naive, "f", ["x"], at="k_o", by=Threads(8))
     equal(naive, kernel)
     found = [n for n in (8, 4, 2) if f"element in {n})" in to_text(kernel)]
     assert found == [run][: run > 1]
@@ -273,7 +275,7 @@ def test_share_one_tensor_twice() -> None:
               y[t, j] add= a * b
         """
     )
-    kernel = share(naive, "f", ["a", "b"], at="t")
+    kernel = shared(naive, "f", ["a", "b"], at="t")
     equal(naive, kernel)
     assert [b.split(":")[0] for b in _buffers(kernel)] == ["x_packed", "x_packed2"]
 
@@ -293,7 +295,7 @@ def test_share_in_several_pieces() -> None:
                 y[t] add= a
         """
     )
-    kernel = share(naive, "f", ["a"], at="k_o", by="tensor")
+    kernel = shared(naive, "f", ["a"], at="k_o", shape="box")
     equal(naive, kernel)
     assert len({b.split(":")[0] for b in _buffers(kernel)}) == 2
 
@@ -326,40 +328,47 @@ def test_share_refuses_what_differs(first: str, extent: str, read: str, text: st
     first = first.replace("k0", "1")
     kernel = _parse(ITEMS.format(first=first, extent=extent, read=read))
     with pytest.raises(ScheduleError, match=text):
-        share(kernel, "f", ["a"], at="k")
+        shared(kernel, "f", ["a"], at="k")
 
 
 def test_share_with_lets_that_are_the_same_for_all() -> None:
     naive = _parse(ITEMS.format(first="q = n[0] % 2", extent="q + 1", read="x[q * 2 + t, j]"))
-    kernel = share(naive, "f", ["a"], at="k")
+    kernel = shared(naive, "f", ["a"], at="k")
     equal(naive, kernel)
 
 
 def test_share_refuses() -> None:
     naive = _parse(DOTS)
-    with pytest.raises(ScheduleError, match="share: there is no loop 'q'"):
-        share(naive, "f", ["x"], at="q")
-    with pytest.raises(ScheduleError, match="share: there is no compute 'q'"):
-        share(naive, "q", ["x"], at="k_o")
+    with pytest.raises(ScheduleError, match="stage: there is no loop 'q'"):
+        shared(naive, "f", ["x"], at="q")
+    with pytest.raises(ScheduleError, match="stage: there is no compute 'q'"):
+        shared(naive, "q", ["x"], at="k_o")
     with pytest.raises(ScheduleError, match="has no operand 'q'"):
-        share(naive, "f", ["q"], at="k_o")
-    for options in ({"vector": 0}, {"operands": []}):
-        with pytest.raises(ScheduleError, match=r"elements at a time[^$]*name the operands"):
-            share(naive, "f", at="k_o", **({"operands": ["x"]} | options))  # type: ignore[arg-type]
+        shared(naive, "f", ["q"], at="k_o")
+    for by in (Threads(0), Threads(1, -1)):
+        with pytest.raises(ScheduleError, match=r"elements at a time[^$]*choose 1 element or more"):
+            stage(naive, "f", "x", at="k_o", by=by)
+    for at in (None, "f"):
+        with pytest.raises(ScheduleError, match=r"no loop is named[^$]*say `at` which"):
+            stage(naive, "f", "x", at=at, by=Threads())
+    with pytest.raises(ScheduleError, match="a workgroup does not share private memory"):
+        stage(naive, "f", "x", at="k_o", by=Threads(), space=Space.PRIVATE)
+    with pytest.raises(ScheduleError, match="a unit copies elements as they are"):
+        stage(naive, "f", "x", at="k_o", by=CopyUnit(), cast=f64)
     serial = set_kind(naive, "t", LoopKind.SERIAL)
     with pytest.raises(ScheduleError, match=r"no work-items are around the loop 'k_o' with 'f'"):
-        share(serial, "f", ["x"], at="k_o")
+        shared(serial, "f", ["x"], at="k_o")
     outside = tile(matmul(8, 8, 8), "mul", {"k": 4, "m": 2}, ["k", "m"])
     outside = set_kind(outside, "m_o", WORKGROUP)
     with pytest.raises(ScheduleError, match="no work-items are around the loop 'k_o' with 'mul'"):
-        share(outside, "mul", ["x"], at="k_o")
+        shared(outside, "mul", ["x"], at="k_o")
     two = distribute(matmul(8, 8, 8), "mul", [(WORKGROUP, {"m": 2, "n": 2})], producers=[])
     with pytest.raises(ScheduleError, match=r"work-items inside the loop 'm_o'[^$]*at 'n_o'"):
-        share(two, "mul", ["x"], at="m_o")
+        shared(two, "mul", ["x"], at="m_o")
     ragged = parse_kernel(
         to_text(naive)
         .replace("t in 4", "t in n[0]")
         .replace("inout dst", "in n: s64[1], inout dst")
     )
     with pytest.raises(ScheduleError, match="the number of work-items along 't' is not constant"):
-        share(ragged, "f", ["x"], at="k_o")
+        shared(ragged, "f", ["x"], at="k_o")

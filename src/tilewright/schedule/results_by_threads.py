@@ -1,4 +1,4 @@
-"""Results that work-items hand on in memory that they share, to be stored by all of them."""
+"""Results that work-items stage in memory that they share, to be stored by all of them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tilewright.schedule.access import (
     buffers_written,
     view_variables,
 )
+from tilewright.schedule.copiers import Threads
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
@@ -42,65 +43,32 @@ from tilewright.schedule.place import (
     views_of,
     walk_placed,
 )
-from tilewright.schedule.runs import run_start, uniform
-from tilewright.schedule.share import by_items, own_values, steps, work_items
+from tilewright.schedule.runs import run_start, steps, uniform
 from tilewright.schedule.storage import BlockList, blocked_layout
-from tilewright.schedule.transform import transform
+from tilewright.schedule.work_items import by_items, own_values, work_items
 
 
-@transform
-def share_result(
+def stored_together(
     kernel: Kernel,
     compute: str,
-    *,
-    layout: BlockList = (),
-    row_padding: Mapping[str, int] | None = None,
-    vector: int = 1,
-    lanes: int = 0,
+    by: Threads,
+    layout: BlockList,
+    row_padding: Mapping[str, int],
 ) -> Kernel:
-    """Lets all work-items of a workgroup do together what each does with what it has made.
-
-        workgroup for t in 4:
-          alloc acc: f32[2] private
-          ...
-          compute store(i in 2): dst[t*2 + i] = acc + 1.0    (acc = acc[i])
-    ->  share_result("store")
-        alloc acc_shared: f32[4, 2] workgroup
-        workgroup for t in 4:
-          alloc acc: f32[2] private
-          ...
-          compute acc_share(i in 2): acc_shared[t, i] = acc[i]
-          barrier()
-          compute store(part in 2):
-            dst[part*4 + t] = acc + 1.0    (acc = acc_shared[part*2 + t // 2, t % 2])
-          barrier()
-
-    What the compute reads in the work-items' own memory goes through memory that they share. The
-    rest is as before, but for whom: neighbours in the result are stored by work-items that are
-    neighbours, in runs of ``vector`` (or its half, ...) where these begin at multiples of that and
-    no mask cuts them. What it reads besides mostly lies like its result.
-
-    The shared buffers have the dims of the work-items' loops and of the compute that it depends on,
-    called like them; they lie as the result does, unless ``layout`` orders and blocks them, and
-    ``row_padding`` makes the step along a dim longer (see `storage.blocked_layout`). Loops around
-    the compute hand on piece by piece, which takes less memory. Nothing else that the work-items do
-    may touch what is stored. Where subgroups act as one, they store with so many ``lanes`` each, as
-    in `share`.
-    """
-    computes_named(kernel, compute, "share_result")
-    if vector < 1:
+    """``kernel`` whose work-items do together, by way of shared memory, what ``compute`` stores."""
+    if by.vector < 1 or by.lanes < 0:
         raise ScheduleError(
-            f"share_result: {vector} elements at a time",
+            f"stage_result: {by.vector} elements at a time, by {by.lanes} lanes",
             where=f"kernel {kernel.name}",
-            cure="choose 1 element or more",
+            cure="choose 1 element or more, and the lanes of a subgroup or 0",
         )
     buffers, names = names_in(kernel)
-    sharing = _Sharing(compute, layout, row_padding or {}, vector, lanes, buffers, names)
-    body = rewrite_placed(kernel.body, Place(), sharing.on_stmt)
+    storing = _Storing(compute, by, layout, row_padding, buffers, names)
+    body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
     if body is kernel.body:
         raise _refusal(
             f"no work-items are around '{compute}'",
-            computes_named(kernel, compute, "share_result")[0][0],
+            computes_named(kernel, compute, "stage_result")[0][0],
             "it is they who make and store the result",
             "run loops around it as WORKGROUP, SUBGROUP or LANE first",
         )
@@ -108,18 +76,17 @@ def share_result(
 
 
 def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"share_result: {what}", where=headline(where), why=why, cure=cure)
+    return ScheduleError(f"stage_result: {what}", where=headline(where), why=why, cure=cure)
 
 
 @dataclass(frozen=True)
-class _Sharing:
+class _Storing:
     """The arguments, and the names of buffers and computes that are taken."""
 
     compute: str
+    by: Threads
     layout: BlockList
     row_padding: Mapping[str, int]
-    vector: int
-    lanes: int
     buffers: set[str]
     names: set[str]
     made: list[Buffer] = field(default_factory=list)
@@ -128,10 +95,10 @@ class _Sharing:
         """The work-items' loops with the buffers that they share around them."""
         if not (isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, self.compute)):
             return None
-        items, inside = work_items(stmt, place, "share_result")
+        items, inside = work_items(stmt, place, "stage_result")
         self.made.clear()
         new: dict[Compute, Stmt] = {
-            found: self._handed_on(found, here, items)
+            found: self._staged(found, here, items)
             for found, here in walk_placed(items[-1].body, inside)
             if isinstance(found, Compute) and found.name == self.compute
         }
@@ -140,7 +107,7 @@ class _Sharing:
         )
         return block(*(Allocate(b) for b in self.made), around(items, body))
 
-    def _handed_on(self, compute: Compute, here: Place, items: Sequence[For]) -> Stmt:
+    def _staged(self, compute: Compute, here: Place, items: Sequence[For]) -> Stmt:
         """What stands for ``compute``: what is held goes to shared memory, and is stored there."""
         held = _held(compute, items)
         _check(compute, held, here, items)
@@ -168,16 +135,16 @@ class _Sharing:
         # The dims by position: those of the work-items have other names now.
         places = [whole.dims.index(dim) for dim in order]
         ordered = [renamed.dims[i] for i in places]
-        runs = (ordered, renamed.out, _longest(renamed, ordered[-1], self.vector, here))
+        runs = (ordered, renamed.out, _longest(renamed, ordered[-1], self.by.vector, here))
         barrier = Call("barrier", ())
-        stored = by_items(renamed, items, here, runs, self.lanes)
+        stored = by_items(renamed, items, here, runs, self.by.lanes)
         return block(*copies, barrier, stored, barrier)
 
     def _buffer(self, operand: Operand, dims: Sequence[Dim], order: Sequence[Dim]) -> Buffer:
         names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
         layout = self.layout or [d.var.name for d in order if d in dims]
         padding = {name: size for name, size in self.row_padding.items() if name in names}
-        shape, where = blocked_layout("share_result", names, sizes, layout, padding)
+        shape, where = blocked_layout("stage_result", names, sizes, layout, padding)
         old = operand.view.buffer
         name = fresh(f"{old.name}_shared", self.buffers)
         self.buffers.add(name)
@@ -197,7 +164,7 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
         raise _refusal(
             f"'{compute.name}' reads nothing that its work-item holds",
             compute,
-            "there is nothing to hand on",
+            "there is nothing to stage",
             "name the compute that stores what work-items accumulate in memory of their own",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
@@ -207,14 +174,14 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
             "its dims become digits of a number",
             "pad the dims to whole tiles first",
         )
-    lets = own_values(here, items, "share_result")
+    lets = own_values(here, items, "stage_result")
     views = [v for v in views_of(compute) if v not in [o.view for o in held]]
     if (variables(compute.body) | set().union(*map(view_variables, views))) & lets:
         raise _refusal(
             f"'{compute.name}' depends on a let of the work-item",
             compute,
             "others that store for it have another value",
-            "share before the let is made",
+            "stage before the let is made",
         )
     mine = {operand.view.buffer for operand in held}
     if compute.out.buffer in mine | buffers_allocated(items[-1].body):

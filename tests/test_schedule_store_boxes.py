@@ -1,4 +1,4 @@
-"""store_tiles: golden text, results, planted faults, refusals."""
+"""stage_result: golden text, results, planted faults, refusals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schedule_cases import shared
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import share_tiles, specialize_warps, store_tiles
+from tilewright.schedule import CopyUnit, Threads, specialize_warps, stage_result
 
 # Workgroups take two of four tiles each; the last one is not whole along m and n.
 TILED = """
@@ -43,19 +44,19 @@ MOVED = "c[(m + s * 32 + m_o * 64) // 4, (m + s * 32 + m_o * 64) % 4,"
 OPTIONS: dict[str, Any] = {
     "layout": [("n", None), ("m", None), ("n", 8)],
     "swizzle": Swizzle(1, 2, 3),
-    "boxes": {"n": 8},
+    "by": CopyUnit({"n": 8}, "tma_store"),
 }
 
 
 def _stored(text: str = TILED, **options: Any) -> Kernel:
-    kernel = store_tiles(parse_kernel(text), "store", **{**OPTIONS, **options})
+    kernel = stage_result(parse_kernel(text), "store", **{**OPTIONS, **options})
     verify(kernel)
     return kernel
 
 
 def _specialized(text: str = TILED, stages: int = 2) -> Kernel:
     """Tiles that a subgroup of its own has copied, and that a unit stores."""
-    kernel = store_tiles(_shared(text), "store", **OPTIONS)
+    kernel = stage_result(_shared(text), "store", **OPTIONS)
     kernel = specialize_warps(kernel, "step", stages)
     verify(kernel)
     return kernel
@@ -63,14 +64,15 @@ def _specialized(text: str = TILED, stages: int = 2) -> Kernel:
 
 def _shared(text: str) -> Kernel:
     swizzle = Swizzle(1, 2, 3)
-    return share_tiles(
+    return shared(
         parse_kernel(text),
         "main",
         ["x", "y"],
         "step",
         layout={"y": [("n", None), ("k", None), ("n", 8)]},
         swizzle={"x": swizzle, "y": swizzle},
-        boxes={"y": {"n": 8}},
+        by={"x": CopyUnit(), "y": CopyUnit({"n": 8})},
+        shape="box",
     )
 
 
@@ -84,13 +86,13 @@ def _right(kernel: Kernel, findings: Findings | None = None) -> bool:
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
-    golden("store_tiles", to_text(_stored()) + "\n\n" + to_text(_specialized()))
+    golden("store_boxes", to_text(_stored()) + "\n\n" + to_text(_specialized()))
 
 
 @pytest.mark.parametrize("text", [TILED, ONCE], ids=["rounds", "one tile"])
 def test_results(text: str) -> None:
     assert _right(parse_kernel(text)) and _right(_stored(text))
-    assert _right(_stored(text, layout=(), swizzle=None, boxes={}))
+    assert _right(_stored(text, layout=(), swizzle=None, by=CopyUnit({}, "tma_store")))
     assert all(_right(_specialized(text, stages)) for stages in (1, 2, 3))
 
 
@@ -182,7 +184,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "it does not go along dim 0 step by step",
     ),
-    "boxes of more than a row": (TILED, {"boxes": {}}, "does not take it without gaps"),
+    "boxes of more than a row": (
+        TILED,
+        {"by": CopyUnit({}, "tma_store")},
+        "does not take it without gaps",
+    ),
     "rows of another swizzle": (
         TILED,
         {"swizzle": Swizzle(2, 2, 3)},
@@ -201,4 +207,17 @@ def test_refusals(name: str) -> None:
     text, options, message = REFUSED[name]
     with pytest.raises(ScheduleError, match=re.escape(message)) as refused:
         _stored(text, **options)
-    assert str(refused.value).startswith("store_tiles: ") and "store" in str(refused.value)
+    assert str(refused.value).startswith("stage_result: ") and "store" in str(refused.value)
+
+
+def test_what_only_another_way_takes_is_refused() -> None:
+    kernel = parse_kernel(TILED)
+    for given, text in (
+        ({"by": CopyUnit()}, "the copy unit has no instruction[^$]*CopyUnit"),
+        ({"by": CopyUnit({}, "tma_store"), "at": "turn"}, r"at does not go with by=CopyUnit"),
+        ({"by": Threads(), "swizzle": Swizzle(1, 2, 3)}, r"swizzle does not go with by=Threads"),
+        ({"row_padding": {"m": 1}}, "row_padding does not go with by=None"),
+        ({}, "no loop is named in which 'store' accumulates[^$]*say `at` which"),
+    ):
+        with pytest.raises(ScheduleError, match=f"stage_result: {text}"):
+            stage_result(kernel, "store", **given)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""promote, promote_result, hoist_pack: golden texts, results, refusals."""
+"""stage, stage_result, hoist_pack: golden texts, results, refusals."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tilewright.errors import ScheduleError
 from tilewright.ir import Space, parse_kernel, same, to_text
 from tilewright.schedule import (
     hoist_pack,
-    promote,
-    promote_result,
+    stage,
+    stage_result,
     tile,
     tile_and_fuse,
 )
@@ -27,10 +27,10 @@ BOX = """
 """
 
 
-def test_promote_a_footprint_with_its_halo() -> None:
+def test_stage_a_footprint_with_its_halo() -> None:
     becomes(
         BOX,
-        lambda k: promote(k, "sum", "s", at="o"),
+        lambda k: stage(k, "sum", "s", at="o"),
         """
         kernel f(in x: f32[56], out y: f32[56]):
           compute zero(i in 56):
@@ -47,10 +47,10 @@ def test_promote_a_footprint_with_its_halo() -> None:
     )
 
 
-def test_promote_by_dims() -> None:
+def test_stage_by_dims() -> None:
     becomes(
         BOX,
-        lambda k: promote(k, "sum", "s", at="o", by="dims", name="columns", layout=["k", "i"]),
+        lambda k: stage(k, "sum", "s", at="o", shape="dims", name="columns", layout=["k", "i"]),
         """
         kernel f(in x: f32[56], out y: f32[56]):
           compute zero(i in 56):
@@ -67,36 +67,36 @@ def test_promote_by_dims() -> None:
     )
 
 
-def test_promote_the_exact_box_of_a_tile() -> None:
+def test_stage_the_exact_box_of_a_tile() -> None:
     naive = convolution(ic=3, ih=64, iw=64, oc=4, kh=7, kw=7, stride=(2, 2), pad=(3, 3))
     kernel = tile_and_fuse(naive, "epilogue", {"oh": 16, "ow": 16})
-    kernel = promote(kernel, "conv", "s", at="ow_o")
+    kernel = stage(kernel, "conv", "s", at="ow_o")
     assert "alloc src_packed: f32[3, 37, 37] workgroup" in to_text(kernel)
     assert "s = src_packed[ic, kh + oh * 2, kw + ow * 2]" in to_text(kernel)
     equal(naive, kernel)
 
 
-@pytest.mark.parametrize("by", ["tensor", "dims"])
+@pytest.mark.parametrize("shape", ["box", "dims"])
 @pytest.mark.parametrize("at", [None, "oh_o", "ow_o"])
-def test_promote_anywhere_with_tails(by: str, at: str | None) -> None:
+def test_stage_anywhere_with_tails(shape: str, at: str | None) -> None:
     naive = convolution(mb=2, ic=3, ih=9, iw=8, oc=5, stride=(2, 1), pad=(1, 2))
     kernel = tile(naive, "conv", {"oh": 2, "ow": 3, "ic": 2}, ["oh", "ow", "ic"])
-    kernel = promote(kernel, "conv", "s", at=at, by=by)  # type: ignore[arg-type]
-    kernel = promote(kernel, "conv", "w", at=at, by=by)  # type: ignore[arg-type]
+    kernel = stage(kernel, "conv", "s", at=at, shape=shape)  # type: ignore[arg-type]
+    kernel = stage(kernel, "conv", "w", at=at, shape=shape)  # type: ignore[arg-type]
     equal(naive, kernel)
 
 
-def test_promote_into_blocks_with_zero_padding() -> None:
+def test_stage_into_blocks_with_zero_padding() -> None:
     naive = convolution(ic=5, oc=19)
     blocks = [("oc", None), "kh", "kw", ("ic", None), ("oc", 16), ("ic", 2)]
-    kernel = promote(naive, "conv", "w", by="dims", layout=blocks, row_padding={"kh": 8})
+    kernel = stage(naive, "conv", "w", shape="dims", layout=blocks, row_padding={"kh": 8})
     equal(naive, kernel)
     text = to_text(kernel)
     assert "f32[32, 6, 3, 3] {0:2:888 2:3:296 3:3:96 1:3:32 0:16:2 1:2:1} workgroup" in text
     assert "w = weights[oc, ic, kh, kw | oc < 19 and ic < 5]" in text
 
 
-def test_promote_keeps_conditions_that_are_no_bounds() -> None:
+def test_stage_keeps_conditions_that_are_no_bounds() -> None:
     naive = parse_kernel(
         """
         kernel f(in x: f32[12], out y: f32[8]):
@@ -107,34 +107,34 @@ def test_promote_keeps_conditions_that_are_no_bounds() -> None:
             y[i] add= s
         """
     )
-    kernel = promote(naive, "sum", "s")
+    kernel = stage(naive, "sum", "s")
     equal(naive, kernel)
     assert "s = x[i_k | i_k < 9]" in to_text(kernel)
     assert "s = x_packed[i + k | (i + k * 2) % 3 == 0]" in to_text(kernel)
 
 
-def test_promote_converts() -> None:
+def test_stage_converts() -> None:
     naive = convolution()
-    kernel = promote(naive, "conv", "s", cast=bf16)
+    kernel = stage(naive, "conv", "s", cast=bf16)
     equal(naive, kernel)
     assert "acc[0, oc, oh, ow] add= f32(s) * w" in to_text(kernel)
     half = convolution(dtype="bf16")
-    wide = promote(half, "conv", "s", cast=f32)
+    wide = stage(half, "conv", "s", cast=f32)
     equal(half, wide)
     assert "acc[0, oc, oh, ow] add= s * f32(w)" in to_text(wide)
 
 
-def test_promote_refuses() -> None:
+def test_stage_refuses() -> None:
     with pytest.raises(ScheduleError, match=r"no operand 'q'[^$]*choose one of s, w"):
-        promote(convolution(), "conv", "q")
+        stage(convolution(), "conv", "q")
     with pytest.raises(ScheduleError, match="'acc' is written where it would be copied"):
-        promote(convolution(), "epilogue", "a")
+        stage(convolution(), "epilogue", "a")
     with pytest.raises(ScheduleError, match="the loop 'oc_o' does not hold the compute 'conv'"):
-        promote(tile(convolution(), "zero", {"oc": 2}), "conv", "s", at="oc_o")
+        stage(tile(convolution(), "zero", {"oc": 2}), "conv", "s", at="oc_o")
     with pytest.raises(ScheduleError, match="the new buffer has no dim 'oh'"):
-        promote(convolution(), "conv", "w", by="dims", layout=["oh"])
+        stage(convolution(), "conv", "w", shape="dims", layout=["oh"])
     with pytest.raises(ScheduleError, match=r"\('oc', None\) is not the outermost block"):
-        promote(convolution(), "conv", "w", by="dims", layout=[("oc", 4), ("oc", None)])
+        stage(convolution(), "conv", "w", shape="dims", layout=[("oc", 4), ("oc", None)])
     folded = parse_kernel(
         """
         kernel f(in x: f32[12], out y: f32[8]):
@@ -143,12 +143,12 @@ def test_promote_refuses() -> None:
             y[i] = s
         """
     )
-    with pytest.raises(ScheduleError, match=r'is no box[^$]*by="dims"'):
-        promote(folded, "f", "s")
-    equal(folded, promote(folded, "f", "s", by="dims"))
+    with pytest.raises(ScheduleError, match=r'is no box[^$]*shape="dims"'):
+        stage(folded, "f", "s")
+    equal(folded, stage(folded, "f", "s", shape="dims"))
 
 
-def test_promote_result() -> None:
+def test_stage_result() -> None:
     becomes(
         """
         kernel f(in x: f32[8, 10], inout y: f32[10]):
@@ -158,7 +158,7 @@ def test_promote_result() -> None:
                 v = x[k + k_o * 4, i + i_o * 4]
                 y[i + i_o * 4] add= v
         """,
-        lambda k: promote_result(k, "sum", at="i_o"),
+        lambda k: stage_result(k, "sum", at="i_o"),
         """
         kernel f(in x: f32[8, 10], inout y: f32[10]):
           for k_o in 2:
@@ -177,26 +177,26 @@ def test_promote_result() -> None:
     )
 
 
-def test_promote_result_of_a_blocked_convolution() -> None:
+def test_stage_result_of_a_blocked_convolution() -> None:
     naive = convolution(ic=4, oc=6, mb=2)
     kernel = tile(
         naive, "conv", {"ic": 2, "oc": 4, "oh": 2, "ow": 3, "mb": 1}, ["ic", "mb", "oc", "oh", "ow"]
     )
-    equal(naive, promote_result(kernel, "conv", at="ow_o", layout=["ow", "oc"]))
-    equal(naive, promote_result(kernel, "conv", at="ow_o", space=Space.WORKGROUP))
+    equal(naive, stage_result(kernel, "conv", at="ow_o", layout=["ow", "oc"]))
+    equal(naive, stage_result(kernel, "conv", at="ow_o", space=Space.WORKGROUP))
 
 
-def test_promote_result_refuses() -> None:
+def test_stage_result_refuses() -> None:
     kernel = tile(matmul(), "mul", {"m": 4, "n": 4})
     with pytest.raises(ScheduleError, match="an extent varies with a loop inside"):
-        promote_result(kernel, "mul", at="m_o")
+        stage_result(kernel, "mul", at="m_o")
     with pytest.raises(ScheduleError, match="does not hold the compute 'zero'"):
-        promote_result(kernel, "zero", at="m_o")
+        stage_result(kernel, "zero", at="m_o")
 
 
 def test_hoist_pack() -> None:
     naive = convolution(ic=5, oc=19)
-    kernel = promote(naive, "conv", "w", by="dims", layout=["oc", "ic", ("oc", 16)])
+    kernel = stage(naive, "conv", "w", shape="dims", layout=["oc", "ic", ("oc", 16)])
     pack, main = hoist_pack(kernel, "weights_packed")
     equal(naive, main, pack)
     assert [p.name for p in main.params] == ["src", "weights_packed", "bias", "dst"]
@@ -229,7 +229,7 @@ def test_hoist_pack_refuses() -> None:
         """
     )
     with pytest.raises(ScheduleError, match="'x' is still read without packing"):
-        hoist_pack(promote(kernel, "f", "a"), "x_packed")
+        hoist_pack(stage(kernel, "f", "a"), "x_packed")
 
 
 SUMS = """
