@@ -163,6 +163,14 @@ def test_too_few_batches_in_which_nobody_waited() -> None:
     assert reason.startswith("threads waited for a core in ")
 
 
+def test_the_lucky_few_are_not_enough() -> None:
+    # Many batches in which nobody waited, but more in which somebody did.
+    host = Invented()
+    host.waiting = lambda now: 0.8 if now % 0.3 < 0.2 else 0.0
+    (reason,) = compare(host).noise
+    assert reason.startswith("threads waited for a core in 6")
+
+
 def test_measured_again_until_it_is_quiet() -> None:
     host = Invented()
     host.waiting = lambda now: 0.5 if now < 2.5 else 0.0

@@ -60,8 +60,12 @@ def bench_command(
 ) -> None:
     """Time kernels beside PyTorch (oneDNN), where it is installed, or beside another target.
 
-    A table: medians, the ratio (above 1: we are faster), valid GFLOP/s, percent of a peak measured
-    in the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
+    A table: medians with their spread, the ratio (above 1: we are faster; net: without what a call
+    costs on either side), valid GFLOP/s, percent of what the roofline allows by peaks measured in
+    the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
+
+    What other processes were in the way of is measured up to three times, and then marked as
+    noisy, with the reasons. A narrow terminal gets fewer columns; --json has all.
 
     Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
     its operations on floats, and each array once.

@@ -4,9 +4,9 @@ Sides take turns in short batches, so that a change of the clock or another proc
 Worker threads spin for a while after a call and would take the cores from the other side, so with
 several threads there is a pause in between, and then a call that is not timed.
 
-Batches in which a thread waited for a core do not count where there are enough others: what says
-so is the system, not the time that the batch took, so nothing slow is left out for being slow. What
-is noisy all the same (`verdict`) is measured again, and marked if it stays so.
+Batches in which a thread waited for a core do not count where most are others: what says so is the
+system, not the time that the batch took, so nothing slow is left out for being slow. What is noisy
+all the same (`verdict`) is measured again, and marked if it stays so.
 """
 
 from __future__ import annotations
@@ -158,11 +158,12 @@ def call_overhead(call: Call) -> float:
 def _counting(
     samples: Mapping[str, Sequence[_Sample]],
 ) -> tuple[dict[str, list[float]], bool]:
-    """The seconds of the batches that count: those in which no thread waited for a core, if there
-    are enough of each side; and whether there are."""
+    """The seconds of the batches that count: those in which no thread waited for a core, if these
+    are enough of each side, and no less than half; and whether they are."""
     kept = {name: [s.seconds for s in side if not s.disturbed] for name, side in samples.items()}
+    # The rest of many that were disturbed ran in caches that others had just used.
     if all(
-        len(kept[name]) >= min(MIN_ROUNDS, len(side)) and kept[name]
+        2 * len(kept[name]) >= len(side) and len(kept[name]) >= min(MIN_ROUNDS, len(side))
         for name, side in samples.items()
     ):
         return kept, True
