@@ -130,7 +130,12 @@ class CompiledKernel:
         return in_order(array, form, form.spec(name, writable=False))
 
     def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
-        """Runs the kernel; see the class. Raises `ArgumentError` for an array that does not fit."""
+        """Runs the kernel; see the class.
+
+        Raises `ArgumentError` for an array that does not fit (its shape, type, strides, device, or
+        that it may not be written), or that is missing, and `DeviceError` for what a device
+        reports.
+        """
         if ordered:
             self._name(ordered, arrays)
         fitting = self._fitting

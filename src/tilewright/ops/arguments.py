@@ -89,12 +89,30 @@ def convolution(
 ) -> Convolution:
     """A convolution: a descriptor (``"ic64ih56oc64oh56kh3ph1"``) or its sizes by keyword.
 
-    ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_weights``, or benchdnn's names. Arguments of the
-    kernel: ``src`` (N, C, spatial), ``weights`` ([G,] O, I, kernel), ``bias`` (O), the epilogue's
-    tensors, ``dst`` (N, C, spatial); inputs first, results last. ``fpmath``: what operands of f32
-    are rounded to before they are multiplied, ``tf32`` or ``bf16``.
+    With q = p * stride - padding + k * (dilation + 1) for each spatial dim (one to three), where
+    src counts as 0 outside of the image:
 
-    Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
+        fwd          dst[n, o, p]     = sum over i, k  src[n, i, q] * weights[o, i, k]
+        bwd_data     src[n, i, q]     = sum over o, k  dst[n, o, p] * weights[o, i, k]
+        bwd_weights  weights[o, i, k] = sum over n, p  dst[n, o, p] * src[n, i, q]
+
+    ``direction`` is one of these, or benchdnn's name (``BWD_WB``: with the bias' gradient, the sum
+    of dst over n and p, as a second result). By data it is a transposed convolution, and takes an
+    epilogue as well. Arguments of the kernel: ``src`` (N, C, spatial), ``weights`` ([G,] O, I,
+    kernel), ``bias`` (O), the epilogue's tensors, ``dst`` (N, C, spatial); inputs first, results
+    last.
+
+    Sizes are ``mb``, ``g``, ``ic``, ``oc``, and for each of d, h, w: ``ih`` and ``oh`` (images),
+    ``kh`` (kernel), ``sh`` (stride, 1), ``dh`` (dilation, 0: dense), ``ph`` (padding in front, 0;
+    behind it is what ``oh`` needs). What is left out follows from the others, as in benchdnn: w is
+    like h, images are 2. Each size is 1 at least, g divides ic and oc, and a tensor has at most
+    2^60 elements. ``accumulator`` is the type
+    of the sums: s32 of integers, f64 if one is f64, else f32, unless given. ``fpmath``: what
+    operands of f32 are rounded to before they are multiplied, ``tf32`` or ``bf16``.
+
+    Raises `ProblemError` for sizes that contradict each other, `LayoutError`, and
+    `UnsupportedError` for types that are not available. Source: oneDNN's developer guide,
+    "Convolution".
     """
     if problem is None:
         problem = conv_from_sizes("", **sizes)
@@ -126,10 +144,16 @@ def matmul(
     accumulator: str | DType | None = None,
     fpmath: str | DType | None = None,
 ) -> Matmul:
-    """A matrix product: ``"MxK:KxN"``, leading dims are the batch. ``"ba"`` is transposed;
-    ``fpmath`` as of `convolution`.
+    """A matrix product, ``"MxK:KxN"``; leading dims are the batch, where 1 is broadcast.
 
-    Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
+        dst[b, m, n] = sum over k  src[b, m, k] * weights[b, k, n]
+
+    Arguments of the kernel: ``src`` (batch, M, K), ``weights`` (batch, K, N), ``bias`` (N), the
+    epilogue's tensors, ``dst`` (batch, M, N). The layout ``"ba"`` is transposed. A tensor has at
+    most 12 dims and 2^60 elements. ``accumulator`` and ``fpmath`` are as of `convolution`.
+
+    Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
+    "Matrix Multiplication".
     """
     problem = problem_of(problem, parse_matmul, MatmulProblem)
     types = types_of(dtype, ("src", "weights", "dst"))
@@ -154,7 +178,20 @@ def pool(
     epilogue: Sequence[Element] = (),
     **sizes: int,
 ) -> Pooling:
-    """A pooling: ``max``, ``avg_np`` (padding not counted) or ``avg_p``; see `convolution`."""
+    """The maximum or the average of a sliding window.
+
+        max     dst[n, c, p] = max over k   src[n, c, q]
+        avg_np  dst[n, c, p] = sum over k   src[n, c, q] / how many q are inside
+        avg_p   dst[n, c, p] = sum over k   src[n, c, q] / how many k there are
+
+    with q as of `convolution`; only those inside of the image count. The maximum of none is the
+    type's least value, the average of none 0. ``bwd_data`` is there for averages: each element of
+    ``dst`` in equal parts to those that it is the average of. Sizes are those of `convolution`, but
+    for ``g`` and ``oc``. Arguments: ``src`` (N, C, spatial), ``dst``.
+
+    Raises `ProblemError`, `LayoutError`, and `UnsupportedError`, as for the gradient of a maximum.
+    Source: oneDNN's developer guide, "Pooling".
+    """
     if problem is None:
         problem = pool_from_sizes("", **sizes)
     else:
@@ -177,7 +214,16 @@ def reduce(
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
 ) -> Reduction:
-    """A reduction, ``"2x3x4:2x1x4"``, by ``sum``, ``mean``, ``max``, ``min`` or ``mul``."""
+    """A reduction, ``"2x3x4:2x1x4"``, along the dims that are 1 in the second shape only.
+
+        dst[a, 0, c] = sum over b  src[a, b, c]       (or mean, max, min, mul: the product)
+
+    Integers are summed in s32, f64 in f64, all else in f32; ``mean`` divides the sum.
+    Arguments: ``src``, ``dst``, of these shapes.
+
+    Raises `ProblemError` (no dim is reduced, or sizes differ otherwise), `LayoutError` or
+    `UnsupportedError`. Source: oneDNN's developer guide, "Reduction".
+    """
     problem = problem_of(problem, parse_reduce, ReduceProblem)
     chosen = algorithm_of(algorithm, parse_reduce_algorithm, ReduceAlgorithm)
     types = types_of(dtype, ("src", "dst"))
@@ -200,8 +246,15 @@ def elementwise(
 ) -> Eltwise | BinaryOp:
     """A function of every element, ``elementwise("8x16", "relu")``, or of two tensors.
 
-    A function of two (``"add"``) takes a problem with two shapes, ``"2x3x4:2x1x4"``; the arguments
-    are then called ``src0`` and ``src1``.
+        dst[i] = function(src[i])      dst[i] = function(src0[i], src1[i])
+
+    A function of one takes a shape, and ``alpha`` and ``beta`` where its formula has them (0 unless
+    given, as in benchdnn). One of two (``"add"``) takes two shapes, ``"2x3x4:2x1x4"``, where 1 is
+    broadcast. It is computed in f32, or in f64 where a type is f64, and rounded to the type of
+    ``dst``, to nearest even and saturated. Arguments: ``src`` (``src0`` and ``src1``), ``dst``.
+
+    Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
+    "Eltwise" and "Binary".
     """
     if isinstance(function, str) and function in BINARY_FUNCTIONS:
         two = problem_of(problem, parse_binary, BinaryProblem, lambda shape: (shape, shape))
@@ -230,7 +283,17 @@ def reorder(
     dst: LayoutSpec = "any",
     epilogue: Sequence[Element] = (),
 ) -> Reorder:
-    """A copy into another layout or type: ``reorder("2x32x7x7", src="nchw", dst="nChw16c")``."""
+    """A copy into another layout or type: ``reorder("2x32x7x7", src="nchw", dst="nChw16c")``.
+
+        dst[i] = src[i], as the type of dst
+
+    What is no number of that type is rounded to nearest even, and saturated if it is an integer.
+    What a layout pads is written, too: zeros. Arguments: ``src``, ``dst``, of one shape, with at
+    most 12 dims.
+
+    Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
+    "Reorder".
+    """
     problem = problem_of(problem, parse_reorder, ReorderProblem, lambda shape: (shape,))
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])

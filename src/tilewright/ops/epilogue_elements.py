@@ -53,7 +53,8 @@ Element = Bias | BinaryOperand | PreluWeights | Unary | Sum | Scale | ZeroPoint
 
 
 def bias(dtype: str | DType | None = None) -> Bias:
-    """A bias; its type is f32 (f64 in an f64 op) unless given."""
+    """``result[n, o, p] + bias[o]``: the argument ``bias`` is a vector along the channels, the
+    columns of a matmul; of f32 (f64 in an op of f64) unless given. Raises `UnsupportedError`."""
     return Bias(None if dtype is None else dtype_of(dtype))
 
 
@@ -65,7 +66,7 @@ def binary(
     policy: str = "per_tensor",
     tag: str = "any",
 ) -> BinaryOperand:
-    """``function`` (``"add"``, ``"max"``, ...) of the result and the kernel argument ``name``.
+    """``function(result, name)``: ``"add"``, ``"max"``, ... of the result and a kernel argument.
 
     Its shape is the result's where ``policy`` says (everywhere; ``per_oc``: along channels), else
     1; its type and layout are the result's unless given. Raises `ProblemError`.
@@ -84,48 +85,54 @@ def binary(
 def add(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
-    """``result + tensor``; see `binary`."""
+    """``result + name``, a kernel argument; see `binary`. Raises `ProblemError`."""
     return binary("add", name, dtype=dtype, policy=policy)
 
 
 def sub(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
-    """``result - tensor``; see `binary`."""
+    """``result - name``, a kernel argument; see `binary`. Raises `ProblemError`."""
     return binary("sub", name, dtype=dtype, policy=policy)
 
 
 def mul(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
-    """``result * tensor``; see `binary`."""
+    """``result * name``, a kernel argument; see `binary`. Raises `ProblemError`."""
     return binary("mul", name, dtype=dtype, policy=policy)
 
 
 def div(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
-    """``result / tensor``; see `binary`."""
+    """``result / name``, a kernel argument; see `binary`. Raises `ProblemError`."""
     return binary("div", name, dtype=dtype, policy=policy)
 
 
 def unary(function: str, alpha: float = 0.0, beta: float = 0.0, scale: float = 1.0) -> Unary:
-    """``scale * function(result)``, with a function of the list below, and its numbers."""
+    """``scale * function(result)``: a function of one argument, and the numbers of its formula.
+
+    Raises `ProblemError` for an unknown one, and for a number that it does not take or cannot work
+    with.
+    """
     return Unary(function, alpha, beta, scale)
 
 
 def relu(alpha: float = 0.0) -> Unary:
-    """``result if result > 0 else alpha * result``."""
+    """``result if result > 0 else alpha * result``; NaN stays NaN. Raises `ProblemError`."""
     return Unary("relu", alpha)
 
 
 def prelu(name: str, policy: str = "per_oc") -> PreluWeights:
-    """``result if result > 0 else weight * result``, the weights being the argument ``name``."""
+    """``result if result > 0 else name * result``: the weights are a kernel argument of f32, one
+    for each channel unless ``policy`` says otherwise; see `binary`. Raises `ProblemError`."""
     return PreluWeights(_named(name), Policy(policy))
 
 
 def sum(scale: float = 1.0, zero_point: int = 0, dtype: str | DType | None = None) -> Sum:
-    """``result + scale * (old dst - zero_point)``: the result is read before it is written."""
+    """``result + scale * (old dst - zero_point)``: the old one is read before it is written,
+    as an array of ``dtype``, if that is given. Raises `ProblemError`."""
     return Sum(scale, zero_point, None if dtype is None else dtype_of(dtype))
 
 
@@ -138,8 +145,11 @@ def scale(
 ) -> Scale:
     """A factor of ``src`` or ``weights``, a divisor of ``dst``.
 
+        dst = (src_scale * weights_scale * sum + bias, post-ops) / dst_scale
+
     Without a value it is the kernel argument ``TENSOR_scale``, of one element or as ``policy``
-    says. Raises `ProblemError`.
+    says. A value is finite and not 0. Raises `ProblemError`. Source: oneDNN's developer guide,
+    "Quantization".
     """
     chosen = Policy(policy)
     _check_policy("scale", tensor, value, policy)
@@ -155,7 +165,10 @@ def zero_point(
 ) -> ZeroPoint:
     """What is subtracted from ``src`` or ``weights``, and added to ``dst``.
 
-    Without a value it is the kernel argument ``TENSOR_zero_point``; see `scale`.
+        sum = sum of (src - src_zero_point) * (weights - weights_zero_point), of taps that exist
+
+    Without a value, a whole number, it is the kernel argument ``TENSOR_zero_point``; see `scale`.
+    Raises `ProblemError`. Source: oneDNN's developer guide, "Quantization".
     """
     chosen = Policy(policy)
     _check_policy("zero_point", tensor, value, policy)
