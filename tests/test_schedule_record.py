@@ -163,7 +163,7 @@ def test_a_schedule_refuses_and_stays() -> None:
         (lambda: schedule.apply("set_kind", "i_o", "parallel"), "kind takes LoopKind"),
         (lambda: schedule.apply("stage", "twice", "v", shape="row"), "shape takes 'box' or 'dims'"),
         (lambda: schedule.hoist_pack("a"), "no buffer 'a' is allocated"),
-        (lambda: schedule.lower_computes(lanes=0), "lower_computes: vectors of 0 lanes"),
+        (lambda: schedule.lower_computes(lanes=0), "lower_computes: lanes is 0"),
         (lambda: schedule.apply("unroll", "i_o", "j"), r"call it as unroll\(loop\)"),
     ]
     for call, message in refusals:

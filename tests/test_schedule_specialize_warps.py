@@ -160,7 +160,7 @@ def _changed(*changes: tuple[str, str]) -> str:
 
 Make = Callable[[], Kernel]
 REFUSED: dict[str, tuple[Make, str]] = {
-    "no stage": (lambda: specialize_warps(_shared(), "step", 0), "specialize_warps: 0 stages"),
+    "no stage": (lambda: specialize_warps(_shared(), "step", 0), "specialize_warps: stages is 0"),
     "registers that nobody gives": (
         lambda: specialize_warps(_shared(), "step", 2, registers=(232, 40)),
         "specialize_warps: 232 registers for what copies, 40 for the others",

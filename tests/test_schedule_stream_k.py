@@ -265,7 +265,7 @@ _INIT = "compute init(i in 4):\n            acc[i] = 0.0"
 @pytest.mark.parametrize(
     ("old", "new", "arguments", "message"),
     [
-        ("", "", {"workgroups": 0}, "0 workgroups"),
+        ("", "", {"workgroups": 0}, "workgroups is 0"),
         ("", "", {"loop": "t"}, "'t' does not stand directly in loops over tiles"),
         ("", "", {"loop": "x"}, "there is no loop 'x'"),
         ("grid", "serial", {}, "stand in 1 nests"),

@@ -81,7 +81,7 @@ def test_tile_refuses() -> None:
         tile(convolution(), "x", {"oc": 4})
     with pytest.raises(ScheduleError, match=r"'conv' has no dim 'q'[^$]*choose one of mb, oc"):
         tile(convolution(), "conv", {"q": 4})
-    with pytest.raises(ScheduleError, match="the size of 'oc' is 0"):
+    with pytest.raises(ScheduleError, match=r"tile: sizes\['oc'\] is 0"):
         tile(convolution(), "conv", {"oc": 0})
     with pytest.raises(ScheduleError, match="the order names 'ow', which has no size"):
         tile(convolution(), "conv", {"oc": 4}, ["ow"])
@@ -122,7 +122,7 @@ def test_reorder_refuses() -> None:
     kernel = tile(matmul(), "mul", {"m": 2, "n": 4, "k": 3})
     with pytest.raises(ScheduleError, match="'n_o' is in between"):
         reorder(kernel, ["k_o", "m_o"])
-    with pytest.raises(ScheduleError, match="names no loop or one twice"):
+    with pytest.raises(ScheduleError, match="names a loop twice"):
         reorder(kernel, ["k_o", "k_o"])
     twice = tile(tile(matmul(9), "mul", {"m": 4}), "mul", {"m": 2})
     with pytest.raises(ScheduleError, match="depends on a loop that would be inside"):

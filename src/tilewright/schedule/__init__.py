@@ -2,10 +2,11 @@
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
 `provenance` and `transform` (what makes a function a transform, and what is remembered of it),
+`asks` (what it asks of its arguments),
 `flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
 then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
-`distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse),
-of `phases` (of strides: points that take the same taps), `unit` (dims of extent 1), `stage` and
+`distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse; by `phases` of
+strides, whose points take the same taps), `unit` (dims of extent 1), `stage` and
 `stage_result` (operands and results in better places, by the `copiers`; `staging`, `work_items`,
 `accumulation`, `results_by_threads` and `results_by_unit` have the parts), `pipeline` (copying
 ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of tiles), `multicast` (by

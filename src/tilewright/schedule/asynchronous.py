@@ -11,12 +11,14 @@ from tilewright.ir.functions import Queue
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import Place, computes_named, holds, rewrite_placed
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(compute=a_plain_compute)
 def start_products(kernel: Kernel, compute: str) -> Kernel:
     """Lets a compute on shared memory run by itself, and waits for it where it stands.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.fuse import fuse_tiles
 from tilewright.schedule.kinds import with_kind
 from tilewright.schedule.place import holds
@@ -16,6 +17,7 @@ Level = tuple[LoopKind, Mapping[str, int]]
 
 
 @transform
+@asks(root=a_plain_compute)
 def distribute(
     kernel: Kernel,
     root: str,

@@ -11,9 +11,9 @@ from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in
+from tilewright.schedule.asks import a_compute, asks
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     fresh,
     holds,
     rewrite_placed,
@@ -23,6 +23,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(computes=a_compute)
 def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) -> Kernel:
     """Puts a loop of one iteration around ``computes``, which stand in one block.
 
@@ -40,8 +41,6 @@ def enclose(kernel: Kernel, computes: Sequence[str], kind: LoopKind, name: str) 
     With the computes go the private buffers beside them that only they use, and what stands in
     between.
     """
-    for each in computes:
-        computes_named(kernel, each, "enclose", any_kind=True)
     number = var(fresh(name, taken_names(kernel)))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

@@ -12,12 +12,14 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import variables
 from tilewright.schedule.access import Access, accesses, masked, readdress
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, computes_named, plain, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(root=a_plain_compute)
 def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
     """Extends dims of the compute ``root``, which stores a result, and of its producers.
 

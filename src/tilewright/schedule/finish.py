@@ -10,9 +10,9 @@ from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     fresh,
     names_in,
     rewrite_placed,
@@ -23,6 +23,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(compute=a_plain_compute)
 def finish(kernel: Kernel, compute: str) -> Kernel:
     """Makes what a compute stores in memory of its work-item first: what is left of it is a copy.
 
@@ -36,7 +37,6 @@ def finish(kernel: Kernel, compute: str) -> Kernel:
 
     So it can be converted where it is held, and moved by what moves elements of one type only.
     """
-    computes_named(kernel, compute, "finish")
     finishing = _Finishing(compute, *names_in(kernel))
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), finishing.on_stmt))
 

@@ -13,12 +13,14 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, St
 from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import Copies, Fragment, registers
 from tilewright.machines.instruction import Instruction
+from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
 
 
 @transform
+@asks(compute=a_plain_compute)
 def hold(
     kernel: Kernel,
     compute: str,
@@ -136,6 +138,7 @@ def _layout(view: View, fragment: Fragment, dims: Mapping[str, str]) -> Layout:
 
 
 @transform
+@asks(computes=a_plain_compute, lanes=positive)
 def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "lane") -> Kernel:
     """Divides computes on matrices that a subgroup holds among its lanes: each does what it holds.
 
@@ -151,8 +154,6 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
     own dims:
     all of it, or a piece of which each lane holds as much as any other (``acc[m + p*4, n]``).
     """
-    for each in computes:
-        computes_named(kernel, each, "on_lanes")
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or stmt.name not in computes:

@@ -12,9 +12,9 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block
 from tilewright.schedule.access import buffers_in, buffers_written
+from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     fresh,
     loop_nest,
     plain,
@@ -28,6 +28,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(root=a_plain_compute, sizes=positive)
 def tile_and_fuse(
     kernel: Kernel,
     root: str,
@@ -72,7 +73,6 @@ def fuse_tiles(
     storage: Sequence[str],
 ) -> Kernel:
     """What `tile_and_fuse` makes, as it is before anything is simplified."""
-    computes_named(kernel, root, "tile_and_fuse")
     fusion = _Fusion(root, sizes, tuple(order), producers, space, tuple(storage))
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:

@@ -24,13 +24,15 @@ from tilewright.ir.visit import (
     walk_stmts,
 )
 from tilewright.schedule.access import readdress
+from tilewright.schedule.asks import asks, new_name
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import dim_of, plain, taken_names, views_of
+from tilewright.schedule.place import dim_of, plain, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
 
 @transform
+@asks(name=new_name("dims"))
 def fuse_dims(
     kernel: Kernel,
     dims: Sequence[str],
@@ -68,8 +70,6 @@ def fuse_dims(
     """
     if len(dims) < 2 or len(set(dims)) < len(dims):
         raise _refusal("one dim is none to fuse", kernel, "name two or more, each once")
-    if name in taken_names(kernel) - set(dims):
-        raise _refusal(f"the name '{name}' is taken", kernel, "choose another name")
     for each in set(tensors) - {param.name for param in kernel.arrays}:
         known = ", ".join(param.name for param in kernel.arrays)
         raise _refusal(f"there is no parameter '{each}'", kernel, f"choose one of {known}")

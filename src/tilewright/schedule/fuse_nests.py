@@ -36,9 +36,10 @@ from tilewright.schedule.access import (
     buffers_written,
     readdress,
 )
+from tilewright.schedule.asks import a_compute, asks
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.fuse import rename_dims
-from tilewright.schedule.place import Place, bound_names, computes_named, holds, rewrite_placed
+from tilewright.schedule.place import Place, bound_names, holds, rewrite_placed
 from tilewright.schedule.storage import ordered_layout
 from tilewright.schedule.transform import transform
 from tilewright.schedule.work_items import item_number
@@ -49,6 +50,7 @@ _LAUNCHED = (LoopKind.GRID, LoopKind.CLUSTER, *THREADS)
 
 
 @transform
+@asks(first=a_compute, second=a_compute)
 def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     """Does in one nest of workgroups what the nests around two computes do one after the other.
 
@@ -78,8 +80,6 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     in the grid loops, so that each workgroup has a part of its own; this is what is left of them,
     in memory of the workgroup.
     """
-    for name in (first, second):
-        computes_named(kernel, name, "fuse_nests", any_kind=True)
     fused: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:

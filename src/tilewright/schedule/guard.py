@@ -9,8 +9,8 @@ from operator import is_
 from tilewright.ir.expr import Expr, Var, all_of
 from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, reads_memory, variables, with_nested
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.identity import needed, without
-from tilewright.schedule.place import computes_named
 from tilewright.schedule.transform import transform
 
 # Loops whose iterations share an instruction: a test inside would be a mask again.
@@ -23,6 +23,7 @@ _Conditions = tuple[Expr, ...] | None
 
 
 @transform
+@asks(compute=a_plain_compute)
 def guard(kernel: Kernel, compute: str) -> Kernel:
     """Tests once, outside of loops, what masks of a reduction would test at every point.
 
@@ -45,7 +46,6 @@ def guard(kernel: Kernel, compute: str) -> Kernel:
     follow one another get one test. Conditions on lanes stay masks. In an unrolled loop the test
     becomes known, or is one of each copy. Nothing changes where there is none.
     """
-    computes_named(kernel, compute, "guard")
     guarding = _Guarding(compute)
     body, conditions = guarding.visit(kernel.body, frozenset())
     body = _tested(conditions, body)

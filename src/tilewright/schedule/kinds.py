@@ -12,6 +12,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables, walk_stmts
+from tilewright.schedule.asks import a_loop, asks
 from tilewright.schedule.dependence import conflict, conflict_text
 from tilewright.schedule.place import Place, loops_named, rewrite_placed
 from tilewright.schedule.transform import transform
@@ -24,6 +25,7 @@ _CONSTANT = (LoopKind.UNROLLED, LoopKind.VECTOR, *THREADS)
 
 
 @transform
+@asks(loop=a_loop)
 def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
     """Changes how a loop runs.
 
@@ -34,11 +36,11 @@ def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
     Where iterations no longer run in order, no two of them may touch the same element if one writes
     it. Unrolled loops, vector loops and those over work-items need a constant extent.
     """
-    loops_named(kernel, loop, "set_kind")
     return with_kind(kernel, loop, kind, "set_kind")
 
 
 @transform
+@asks(loop=a_loop)
 def unroll(kernel: Kernel, loop: str) -> Kernel:
     """Marks a loop of constant extent as unrolled.
 
@@ -46,11 +48,11 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
     ->  unroll("kw")
         unrolled for kw in 3: ...
     """
-    loops_named(kernel, loop, "unroll")
     return with_kind(kernel, loop, LoopKind.UNROLLED, "unroll")
 
 
 @transform
+@asks(loops=a_loop)
 def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.PARALLEL) -> Kernel:
     """Runs loops, nested directly in one another, on all threads, or another kind of worker.
 
@@ -68,8 +70,6 @@ def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.
 
 def parallel_loops(kernel: Kernel, loops: Sequence[str], kind: LoopKind, transform: str) -> Kernel:
     """What `parallelize` makes, checked in the name of ``transform``, before it is simplified."""
-    for name in loops:
-        loops_named(kernel, name, transform)
     for outer, inner in pairwise(loops):
         for found, _ in loops_named(kernel, outer, transform):
             body = found.body

@@ -11,6 +11,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.access import buffers_in, buffers_written
+from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (
     Place,
@@ -25,6 +26,7 @@ from tilewright.simplify import simplify_kernel
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes)
 def load_ahead(kernel: Kernel, loop: str) -> Kernel:
     """Has two of what is loaded for each product of the loop's steps: while one is computed with,
     the other is loaded, across steps as well.

@@ -13,6 +13,7 @@ from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt
 from tilewright.ir.visit import block, map_exprs, substitute, with_nested
+from tilewright.schedule.asks import asks, positive
 from tilewright.schedule.place import Place, fresh, rewrite_placed
 from tilewright.schedule.points import lower_point
 from tilewright.schedule.tile import tile_extents
@@ -20,6 +21,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(lanes=positive)
 def lower_computes(
     kernel: Kernel,
     computes: Sequence[str] | None = None,
@@ -53,12 +55,6 @@ def lower_computes(
     function. What an instruction carries out, and what runs asynchronously, stays as it is. Where
     all are lowered, so are those in opaque nests.
     """
-    if lanes < 1:
-        raise ScheduleError(
-            f"lower_computes: vectors of {lanes} lanes",
-            where=f"kernel {kernel.name}",
-            cure="choose 1 or more",
-        )
     lowering = _Lowering(vector, lanes, tuple(order), frozenset(unroll), tails)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:

@@ -11,12 +11,14 @@ from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.visit import substitute_stmt, variables
+from tilewright.schedule.asks import a_loop, asks, new_name, some
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import Place, loops_named, rewrite_placed, taken_names
+from tilewright.schedule.place import Place, rewrite_placed
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(loops=some(a_loop), name=new_name("loops"))
 def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
     """Makes one loop of several of one kind, nested directly in one another.
 
@@ -27,19 +29,6 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
 
     The order of the iterations stays. Extents do not depend on the loops around them.
     """
-    if not loops:
-        raise ScheduleError(
-            "merge_loops: no loop is named",
-            where=f"kernel {kernel.name}",
-            cure="name loops that are nested directly in one another, the outermost first",
-        )
-    loops_named(kernel, loops[0], "merge_loops")
-    if name in taken_names(kernel) - set(loops):
-        raise ScheduleError(
-            f"merge_loops: the name '{name}' is taken",
-            where=f"kernel {kernel.name}",
-            cure="choose another name",
-        )
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loops[0]:

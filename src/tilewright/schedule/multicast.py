@@ -28,12 +28,12 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_stmts
 from tilewright.layout.im2col import tile_of
 from tilewright.schedule.access import readdress, view_variables
+from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (
     Place,
     around,
     fresh,
-    loops_named,
     rewrite_placed,
     sequence,
     taken_names,
@@ -46,6 +46,7 @@ _ALIGNMENT = 128
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes)
 def multicast(kernel: Kernel, loop: str) -> Kernel:
     """Has each workgroup of the cluster loop copy a part of what all of them read, to all of them.
 
@@ -84,7 +85,6 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
     which those arrive who have read what was there before. Now those of all workgroups do. What a
     workgroup alone reads it copies as before.
     """
-    loops_named(kernel, loop, "multicast", any_kind=False)
     taken = taken_names(kernel)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:

@@ -18,12 +18,14 @@ from tilewright.schedule.access import (
     masked,
     view_variables,
 )
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.identity import vanishes
-from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
+from tilewright.schedule.place import Place, dim_of, rewrite_placed
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(compute=a_plain_compute)
 def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
     """Extends dims of the compute to the given extents, where the surplus does no harm.
 
@@ -37,7 +39,6 @@ def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
     output that the kernel allocates, has room for the surplus, and is read only within the old
     extent. Operands that would leave their buffer get a mask.
     """
-    computes_named(kernel, compute, "pad")
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or stmt.name != compute:

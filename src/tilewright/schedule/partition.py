@@ -10,11 +10,11 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, direct_exprs, substitute_stmt, variables, walk
+from tilewright.schedule.asks import a_loop, asks
 from tilewright.schedule.place import (
     Place,
     bound_names,
     fresh,
-    loops_named,
     rewrite_placed,
     walk_placed,
 )
@@ -26,6 +26,7 @@ _IN_PIECES = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL)
 
 
 @transform
+@asks(loop=a_loop)
 def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
     """Splits a loop of constant extent such that conditions on its variable hold in the middle.
 
@@ -44,7 +45,6 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
     Otherwise nothing changes where all have, or none. Loops over workgroups and work-items stay
     whole: a launch is one nest of them.
     """
-    loops_named(kernel, loop, "partition")
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loop and stmt.kind in _IN_PIECES:

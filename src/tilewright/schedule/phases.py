@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
 from tilewright.schedule.access import masked, view_variables
 from tilewright.schedule.identity import needed
-from tilewright.schedule.place import Place, computes_named, rewrite_placed
+from tilewright.schedule.place import Place, rewrite_placed
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,6 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
 def with_phases(kernel: Kernel, compute: str, dim: str) -> Kernel:
     """``kernel`` where points along ``dim`` take those taps of ``compute`` that count for them, and
     no others (see `split_dim`)."""
-    computes_named(kernel, compute, "split_dim")
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:

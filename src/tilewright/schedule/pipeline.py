@@ -29,10 +29,10 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmts
 from tilewright.schedule.access import accesses, buffers_written, readdress
+from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.place import (
     Place,
     fresh,
-    loops_named,
     rewrite_placed,
     sequence,
     taken_names,
@@ -57,6 +57,7 @@ class Fill(Enum):
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes)
 def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY) -> Kernel:
     """Copies ahead: iteration ``i`` starts the copies of iteration ``i + stages - 1``.
 
@@ -79,7 +80,6 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     way), and each iteration waits for its own; other ways of filling go one iteration ahead, so
     more than two stages would not be used.
     """
-    loops_named(kernel, loop, "pipeline", any_kind=False)
     if stages < 2 or (stages > 2 and fill is not Fill.ASYNC):
         raise ScheduleError(
             f"pipeline: {stages} stages",

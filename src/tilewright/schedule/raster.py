@@ -11,11 +11,11 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block
+from tilewright.schedule.asks import a_loop, asks, positive, some
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import (
     Place,
     fresh,
-    loops_named,
     rewrite_placed,
     sequence,
     taken_names,
@@ -27,6 +27,7 @@ _LEVELS = (LoopKind.CLUSTER, *THREADS)
 
 
 @transform
+@asks(outer=a_loop, rows=positive)
 def rasterize(kernel: Kernel, outer: str, inner: str, rows: int) -> Kernel:
     """Takes the tiles of two grid loops in bands of ``rows``, column by column in each.
 
@@ -41,7 +42,6 @@ def rasterize(kernel: Kernel, outer: str, inner: str, rows: int) -> Kernel:
     Workgroups that run at the same time then work on a block of tiles that is about square, and
     find what they read in the cache that they share. The last band may have fewer rows.
     """
-    loops_named(kernel, outer, "rasterize")
     name = fresh("tile", taken_names(kernel))
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
@@ -60,7 +60,7 @@ def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
             where=headline(outer),
             cure="name two grid loops that follow on one another",
         )
-    if not (isinstance(outer.extent, Const) and isinstance(inner.extent, Const)) or rows < 1:
+    if not (isinstance(outer.extent, Const) and isinstance(inner.extent, Const)):
         raise ScheduleError(
             f"rasterize: bands of {rows} of {outer.extent!r} rows",
             where=headline(outer),
@@ -77,6 +77,7 @@ def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
 
 
 @transform
+@asks(loops=some(a_loop), workgroups=positive)
 def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
     """Runs the iterations of grid loops on so many workgroups, which take several each.
 
@@ -96,13 +97,6 @@ def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
     iteration ends with a barrier, as `stage` makes it. With a loop over clusters inside, so many
     clusters take them.
     """
-    loops_named(kernel, loops[0], "persist")
-    if workgroups < 1:
-        raise ScheduleError(
-            f"persist: {workgroups} workgroups",
-            where=f"kernel {kernel.name}",
-            cure="choose 1 or more: as many as the device runs at once",
-        )
     taken = taken_names(kernel)
     names = tuple(fresh(name, taken) for name in ("tile", "group", "turn"))
 

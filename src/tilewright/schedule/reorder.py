@@ -10,12 +10,14 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.verify import may_nest
 from tilewright.ir.visit import variables
+from tilewright.schedule.asks import a_loop, asks, some
 from tilewright.schedule.dependence import accumulates_only, conflict, conflict_text
-from tilewright.schedule.place import Place, loops_named, rewrite_placed
+from tilewright.schedule.place import Place, rewrite_placed
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(loops=some(a_loop))
 def reorder(kernel: Kernel, loops: Sequence[str]) -> Kernel:
     """Nests loops in another order, outermost first. They are nested directly in one another.
 
@@ -28,11 +30,9 @@ def reorder(kernel: Kernel, loops: Sequence[str]) -> Kernel:
     At most one of the loops may have iterations that depend on each other, unless all that they do
     is to accumulate.
     """
-    for name in loops:
-        loops_named(kernel, name, "reorder")
-    if len(set(loops)) != len(loops) or not loops:
+    if len(set(loops)) != len(loops):
         raise ScheduleError(
-            f"reorder: the order {', '.join(loops) or 'is empty'} names no loop or one twice",
+            f"reorder: the order {', '.join(loops)} names a loop twice",
             where=f"kernel {kernel.name}",
             cure="name each loop once, outermost first",
         )

@@ -14,6 +14,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block, map_exprs, replace_buffer, substitute, variables
 from tilewright.schedule.access import buffers_in
+from tilewright.schedule.asks import a_plain_compute, asks, new_name, positive
 from tilewright.schedule.identity import is_identity
 from tilewright.schedule.place import (
     Place,
@@ -32,6 +33,7 @@ _ATOMIC = (f32, s32)
 
 
 @transform
+@asks(compute=a_plain_compute, slices=positive, name=new_name())
 def slice_reduction(
     kernel: Kernel,
     compute: str,
@@ -77,7 +79,7 @@ def slice_reduction(
     found, _ = computes_named(kernel, compute, "slice_reduction")[0]
     taken = taken_names(kernel)
     request = _Slicing(found, dim, slices, taken, tuple(storage), atomic)
-    request.check(name)
+    request.check()
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         if isinstance(stmt, Block) and any(part is found for part in stmt.body):
@@ -101,11 +103,11 @@ class _Slicing:
         where = headline(self.compute)
         return ScheduleError(f"slice_reduction: {what}", where=where, why=why, cure=cure)
 
-    def check(self, name: str) -> None:
+    def check(self) -> None:
         """Refuses what cannot be cut in equal parts."""
         dim = dim_of(self.compute, self.dim, "slice_reduction")
         extent = int(dim.extent.value) if isinstance(dim.extent, Const) else 0
-        if self.slices < 1 or extent % self.slices or not extent:
+        if extent % self.slices or not extent:
             raise self._refusal(
                 f"'{self.dim}' has no {self.slices} equal parts",
                 f"its extent is {dim.extent!r}",
@@ -122,10 +124,6 @@ class _Slicing:
                 "the compute does not accumulate, or under a mask",
                 "parts could not be combined",
                 "choose a compute with a combiner",
-            )
-        if name in self.taken:
-            raise self._refusal(
-                f"the name '{name}' is taken", "something else is called so", "choose another"
             )
         if self.atomic:
             self._check_atomic()

@@ -27,13 +27,13 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.layout.im2col import tile_of
 from tilewright.schedule.access import accesses, buffers_written, readdress
+from tilewright.schedule.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, staged
 from tilewright.schedule.place import (
     Place,
     fresh,
     holds_loop,
-    loops_named,
     rewrite_placed,
     sequence,
     walk_placed,
@@ -48,6 +48,7 @@ _FEWEST, _MOST, _TOGETHER = 24, 256, 8
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes, stages=positive)
 def specialize_warps(
     kernel: Kernel,
     loop: str,
@@ -124,12 +125,7 @@ def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
 
 
 def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
-    loops_named(kernel, loop, "specialize_warps", any_kind=False)
     where = f"kernel {kernel.name}"
-    if stages < 1:
-        raise ScheduleError(
-            f"specialize_warps: {stages} stages", where=where, cure="choose 1 or more"
-        )
     if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
         raise ScheduleError(
             f"specialize_warps: no subgroups are around the loop '{loop}'",

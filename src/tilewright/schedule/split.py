@@ -10,7 +10,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
+from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import (
     map_exprs,
     reads_memory,
@@ -19,6 +19,7 @@ from tilewright.ir.visit import (
     walk_stmts,
 )
 from tilewright.schedule.access import Access, accesses, masked, readdress, view_variables
+from tilewright.schedule.asks import a_plain_compute, asks, new_name, positive
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.pad import within
 from tilewright.schedule.phases import with_phases
@@ -28,6 +29,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(factor=positive, outer=new_name("dim"), inner=new_name("dim"), phases_of=a_plain_compute)
 def split_dim(
     kernel: Kernel, dim: str, factor: int, outer: str, inner: str, *, phases_of: str | None = None
 ) -> Kernel:
@@ -67,7 +69,7 @@ def split_dim(
     common divisor, some phases have no taps: ``(inner + offset) % divisor == 0`` stays, as does the
     end of the taps. The factor to choose is the modulus.
     """
-    _check_names(kernel, dim, factor, outer, inner)
+    _check_names(kernel, dim, outer, inner)
     if phases_of is not None:
         kernel = with_phases(kernel, phases_of, dim)
     split = _Split(dim, factor, var(outer), var(inner), frozenset(_splittable(kernel, dim)))
@@ -85,34 +87,16 @@ def _has_dim(stmt: Stmt, dim: str) -> bool:
     return isinstance(stmt, Compute) and any(d.var.name == dim for d in stmt.dims)
 
 
-def _check_names(kernel: Kernel, dim: str, factor: int, outer: str, inner: str) -> None:
+def _check_names(kernel: Kernel, dim: str, outer: str, inner: str) -> None:
     where = f"kernel {kernel.name}"
     if not any(_has_dim(stmt, dim) for stmt in walk_stmts(kernel.body)):
         raise _refusal(
             f"no compute has the dim '{dim}'", where, "", "split before the dim is tiled away"
         )
-    if factor < 1:
-        raise _refusal(f"the factor is {factor}", where, "", "factors are 1 or more")
     if outer == inner:
         raise _refusal(
             f"both dims are called '{outer}'", where, "", "choose two names; one may be the old one"
         )
-    taken = _names_beside(kernel, dim)
-    for name in (outer, inner):
-        if name in taken:
-            raise _refusal(f"the name '{name}' is taken", where, "", "choose another name")
-
-
-def _names_beside(kernel: Kernel, dim: str) -> set[str]:
-    """All names that something binds, but for the dim itself."""
-    names: set[str] = set()
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For | Let):
-            names.add(stmt.var.name)
-        elif isinstance(stmt, Compute):
-            names.update(d.var.name for d in stmt.dims if d.var.name != dim)
-            names.update(o.var.name for o in stmt.operands)
-    return names
 
 
 def _splittable(kernel: Kernel, dim: str) -> dict[Buffer, int]:

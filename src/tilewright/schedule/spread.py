@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.stmt import For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import substitute_stmt
+from tilewright.schedule.asks import a_loop, asks, positive, some
 from tilewright.schedule.kinds import parallel_loops
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import Place, fresh, rewrite_placed, taken_names
@@ -15,6 +16,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(loops=some(a_loop), items=positive)
 def spread(kernel: Kernel, loops: Sequence[str], items: int) -> Kernel:
     """Runs the iterations of ``loops``, nested directly in one another, on work-items.
 

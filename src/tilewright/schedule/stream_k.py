@@ -35,6 +35,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt, walk_stmts
 from tilewright.schedule.access import accesses, buffers_allocated, buffers_written
+from tilewright.schedule.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.identity import is_identity
 from tilewright.schedule.merge import merged_loop
 from tilewright.schedule.place import (
@@ -49,6 +50,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes, workgroups=positive, vector=positive)
 def stream_k(
     kernel: Kernel, loop: str, workgroups: int, name: str = "stream", *, vector: int = 1
 ) -> Kernel:
@@ -199,12 +201,12 @@ class _Streaming:
         self.nest = nest
         self.name = name
         total = nest.tiles * nest.steps
-        if workgroups < 1 or not total:
+        if not total:
             raise _refusal(
-                f"{workgroups} workgroups share {total} iterations",
+                "workgroups share no iterations",
                 nest.loop,
                 "each has some",
-                "choose 1 or more, as many as the device runs at once, and a loop that runs",
+                "choose a loop that runs",
             )
         # Of a share of one iteration the loop would be gone, at which operands are shared.
         self.workgroups = max(1, min(workgroups, total // 2))

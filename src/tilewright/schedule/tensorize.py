@@ -16,6 +16,7 @@ from tilewright.ir.visit import substitute, variables
 from tilewright.layout.fragments import registers
 from tilewright.layout.rows import place_rows, shift
 from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.tile import on_tile, split_dims
 from tilewright.schedule.transform import transform
@@ -23,6 +24,7 @@ from tilewright.simplify import simplify
 
 
 @transform
+@asks(compute=a_plain_compute)
 def tensorize(
     kernel: Kernel,
     compute: str,

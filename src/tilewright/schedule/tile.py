@@ -11,9 +11,9 @@ from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import map_exprs, substitute
+from tilewright.schedule.asks import a_compute, asks, positive
 from tilewright.schedule.place import (
     Place,
-    computes_named,
     dim_of,
     fresh,
     loop_nest,
@@ -39,6 +39,7 @@ class Split:
 
 
 @transform
+@asks(compute=a_compute, sizes=positive)
 def tile(
     kernel: Kernel, compute: str, sizes: Mapping[str, int], order: Sequence[str] = ()
 ) -> Kernel:
@@ -53,7 +54,6 @@ def tile(
     A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop.
     Dims that ``order`` leaves out follow in the order of ``sizes``.
     """
-    computes_named(kernel, compute, "tile", any_kind=True)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
@@ -99,12 +99,6 @@ def split_dims(
                 f"{transform}: the order names '{name}' twice", where=headline(compute)
             )
         dim = dim_of(compute, name, transform)
-        if sizes[name] < 1:
-            raise ScheduleError(
-                f"{transform}: the size of '{name}' is {sizes[name]}",
-                where=headline(compute),
-                cure="sizes are 1 or more",
-            )
         split = split_dim(dim, sizes[name], place, taken, {*place.names, *reserved})
         if split.loop is not None:
             taken.add(split.loop[0].name)

@@ -23,13 +23,13 @@ from tilewright.ir.expr import (
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
+from tilewright.schedule.asks import a_loop_of_plain_computes, a_plain_compute, asks
 from tilewright.schedule.identity import needed, without
 from tilewright.schedule.place import (
     Place,
     bound_names,
     computes_named,
     fresh,
-    loops_named,
     rewrite_placed,
     taken_names,
     views_of,
@@ -39,6 +39,7 @@ from tilewright.simplify import simplify
 
 
 @transform
+@asks(loop=a_loop_of_plain_computes)
 def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel:
     """Restricts a reduction loop to the iterations in which its masks hold.
 
@@ -56,7 +57,6 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
     but these (the loop has no iterations where they do not hold). Where it begins has no name then,
     so that loops stay directly in one another.
     """
-    loops_named(kernel, loop, "trim", any_kind=False)
     taken = taken_names(kernel)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -69,6 +69,7 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
 
 
 @transform
+@asks(compute=a_plain_compute, producers=a_plain_compute)
 def trim_dims(kernel: Kernel, compute: str, producers: Sequence[str] = ()) -> Kernel:
     """Restricts the dims of a compute, and of its producers, to where its result's mask holds.
 

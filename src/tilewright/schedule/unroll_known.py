@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from tilewright.ir.expr import Binary, Const, Expr, Var, conjuncts
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import map_kernel, rewrite_stmts, variables, walk, walk_stmts
+from tilewright.schedule.asks import asks, positive
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(longest=positive)
 def unroll_known(
     kernel: Kernel, loops: Sequence[str], longest: int, positions: Sequence[str] = ()
 ) -> Kernel:

@@ -12,6 +12,7 @@ from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import block, map_exprs, substitute, variables
+from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import (
     Place,
     computes_named,
@@ -25,6 +26,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(compute=a_plain_compute, lanes=positive, copies=positive)
 def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: int = 1) -> Kernel:
     """Reduces along ``dim`` in ``lanes`` partial results (``copies`` times as many), then those.
 

@@ -12,12 +12,14 @@ from tilewright.ir.expr import Const, unary
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, LoopKind, Stmt, While
 from tilewright.ir.visit import block, nested, variables, walk_stmts, with_nested
 from tilewright.schedule.access import buffers_allocated, buffers_in
+from tilewright.schedule.asks import asks, positive
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.spread import spread
 from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(workers=positive)
 def parallelize_parts(
     kernel: Kernel,
     workers: int,

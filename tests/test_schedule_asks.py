@@ -1,0 +1,64 @@
+"""What transforms ask of all their arguments: refused in one way, before anything is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from schedule_cases import matmul
+from tilewright.errors import ScheduleError
+from tilewright.ir import Kernel, LoopKind
+from tilewright.schedule import (
+    fuse_dims,
+    on_lanes,
+    parallelize_parts,
+    persist,
+    rasterize,
+    reorder,
+    set_kind,
+    slice_reduction,
+    spread,
+    tile,
+    unroll,
+    widen_reduction,
+)
+
+
+def _grid(kernel: Kernel) -> Kernel:
+    tiled = tile(kernel, "mul", {"m": 4, "n": 4}, ["m", "n"])
+    return set_kind(set_kind(tiled, "m_o", LoopKind.GRID), "n_o", LoopKind.GRID)
+
+
+@pytest.mark.parametrize(
+    ("transform", "refused"),
+    [
+        (lambda k: widen_reduction(k, "mul", "k", 0), "widen_reduction: lanes is 0"),
+        (lambda k: widen_reduction(k, "mul", "k", -4), "widen_reduction: lanes is -4"),
+        (lambda k: widen_reduction(k, "mul", "k", 2, 0), "widen_reduction: copies is 0"),
+        (lambda k: widen_reduction(k, "mul", "k", 2, copies=0), "widen_reduction: copies is 0"),
+        (lambda k: on_lanes(k, ["mul"], 0), "on_lanes: lanes is 0"),
+        (lambda k: spread(_grid(k), ["m_o", "n_o"], 0), "spread: items is 0"),
+        (lambda k: spread(_grid(k), [], 4), "spread: loops is empty"),
+        (lambda k: persist(_grid(k), [], 4), "persist: loops is empty"),
+        (lambda k: persist(_grid(k), ["m_o", "q"], 4), "persist: there is no loop 'q'"),
+        (lambda k: persist(_grid(k), ["m_o", "n_o"], 0), "persist: workgroups is 0"),
+        (lambda k: rasterize(_grid(k), "m_o", "n_o", 0), "rasterize: rows is 0"),
+        (lambda k: reorder(_grid(k), []), "reorder: loops is empty"),
+        (lambda k: parallelize_parts(_grid(k), 0), "parallelize_parts: workers is 0"),
+        (lambda k: slice_reduction(k, "mul", "k", 0), "slice_reduction: slices is 0"),
+        (lambda k: slice_reduction(k, "mul", "k", 2, "n"), "slice_reduction: the name 'n' is tak"),
+        (lambda k: tile(k, "sum", {"k": 2}), "tile: there is no compute 'sum'"),
+        (lambda k: tile(k, "mul", {"k": 2, "m": -1}), r"tile: sizes\['m'\] is -1"),
+        (lambda k: unroll(k, "k_o"), "unroll: there is no loop 'k_o'"),
+    ],
+)
+def test_refused_before_it_runs(transform: Callable[[Kernel], Kernel], refused: str) -> None:
+    with pytest.raises(ScheduleError, match=refused):
+        transform(matmul(8, 16, 6))
+
+
+def test_names_that_are_defaults_are_asked_for_too() -> None:
+    kernel = fuse_dims(matmul(8, 16, 6), ["m", "n"], "slice", digits=True)
+    with pytest.raises(ScheduleError, match="slice_reduction: the name 'slice' is taken"):
+        slice_reduction(kernel, "mul", "k", 3)
