@@ -26,12 +26,12 @@ from tilewright.ir.stmt import (
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
 from tilewright.schedule.access import buffers_allocated, buffers_written, view_variables
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.copiers import Copier, CopyUnit, Threads
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
     around,
-    computes_named,
     holds,
     loops_named,
     rewrite_placed,
@@ -51,6 +51,7 @@ _SEGMENT = 64
 
 
 @transform
+@asks(compute=a_plain_compute)
 def stage(
     kernel: Kernel,
     compute: str,
@@ -94,7 +95,6 @@ def stage(
     ``by`` says who copies (see there): without it, each iteration of ``at`` for itself; `Threads`,
     all work-items of a workgroup for all of them; `CopyUnit`, the machine for all of them.
     """
-    computes_named(kernel, compute, "stage")
     if at is not None and at != compute:
         loops_named(kernel, at, "stage")
     staging = Staging(

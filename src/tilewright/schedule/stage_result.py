@@ -9,8 +9,8 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.stmt import Kernel
 from tilewright.schedule.accumulation import accumulated
+from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.copiers import Copier, CopyUnit, Threads
-from tilewright.schedule.place import computes_named
 from tilewright.schedule.results_by_threads import stored_together
 from tilewright.schedule.results_by_unit import stored_as_boxes
 from tilewright.schedule.storage import BlockList
@@ -18,6 +18,7 @@ from tilewright.schedule.transform import transform
 
 
 @transform
+@asks(compute=a_plain_compute)
 def stage_result(
     kernel: Kernel,
     compute: str,
@@ -56,7 +57,6 @@ def stage_result(
     ``layout``, ``row_padding`` and ``swizzle`` are those of the buffer (see
     `storage.blocked_layout`).
     """
-    computes_named(kernel, compute, "stage_result")
     match by:
         case None:
             _only(kernel, "by=None", row_padding=row_padding, swizzle=swizzle)
