@@ -108,7 +108,7 @@ def main(arguments: Sequence[str], bench: Callable[[], Bench] = open_bench) -> i
     print(", ".join(f"{kind} {value}" for kind, value in about.items()), flush=True)
     rows, failed, late = _run(wanted, device, options.seconds)
     if rows:
-        print_rows(rows, "times in ms, medians")
+        print_rows(rows, "times in ms, medians; peaks are those of the machine's data")
     for group in dict.fromkeys(work.group for work in wanted):
         _print_summary(group, [row for row in rows if row.name.startswith(f"{group} ")])
     for kind, cases in (("FAILED", failed), ("OUT OF TIME", dict.fromkeys(late, "not run"))):

@@ -323,6 +323,16 @@ def test_graphs_are_timed() -> None:
     assert times["ours"].median == times["cuBLAS"].median == pytest.approx(1e-3)
 
 
+def test_a_row_on_a_device_has_a_roof() -> None:
+    """That of the peak figures in the machine's data: no device says more."""
+    op = Case(parse("matmul", "256x256:256x256"), (bf16,) * 3).op()
+    row = gpu_row(op, "case", "label", lambda op: compile_kernel(op, "nvidia:sm_80"), Invented())
+    rates = compile_kernel(op, "nvidia:sm_80").target.machine.rates
+    assert rates is not None and row.floor_ms is not None
+    assert row.floor_ms == pytest.approx(1e3 * 3 * 2 * 256**2 / rates.memory)
+    assert row.level == "DRAM" and row.peak_percent == pytest.approx(100 * row.floor_ms / 2.0)
+
+
 def test_a_row_without_a_peer() -> None:
     class Alone(Invented):
         def times(self, kernel: CompiledKernel, seconds: float) -> Measured:

@@ -70,7 +70,7 @@ class Row:
     ``gflops`` counts valid work only (no padding taps). ``floor_ms`` is the roofline's: the least
     time that the machine's peaks allow for so many flops and bytes; ``peak_percent`` is the part of
     it in our time, and ``level`` the memory whose bandwidth says so, or "" for arithmetic; None
-    where no peak was measured.
+    where no peak is known.
     """
 
     case: str

@@ -41,7 +41,7 @@ def floor_of(kernel: CompiledKernel, cost: Cost) -> Floor:
     flops, element = _work(kernel, cost)
     machine = kernel.target.machine
     if machine.rates is not None:
-        roof = _of_rates(machine, machine.rates, flops, cost.bytes, element)
+        roof = rated_roof(machine, machine.rates, flops, cost.bytes, element)
         return Floor(roof.seconds, roof.level, f"peak figures of {machine.name}")
     if machine.hierarchy is not None or not kernel.target.runs_here or not kernel.target.schedules:
         raise UnsupportedError(f"peaks of {machine.name} are not known")
@@ -61,9 +61,10 @@ def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
     return cost.flops, None if source is None else source.dtype
 
 
-def _of_rates(
+def rated_roof(
     machine: Machine, rates: Rates, flops: int, moved: int, element: DType | None
 ) -> Roof:
+    """The roof by a machine's peak figures: products of ``element``, and its memory."""
     by_memory = moved / rates.memory
     types = {kind for kind, _, _ in rates.products}
     # Of a type without a figure: nothing is faster than the fastest.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from tilewright.bench.benchmark import Compile, Row, compared, compile_times
+from tilewright.bench.floor import rated_roof
 from tilewright.bench.torch_tensors import Call
 from tilewright.bench.torch_work import make_tensors, peers, reference, result_of
 from tilewright.engine import CompiledKernel
@@ -52,9 +53,13 @@ def gpu_row(
             why=fault,
             cure=f"see where: tilewright verify --target {kernel.target.name} {case}",
         )
-    row = compared(
-        bench.times(kernel, seconds), case, label, op.problem.valid_flops, _bytes(kernel)
-    )
+    flops, moved = op.problem.valid_flops, _bytes(kernel)
+    row = compared(bench.times(kernel, seconds), case, label, flops, moved)
+    machine = kernel.target.machine
+    if machine.rates is not None:
+        roof = rated_roof(machine, machine.rates, flops, moved, next(iter(op.types))[1])
+        floor = 1e3 * roof.seconds
+        row = replace(row, peak_percent=100 * floor / row.ms, level=roof.level, floor_ms=floor)
     return replace(row, compile_cold_ms=cold, compile_cached_ms=cached, config=repr(kernel.config))
 
 
