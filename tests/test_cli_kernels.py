@@ -13,7 +13,9 @@ import pytest
 import tilewright as tw
 from commands import Command
 from kernel_examples import EXAMPLES
+from test_measure import PEAKS
 from tilewright.bench.operations import operations_of
+from tilewright.cli import benchmarking
 from tilewright.dtypes import f32
 from tilewright.ir.constants import digest_of
 from tilewright.ir.parser import parse_kernel
@@ -328,7 +330,10 @@ def test_run_on_files(tilewright: Command, folder: Path) -> None:
     assert two.code == 2 and "2 cases are given" in two.err
 
 
-def test_bench_times_a_call(tilewright: Command, folder: Path) -> None:
+def test_bench_times_a_call(
+    tilewright: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
     words = ("--threads=1", "--seconds=0.02", "--peer=interpreter", "--json=out.json")
     sizes = ("--set=m=16", "--set=n=16")
     ended = tilewright("bench", "kernel", *words, *sizes, "two.tw")

@@ -19,6 +19,8 @@ import tilewright as tw
 from commands import Command
 from compiled import check, inputs, packed, small
 from needs import needs_opencl
+from test_measure import PEAKS
+from tilewright.cli import benchmarking
 from tilewright.dtypes import f32
 from tilewright.engine import compile
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
@@ -435,7 +437,7 @@ def test_a_failure_on_the_device(tilewright: Command, monkeypatch: pytest.Monkey
 
 @needs_opencl
 def test_bench_beside_another_target(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.measure.peaks._SECONDS", 1e-4)
+    monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
     case = ("--threads", "1", "--seconds", "0", "mb1ic16ih8oc16kh3ph1")
     ended = tilewright("bench", "conv", "--target", "spirv", "--peer", "x86", *case)
     assert ended.code == 0 and "peer x86: geometric mean" in ended.out

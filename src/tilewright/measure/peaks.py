@@ -34,7 +34,7 @@ from tilewright.targets.x86.driver import Program
 from tilewright.targets.x86.host import host as host_machine
 from tilewright.targets.x86.pool import worker_pool
 
-_REPEATS, _MOST_REPEATS = 9, 45
+_REPEATS, _MOST_REPEATS = 9, 27
 _SECONDS = 0.01
 # What two measurements of one peak may be apart.
 _APART = 0.1
