@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from test_measure import PEAKS
+from tilewright.bench import benchmark as benchmarking
 from tilewright.bench.benchmark import FindPeers, Row, benchmark, net_ratio
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_chain import unary_function
@@ -23,6 +25,8 @@ from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
 from tilewright.engine import compile_kernel
 from tilewright.errors import UnsupportedError
 from tilewright.measure import rounds as timing
+from tilewright.measure.rounds import Measured
+from tilewright.measure.verdict import Conditions, Timing
 from tilewright.ops.op import Op
 from tilewright.problems import (
     UNARY_FUNCTIONS,
@@ -400,6 +404,32 @@ def test_a_row_says_why_there_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> Non
     found = row(lambda op, threads: {"a": [failing, lambda: None], "b": [lambda: None]})
     assert found.no_peer is None and found.peer == "a" and list(found.other_peers) == ["b"]
     assert found.peer_call_us is not None and found.peer_call_us > 0
+
+
+def test_what_a_row_adds_to_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(shape: str, seconds: float, others: float | None) -> Row:
+        times = {"ours": Timing(seconds, seconds, 0.0, 0.0, 9)}
+        found = Measured(times, Conditions(2, 1, others), ("the clock moved by 12%",))
+        monkeypatch.setattr(benchmarking, "measure", lambda *_, **__: found)
+        op = Case(parse("eltwise", shape)).op()
+        compile = partial(compile_kernel, threads=1)
+        return benchmark(op, "", compile, PEAKS, peers=no_peers)
+
+    clock = ("the clock moved by 12%",)
+    # 8 MiB from the L3 take 0.17 ms.
+    quiet = row("1024x1024", 1e-3, 0.1)
+    assert (quiet.level, quiet.noise) == ("L3", clock)
+    assert quiet.peak_percent == pytest.approx(100 * 2**23 / 50e9 / 1e-3)
+    assert row("1024x1024", 1e-3, 1.25).noise == (
+        *clock,
+        "others used 1.2 of 2 cores, and L3 with them",
+    )
+    assert row("1024x1024", 1e-3, None).noise == clock
+    assert row("64x64", 1e-3, 1.25).noise == clock  # in a cache of its own
+    assert row("1024x1024", 1e-4, 0.0).noise == (
+        *clock,
+        "168% of a peak: the peak was measured too low",
+    )
 
 
 @needs_torch

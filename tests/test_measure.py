@@ -281,6 +281,30 @@ def test_waiting_for_a_core() -> None:
     assert waited > (before or 0.0)
 
 
+@pytest.mark.skipif(Host().waited() is None, reason="this system does not say who waited")
+def test_a_busy_process_on_the_core() -> None:
+    """The real clock, and a ratio that is known: what is off by more than a tenth is marked."""
+
+    def once() -> None:
+        for _ in range(5000):
+            pass
+
+    def twice() -> None:
+        for _ in range(10_000):
+            pass
+
+    with on_one_core():
+        other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            found = measure({"ours": once, "peer": twice}, seconds=0.1)
+        finally:
+            other.kill()
+            other.wait()
+    assert found.noise or 1.8 < ratio(found) < 2.2
+    assert found.conditions.disturbed is not None and found.conditions.disturbed > 0
+    assert found.conditions.cores == 1
+
+
 def test_what_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 20 30 5000 600 7 8 90 40 4\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
