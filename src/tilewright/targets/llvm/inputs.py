@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dtypes import DType, boolean, f16, s16, s64, u8
-from tilewright.facts.intervals import EVERYTHING
+from tilewright.dtypes import DType, boolean, f16, s16, u8
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Size
 from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.simplify import simplify
-from tilewright.targets.llvm.indices import fitted
-from tilewright.targets.llvm.masked import from_memory
-from tilewright.targets.llvm.plan import Planner, Scope
-from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.steps import Amount
 from tilewright.targets.llvm.types import llvm_type
-from tilewright.targets.llvm.values import Value
 
 Argument = Buffer | Var
 
@@ -58,26 +52,6 @@ def inputs_of(arguments: Sequence[Argument], values: Sequence[Var]) -> list[Inpu
     """The scalars among ``arguments``, then the host's values."""
     scalars = [Input(a, f"%a{i}") for i, a in enumerate(arguments) if isinstance(a, Var)]
     return [*scalars, *(Input(value, f"%h{i}") for i, value in enumerate(values))]
-
-
-def define_inputs(planner: Planner, inputs: Sequence[Input]) -> list[Scope]:
-    """Tells ``planner`` of them, before it plans: what `bind_inputs` takes."""
-    scopes = [Scope() for _ in inputs]
-    for each, scope in zip(inputs, scopes, strict=True):
-        planner.define(each.var, "scoped", scope)
-    return scopes
-
-
-def bind_inputs(
-    statements: Statements, inputs: Sequence[Input], scopes: Sequence[Scope], facts: Facts
-) -> None:
-    """Where the function begins: binds the variables, of which ``facts`` know the ranges."""
-    w = statements.w
-    for each, scope in zip(inputs, scopes, strict=True):
-        dtype = each.var.type
-        range_ = facts.bounds(each.var) if dtype is s64 else EVERYTHING
-        value = from_memory(w, Value(each.text, carrier(dtype), 1, range_), dtype)
-        statements.bind(each.var, fitted(w, value) if dtype is s64 else value, scope)
 
 
 def arguments_of(kernel: Kernel) -> list[Argument]:

@@ -37,6 +37,7 @@ from tilewright.simplify import simplify
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.functions import lines_of, write_function
 from tilewright.targets.llvm.host import (
     Chosen,
     Counted,
@@ -55,11 +56,8 @@ from tilewright.targets.llvm.inputs import (
     Input,
     amount,
     arguments_of,
-    bind_inputs,
-    define_inputs,
     inputs_of,
 )
-from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.llvm.nests import bind_digits, count_of, iterations, nest
 from tilewright.targets.llvm.plan import (
@@ -67,7 +65,6 @@ from tilewright.targets.llvm.plan import (
     ForPlan,
     LetPlan,
     Plan,
-    Planner,
     walk_plans,
 )
 from tilewright.targets.llvm.statements import Statements
@@ -215,46 +212,31 @@ class _Lowering:
     # Functions.
 
     def _function(self, entry: str, part: Stmt, scope: HostScope) -> tuple[Launch, list[str]]:
-        """The launch of ``part`` and its text, written again until all registers hold."""
-        memory_only: set[Buffer] = set()
+        """The launch of ``part`` and its text."""
         form, lanes = self.form, lanes_of(part)
         instructions = {i.name: i for i in self.machine.instructions}
         values = scope.used(part)
-        inputs = inputs_of(self.arguments, values)
-        while True:
-            planner = Planner(lanes, scope.facts)
-            scopes = define_inputs(planner, inputs)
-            plans = planner.plan(part, scope.facts)
-            memory = self._memory(entry, memory_only | planner.memory_only)
-            try:
-                statements = Statements(
-                    memory, instructions, form.calls, form.units, planner.spread
-                )
-                bind_inputs(statements, inputs, scopes, scope.facts)
-                sizes = _write(statements, plans, form, lanes, scope.facts)
-            except NotInRegisters as signal:
-                memory_only.add(signal.buffer)
-                continue
-            parameters = ", ".join(self._parameters(values, len(memory.maps)))
-            shape = WorkgroupShape(sizes.items, sizes.cluster, waiting_lanes(part, self.machine))
-            header = form.header(self.machine, entry, parameters, shape)
-            w = memory.w
-            lines = [header, "entry:", *w.allocas, *w.lines, "  ret void", "}"]
-            groups = amount(sizes.groups)
-            named = tuple(value.name for value in values)
-            maps = tuple(memory.maps)
-            shared = memory.shared_bytes
-            launch = Launch(entry, groups, sizes.items, shared, sizes.cluster, maps, named)
-            return launch, [*w.globals, *lines]
-
-    def _memory(self, entry: str, memory_only: set[Buffer]) -> Memory:
-        form = self.form
-        memory = Memory(Writer(self.declarations, form.dialect, entry), memory_only)
-        memory.arguments = self.arguments
-        for position, argument in enumerate(self.arguments):
-            if isinstance(argument, Buffer):
-                memory.root(argument, f"%a{position}", form.dialect.arguments)
-        return memory
+        memory, sizes = write_function(
+            part,
+            scope.facts,
+            self.arguments,
+            inputs_of(self.arguments, values),
+            lambda: Writer(self.declarations, form.dialect, entry),
+            lambda memory, planner: Statements(
+                memory, instructions, form.calls, form.units, planner.spread
+            ),
+            lambda statements, plans: _write(statements, plans, form, lanes, scope.facts),
+            lanes,
+        )
+        parameters = ", ".join(self._parameters(values, len(memory.maps)))
+        shape = WorkgroupShape(sizes.items, sizes.cluster, waiting_lanes(part, self.machine))
+        header = form.header(self.machine, entry, parameters, shape)
+        groups = amount(sizes.groups)
+        named = tuple(value.name for value in values)
+        maps = tuple(memory.maps)
+        shared = memory.shared_bytes
+        launch = Launch(entry, groups, sizes.items, shared, sizes.cluster, maps, named)
+        return launch, [*memory.w.globals, *lines_of(header, memory.w)]
 
     def _parameters(self, values: Sequence[Var], maps: int) -> list[str]:
         """What the function takes."""

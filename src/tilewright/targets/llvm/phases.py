@@ -7,8 +7,9 @@ are a phase of one iteration. `entry` has how the module is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.dtypes import s64
 from tilewright.facts.scope import Facts
@@ -19,6 +20,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import emit_prefetch
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
+from tilewright.targets.llvm.functions import lines_of, write_function
 from tilewright.targets.llvm.host import (
     Chosen,
     Counted,
@@ -34,18 +36,18 @@ from tilewright.targets.llvm.inputs import (
     Input,
     amount,
     arguments_of,
-    bind_inputs,
     carrier_type,
-    define_inputs,
     inputs_of,
 )
 from tilewright.targets.llvm.masked import ZEROS, in_memory
-from tilewright.targets.llvm.memory import Memory, NotInRegisters
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.nests import bind_digits, count_of, nest
-from tilewright.targets.llvm.plan import LetPlan, Plan, Planner
+from tilewright.targets.llvm.plan import LetPlan, Plan
 from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
+
+T = TypeVar("T")
 
 _CALLS = {"prefetch": emit_prefetch}
 
@@ -192,34 +194,36 @@ class _Lowering:
         return lines
 
     def _range(self, phase: _Phase) -> str:
-        """``NAME.range(arguments..., i64 low, i64 high)``, written again until registers hold."""
+        """``NAME.range(arguments..., i64 low, i64 high)``."""
         parameters = ", ".join(self._typed(phase.values, " noalias"))
         header = (
             f"define internal void @{phase.name}.range({parameters}, i64 %low, i64 %high) #0 {{"
         )
-        memory_only: set[Buffer] = set()
-        inputs = inputs_of(self.arguments, phase.values)
-        while True:
-            planner = Planner(everywhere=phase.scope.facts)
-            scopes = define_inputs(planner, inputs)
-            plans = planner.plan(phase.body, phase.scope.facts)
-            memory = self._memory(memory_only | planner.memory_only)
-            statements = Statements(memory, self.instructions, _CALLS)
-            try:
-                bind_inputs(statements, inputs, scopes, phase.scope.facts)
-                _write_range(statements, bool(phase.loops), plans)
-            except NotInRegisters as signal:
-                memory_only.add(signal.buffer)
-                continue
-            w = memory.w
-            return "\n".join([header, "entry:", *w.allocas, *w.lines, "  ret void", "}"])
+        w, _ = self._written(
+            phase.body,
+            phase.scope,
+            phase.values,
+            lambda statements, plans: _write_range(statements, bool(phase.loops), plans),
+        )
+        return "\n".join(lines_of(header, w))
 
-    def _memory(self, memory_only: set[Buffer]) -> Memory:
-        memory = Memory(Writer(self.declarations, self.dialect), memory_only)
-        for position, argument in enumerate(self.arguments):
-            if isinstance(argument, Buffer):
-                memory.root(argument, f"%a{position}", 0)
-        return memory
+    def _written(
+        self,
+        part: Stmt,
+        scope: HostScope,
+        values: Sequence[Var],
+        write: Callable[[Statements, list[Plan]], T],
+    ) -> tuple[Writer, T]:
+        memory, result = write_function(
+            part,
+            scope.facts,
+            self.arguments,
+            inputs_of(self.arguments, values),
+            lambda: Writer(self.declarations, self.dialect),
+            lambda memory, _planner: Statements(memory, self.instructions, _CALLS),
+            write,
+        )
+        return memory.w, result
 
     def _share(self, phase: _Phase, count: str, slot: int = 0) -> str:
         """``NAME(args, thread, threads)``: this thread's share, as even as it goes."""
@@ -246,16 +250,15 @@ class _Lowering:
         result = var("host.value", value.type)
         let = Let(result, value)
         values = scope.used(let)
-        inputs = inputs_of(self.arguments, values)
-        planner = Planner(everywhere=scope.facts)
-        scopes = define_inputs(planner, inputs)
-        (plan,) = planner.plan(let, scope.facts)
-        assert isinstance(plan, LetPlan)
-        memory = self._memory(planner.memory_only)
-        statements = Statements(memory, self.instructions, _CALLS)
-        bind_inputs(statements, inputs, scopes, scope.facts)
-        exprs, w = statements.exprs, memory.w
-        found = in_memory(w, exprs.value(exprs.evaluate(value, plan.loads), value.type))
+
+        def write(statements: Statements, plans: list[Plan]) -> Value:
+            (plan,) = plans
+            assert isinstance(plan, LetPlan)
+            exprs = statements.exprs
+            found = exprs.value(exprs.evaluate(value, plan.loads), value.type)
+            return in_memory(statements.w, found)
+
+        w, found = self._written(let, scope, values, write)
         type_ = carrier_type(value.type)
         lines = [f"define internal {type_} @{name}(ptr %args) #0 {{", "entry:"]
         lines += [*w.allocas, *self._slots_read(values), *w.lines]

@@ -1,0 +1,76 @@
+"""One function of a module: its body is written until all that was planned for registers holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tilewright.dtypes import s64
+from tilewright.facts.intervals import EVERYTHING
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Stmt
+from tilewright.targets.llvm.indices import fitted
+from tilewright.targets.llvm.inputs import Argument, Input, carrier
+from tilewright.targets.llvm.masked import from_memory
+from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.plan import Plan, Planner, Scope
+from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.writer import Writer
+
+T = TypeVar("T")
+
+
+def write_function(
+    part: Stmt,
+    facts: Facts,
+    arguments: Sequence[Argument],
+    inputs: Sequence[Input],
+    writer: Callable[[], Writer],
+    statements: Callable[[Memory, Planner], Statements],
+    write: Callable[[Statements, list[Plan]], T],
+    lanes: int = 0,
+) -> tuple[Memory, T]:
+    """Where the text of ``part`` stands, and what ``write`` gave, which writes the plans of it.
+
+    ``arguments`` are the kernel's, called %a0, %a1 and so on, of which ``inputs`` are numbers, as
+    are values of the host; ``facts`` know their ranges. ``writer`` and ``statements`` are asked
+    for new ones each time: a buffer that turns out to be in no registers is in memory the next.
+    """
+    memory_only: set[Buffer] = set()
+    while True:
+        planner = Planner(lanes, facts)
+        scopes = [Scope() for _ in inputs]
+        for each, scope in zip(inputs, scopes, strict=True):
+            planner.define(each.var, "scoped", scope)
+        plans = planner.plan(part, facts)
+        w = writer()
+        memory = Memory(w, memory_only | planner.memory_only)
+        memory.arguments = list(arguments)
+        for position, argument in enumerate(arguments):
+            if isinstance(argument, Buffer):
+                memory.root(argument, f"%a{position}", w.dialect.arguments)
+        target = statements(memory, planner)
+        try:
+            _bind(target, inputs, scopes, facts)
+            return memory, write(target, plans)
+        except NotInRegisters as signal:
+            memory_only.add(signal.buffer)
+
+
+def _bind(
+    statements: Statements, inputs: Sequence[Input], scopes: Sequence[Scope], facts: Facts
+) -> None:
+    """Where the function begins: binds the variables, of which ``facts`` know the ranges."""
+    w = statements.w
+    for each, scope in zip(inputs, scopes, strict=True):
+        dtype = each.var.type
+        range_ = facts.bounds(each.var) if dtype is s64 else EVERYTHING
+        value = from_memory(w, Value(each.text, carrier(dtype), 1, range_), dtype)
+        statements.bind(each.var, fitted(w, value) if dtype is s64 else value, scope)
+
+
+def lines_of(header: str, w: Writer) -> list[str]:
+    """The function's text."""
+    return [header, "entry:", *w.allocas, *w.lines, "  ret void", "}"]
