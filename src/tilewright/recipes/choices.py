@@ -17,15 +17,8 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of, shape_of
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
-from tilewright.recipes.roles import (
-    MAIN,
-    RESULT,
-    extents,
-    find_compute,
-    has_compute,
-    roles,
-    strides,
-)
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
+from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 

@@ -24,7 +24,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.reshaping import fused, split_dims
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
@@ -33,6 +33,7 @@ from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
+from tilewright.schedule.runs import strides
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile

@@ -10,7 +10,8 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import factor_type, strides
+from tilewright.recipes.roles import factor_type
+from tilewright.schedule.runs import strides
 
 
 def group_of(machine: Machine, config: WorkgroupConfig) -> int:

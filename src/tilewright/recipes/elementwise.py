@@ -25,7 +25,7 @@ from tilewright.recipes.reordering import (
     transposition,
     vectorized,
 )
-from tilewright.recipes.roles import find_compute, strides
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
@@ -33,6 +33,7 @@ from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop, views_of
+from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 

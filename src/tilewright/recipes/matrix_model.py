@@ -15,7 +15,8 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.warpgroups import COPIES
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
-from tilewright.recipes.roles import Roles, factor_type, strides
+from tilewright.recipes.roles import Roles, factor_type
+from tilewright.schedule.runs import strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
 _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)

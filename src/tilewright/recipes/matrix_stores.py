@@ -15,9 +15,10 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.recipes.mma import Mma
-from tilewright.recipes.roles import extents, find_compute, has_compute, strides
+from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold
+from tilewright.schedule.runs import strides
 from tilewright.schedule.tensorize import tensorize
 
 

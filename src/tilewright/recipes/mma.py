@@ -17,18 +17,12 @@ from tilewright.machines.instruction import Instruction, Role
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
-from tilewright.recipes.roles import (
-    MAIN,
-    extents,
-    find_compute,
-    has_compute,
-    runs_along,
-    strides,
-)
+from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
 from tilewright.schedule.distribute import serial_loops
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.kinds import set_kind
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.runs import runs_along, strides
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile

@@ -14,21 +14,14 @@ from tilewright.recipes.dots import group_of
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
-from tilewright.recipes.roles import (
-    MAIN,
-    RESULT,
-    extents,
-    factor_type,
-    find_compute,
-    roles,
-    strides,
-)
+from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.pad import pad
+from tilewright.schedule.runs import strides
 from tilewright.schedule.stage import stage
 
 

@@ -1,4 +1,4 @@
-"""What part each dim of a contraction plays, and how far apart neighbours along it lie."""
+"""What part each dim of a contraction plays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import affine
-from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Cast, Const, Var
-from tilewright.ir.stmt import Compute, Kernel, Operand, View
+from tilewright.ir.expr import Cast, Const
+from tilewright.ir.stmt import Compute, Kernel, Operand
 from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.place import holds
-from tilewright.schedule.runs import run_start
-from tilewright.simplify import simplify
 
-# Bytes of a run that is worth moving as one.
-_RUN = 8
 # The names that ops give the reduction and the compute that stores its result.
 MAIN, RESULT = "main", "epilogue"
 
@@ -107,35 +101,3 @@ def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
         names = {v.name for v in variables(index)}
         if names & set(parts.m) and names & set(parts.k):
             yield names & set(parts.m), names & set(parts.k)
-
-
-def strides(compute: Compute, view: View) -> dict[str, int | None]:
-    """Elements between neighbours along each dim of ``compute``, in the memory behind ``view``.
-
-    None where they are not evenly spaced (a dim that blocks of the layout cut).
-    """
-    facts = Facts.empty()
-    for dim in compute.dims:
-        facts = facts.loop(dim.var, dim.extent)
-    offset = affine(simplify(view.buffer.layout.offset_of(view.index), facts))
-    uneven: set[Var] = set()
-    for atom in offset.terms:
-        if not isinstance(atom, Var):
-            uneven |= variables(atom)
-    return {
-        dim.var.name: None if dim.var in uneven else offset.terms.get(dim.var, 0)
-        for dim in compute.dims
-    }
-
-
-def runs_along(compute: Compute, view: View, dim: str) -> bool:
-    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
-    are one, runs of which the rows of an image are multiples."""
-    if strides(compute, view).get(dim) == 1:
-        return True
-    wide = max(1, _RUN // view.buffer.dtype.bytes)
-    facts = Facts.empty()
-    for each in compute.dims:
-        facts = facts.loop(each.var, each.extent)
-    along = [each.var for each in compute.dims if each.var.name == dim]
-    return any(run_start(view, each, wide, facts) is not None for each in along)

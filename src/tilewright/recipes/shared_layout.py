@@ -22,8 +22,9 @@ from tilewright.machines.banks import ROWS, WIDEST, WORD, instructions, turns
 from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.mma import Mma
-from tilewright.recipes.roles import MAIN, extents, find_compute, strides
+from tilewright.recipes.roles import MAIN, extents, find_compute
 from tilewright.schedule.place import holds
+from tilewright.schedule.runs import strides
 
 # Paddings that are tried, in elements.
 _MOST = 16

@@ -19,11 +19,12 @@ from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, strides, taps_of
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 # Products that are added up in one result, at most.

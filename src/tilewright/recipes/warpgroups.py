@@ -21,7 +21,7 @@ from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.mma import Mma, held_sums, rows_along
 from tilewright.recipes.registers import division
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, strides
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
@@ -29,7 +29,7 @@ from tilewright.schedule.access import view_variables
 from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop
-from tilewright.schedule.runs import steps
+from tilewright.schedule.runs import steps, strides
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.stage import stage
 from tilewright.schedule.stage_result import stage_result

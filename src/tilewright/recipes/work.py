@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.phases import PHASE, taken
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles, runs_along
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, find_compute, roles
+from tilewright.schedule.runs import runs_along
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,7 @@ from tilewright.recipes.mma import mma_of
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reordering import run_of
-from tilewright.recipes.roles import (
-    MAIN,
-    RESULT,
-    Roles,
-    extents,
-    factor_type,
-    find_compute,
-    roles,
-    strides,
-)
+from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, factor_type, find_compute, roles
 from tilewright.recipes.shared_layout import Spread, spreads
 from tilewright.recipes.storing import choose_epilogue_tile
 from tilewright.recipes.work import work_of
@@ -51,6 +42,7 @@ from tilewright.recipes.workgroup_candidates import (
 )
 from tilewright.recipes.workgroup_cost import Prediction, predict
 from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
+from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 # Registers that addresses and the vectors of A and B take.

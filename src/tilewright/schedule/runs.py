@@ -1,4 +1,10 @@
-"""Runs: neighbours along a dim that are neighbours in memory, moved in one access."""
+"""How far apart neighbours along a dim lie in memory, and runs: neighbours that lie side by side,
+which are moved in one access.
+
+`strides` are of all neighbours, None where they differ; `steps` of the first two alone, whatever
+the others do. `runs_along` says whether there are runs that are worth an access, `run_start` where
+they begin, and `uniform` under which conditions.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,9 @@ from tilewright.ir.stmt import Compute, Dim, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.schedule.place import Place, fresh
 from tilewright.simplify import simplify
+
+# Bytes of a run that is worth moving as one.
+_RUN = 8
 
 
 def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
@@ -95,3 +104,31 @@ def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
         dim.var: abs(where({**start, dim.var: const(1)}) - first) if dim.var in start else 0
         for dim in dims
     }
+
+
+def strides(compute: Compute, view: View) -> dict[str, int | None]:
+    """Elements between neighbours along each dim of ``compute``, in the memory behind ``view``.
+
+    None where they are not evenly spaced (a dim that blocks of the layout cut).
+    """
+    facts = Place().facts_with(compute.dims)
+    offset = affine(simplify(view.buffer.layout.offset_of(view.index), facts))
+    uneven: set[Var] = set()
+    for atom in offset.terms:
+        if not isinstance(atom, Var):
+            uneven |= variables(atom)
+    return {
+        dim.var.name: None if dim.var in uneven else offset.terms.get(dim.var, 0)
+        for dim in compute.dims
+    }
+
+
+def runs_along(compute: Compute, view: View, dim: str) -> bool:
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
+    are one, runs of which the rows of an image are multiples."""
+    if strides(compute, view).get(dim) == 1:
+        return True
+    wide = max(1, _RUN // view.buffer.dtype.bytes)
+    facts = Place().facts_with(compute.dims)
+    along = [each.var for each in compute.dims if each.var.name == dim]
+    return any(run_start(view, each, wide, facts) is not None for each in along)
