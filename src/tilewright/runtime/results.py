@@ -99,7 +99,7 @@ def in_order(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
 def _in_memory(info: ArrayInfo) -> NDArray[Any]:
     """numpy's view of an array of any library, which has to be held as long."""
     first, end = info.span
-    memory = (ctypes.c_char * (end - first)).from_address(first)
+    memory: Any = (ctypes.c_char * (end - first)).from_address(first)
     steps = tuple(stride * info.dtype.bytes for stride in info.strides)
     return np.ndarray(info.shape, info.dtype.numpy, memory, info.pointer - first, steps)
 
