@@ -313,6 +313,8 @@ class Calls:
             options.append(f"config={self.config_text(cpu)}")
         elif rng.random() < 0.3:
             options.append(f"config={rng.choice(ODD)}")
+        elif rng.random() < 0.5:
+            options.append(f"config={self.of(CHANGES)}")
         if rng.random() < 0.2:
             options.append(f"constant={self.of(CONSTANTS, 0.5)}")
         return f"tw.compile({op}, {', '.join(options)})"
@@ -331,6 +333,16 @@ def _once(words: list[str]) -> bool:
     return len(set(names)) == len(names)
 
 
+# Changes of a default config.
+CHANGES = (
+    "\"tile={'oc': 8}, step={'ic': 2}\"",
+    "{'tile': {'n': 8}}",
+    "{'order': ('m', 'n'), 'lanes': 'n'}",
+    "{'vector': 4}",
+    "{'tile': {3: 4}}",
+    "{}",
+    "{'fuse': [('oh', 'ow', 'p')]}",
+)
 _F32 = "np.ones(({}), np.float32)"
 # Ops that are compiled, and what each is called with.
 KERNELS = {

@@ -64,12 +64,13 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "instruction": ({"instruction": "fma_f9x3"}, "has no instruction 'fma_f9x3'[^$]*choose one of"),
     "instruction of other types": (
         {"instruction": "fma_f64x8"},
-        r"'fma_f64x8' computes a \* b[^$]*choose an instruction of these types",
+        r"'fma_f64x8' multiplies other types[^$]*f32 and f32 added up in f32[^$]*'fma_f32x16'",
     ),
-    "instruction without k": ({"instruction": "vdpbf16ps_512"}, "and k='' do not go together"),
+    "instruction without k": ({"instruction": "vdpbf16ps_512"}, "multiplies other types"),
+    "k with an instruction without": ({"k": "ic"}, "and k='ic' do not go together"),
     "lanes": ({"lanes": "x"}, "lanes='x' is no dim that this may name[^$]*choose one of"),
     "reduced lanes": ({"lanes": "ic"}, "lanes='ic' is no dim that this may name"),
-    "lanes apart": ({"lanes": "ow"}, "'src' does not lie as 'fma_f32x16' takes it"),
+    "lanes apart": ({"lanes": "ow"}, "lanes='ow' is no dim for[^$]*choose one of oc"),
     "tile": ({"tile": {"x": 3}}, "tile='x' is no dim that this may name"),
     "tile of 0": ({"tile": {"oc": 0}}, r"tile=\{'oc': 0\} is not a dict of dims with sizes"),
     "tile of a fraction": ({"tile": {"oc": 2.5}}, "with sizes, which are 1 or more"),
@@ -83,13 +84,16 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "reduce_order": ({"reduce_order": ("oc",)}, "reduce_order='oc' is no dim that this may name"),
     "k": ({"k": "x"}, "k='x' is no dim that this may name"),
     "k without a dot product": ({"k": "ic"}, "'fma_f32x16' and k='ic' do not go together"),
-    "fuse": ({"fuse": (("a", "b", "c"),)}, "no compute has the dims 'a' and 'b'"),
+    "fuse": (
+        {"fuse": (("a", "b", "c"),)},
+        "the config does not fit this kernel: no compute has the dims",
+    ),
     "fuse across a mask": ({"fuse": (("oh", "ow", "p"),)}, "'oh' and 'ow' do not fuse in the mask"),
     "fuse of two": ({"fuse": (("oh", "ow"),)}, r"is not a tuple of \(outer, inner, new name\)"),
     "split": ({"split": (("oh", 0),)}, r"split=.* is not a tuple of \(dim, factor\)"),
     "pack_a": ({"pack_a": "oh"}, "pack_a='oh' is not True or False"),
     "instruction of no name": ({"instruction": 5}, "instruction=5 is not a name in quotes"),
-    "pack_b": ({"pack_b": False}, "'weights' does not lie as 'fma_f32x16' takes it"),
+    "pack_b": ({"pack_b": False}, "pack_b=False: weights does not lie as 'fma_f32x16'"),
 }
 
 

@@ -107,7 +107,7 @@ def compile(
     what: Op | Kernel | Schedule,
     target: str | None = None,
     threads: int | None = None,
-    config: Config | str | None = None,
+    config: Config | Mapping[str, Any] | str | None = None,
     trace: Trace | None = None,
     constant: Sequence[str] = (),
     schedule: Schedule | str | None = None,
@@ -118,11 +118,12 @@ def compile(
     and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the schedule's, or ``"x86"``.
     ``threads``, 1 to 256, run the kernel (default: all cores); of an OpenCL device that is a
     processor, so many cores do, and any other runs it whole. ``config`` overrides the model's
-    choice: a config object, or its text. ``trace`` records what every stage and pass did.
-    ``schedule`` is what to do instead of what recipes would: a `Schedule`, or its text, of the same
-    kernel and machine. ``constant`` names arrays whose contents stay the same, so that they may be
-    packed before the kernel runs; others are taken as they are, but for weights of an op whose
-    layout is ``any``.
+    choice: a config object, or its text; or some of its fields, as ``{"tile": {"oc": 32}}`` or as
+    the text ``"tile={'oc': 32}"``. ``trace`` records what every stage and pass did. ``schedule`` is
+    what to do instead of what recipes would: a `Schedule`, or its text, of the same kernel and
+    machine. ``constant`` names arrays whose contents stay the same, so that they may be packed
+    before the kernel runs; others are taken as they are, but for weights of an op whose layout is
+    ``any``.
 
     Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
     schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is

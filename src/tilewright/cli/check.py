@@ -17,7 +17,7 @@ from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import open_output
 from tilewright.cli.progress import progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
-from tilewright.recipes.config import parse_config
+from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import StageReport, check_kernel, check_op, table
 from tilewright.testing.kernel_case import KernelCase
@@ -58,7 +58,7 @@ def _checked(
 ) -> Iterator[tuple[AnyCase, Status, list[StageReport]]]:
     """The reports on each case; a case alone that cannot be asked for is bad input."""
     machine = find_target(knobs.target).machine
-    config = None if knobs.config is None else parse_config(knobs.config)
+    config = None if knobs.config is None else read_config(knobs.config)
     for case in cases:
         try:
             if isinstance(case, KernelCase):

@@ -24,7 +24,7 @@ from tilewright.errors import (
 )
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
-from tilewright.recipes.config import parse_config
+from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.kernel_case import KernelCase
@@ -113,7 +113,7 @@ def compile_case(knobs: Knobs, what: Op | Kernel, trace: Trace | None = None) ->
 
 def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:
     """The kernel that the target would get, for the interpreter."""
-    config = None if knobs.config is None else parse_config(knobs.config)
+    config = None if knobs.config is None else read_config(knobs.config)
     return InterpretedKernel(what, find_target(knobs.target).machine, config, knobs.constant)
 
 

@@ -30,8 +30,15 @@ from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 
-def show_kernels(knobs: Knobs, stage: str, page: Path | None) -> None:
+def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = False) -> None:
     """Does what ``tilewright show`` is asked for."""
+    if legal and stage != "config":
+        raise ProblemError(
+            "--legal is for the config",
+            where="--legal",
+            why=f"--stage {stage} chooses nothing" if stage else "no stage is asked for",
+            cure="write --stage config --legal",
+        )
     cases = cases_of(knobs)
     if page is not None and len(cases) != 1:
         raise ProblemError(
@@ -45,6 +52,8 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None) -> None:
             title = repeat(knobs, case)
             if stage or trace is None:
                 text, head = _shown(kernel, stage or "all").rstrip("\n"), f"# {title}"
+                if legal:
+                    text = "\n".join([repr(kernel.config), *_legal(kernel)])
                 # The first line of a schedule says what it is for.
                 print("\n".join([text, head] if stage == "schedule" else [head, text]))
             if output is not None and trace is not None:
@@ -111,6 +120,18 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
             continue
         title = "predicted, not measured: the config above, then what it was chosen from"
         lines += [f"# {line}" for line in (title, *table(found, short))]
+    return lines
+
+
+def _legal(kernel: CompiledKernel) -> list[str]:
+    """What the config may choose instead, as comments."""
+    found = choose.legal_values(kernel.start, kernel.target.machine, kernel.config)
+    lines = ["# what each may be beside the others; --config 'NAME=VALUE, ...' changes some"]
+    for name, values in found.items():
+        if len(found) > 1:
+            lines.append(f"# {name}")
+        width = max(map(len, values))
+        lines += [f"# {field.ljust(width)}  {text}" for field, text in values.items()]
     return lines
 
 

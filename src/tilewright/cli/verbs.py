@@ -106,6 +106,9 @@ def show_command(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write all of it to this file, for a browser.")
     ] = None,
+    legal: Annotated[
+        bool, typer.Option("--legal", help="With --stage config: what its fields may be.")
+    ] = False,
 ) -> None:
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
     its schedule.
@@ -124,6 +127,10 @@ def show_command(
 
       tilewright show matmul --stage config --dt bf16 --target nvidia:sm_80 4096x4096:4096x4096
 
+      tilewright show conv --stage config --legal ic64ih56oc64kh3ph1
+
+      tilewright show conv --config "tile={'oc': 32}" ic64ih56oc64kh3ph1
+
       tilewright show matmul --stage schedule 256x256:256x256 > steps.py
 
       tilewright show conv --stage asm --target x86:avx2 ic64ih56oc64kh3ph1
@@ -134,7 +141,7 @@ def show_command(
     """
     with loading():
         from tilewright.cli.inspecting import show_kernels
-    show_kernels(knobs, stage, page)
+    show_kernels(knobs, stage, page, legal)
 
 
 @with_knobs

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tilewright.config import MAX_THREADS, settings
 from tilewright.engine.disk_cache import content_key, open_disk_cache
@@ -27,7 +28,8 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config, OwnSchedule, parse_config
+from tilewright.recipes.config import Config, OwnSchedule
+from tilewright.recipes.given import GivenConfig, read_config
 from tilewright.recipes.users import registered_identity
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
@@ -42,7 +44,7 @@ def compile_kernel(
     what: object,
     target: str | None = None,
     threads: int | None = None,
-    config: Config | str | None = None,
+    config: GivenConfig | Mapping[str, Any] | str | None = None,
     trace: Trace | None = None,
     constant: Sequence[str] = (),
     schedule: KernelSchedule | str | None = None,
@@ -50,7 +52,8 @@ def compile_kernel(
     """Compiles ``what``, a kernel, what gives one, or a schedule of one, for ``target`` (default:
     the schedule's, or x86), or takes the code from memory or disk.
 
-    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice, ``schedule``
+    ``threads`` run the kernel (default: all); ``config`` overrides the model's choice, all of it or
+    some (``{"tile": {"oc": 32}}``, or the text ``"tile={'oc': 32}"``), ``schedule``
     (one, or the text of one) the recipes; ``constant`` names arrays that may be packed before it
     runs; with a ``trace``, which is then filled, the
     caches are not asked. Raises `ArgumentError`, `VerificationError`, `UnsupportedError`,
@@ -74,8 +77,8 @@ def compile_kernel(
     request = request_of(what, constant)
     if schedule is not None:
         config = _own(schedule, config, where)
-    elif config is not None and not isinstance(config, Config):
-        config = parse_config(config)
+    elif config is not None:
+        config = read_config(config)
     parts = (
         *(generator_identity(), request.identity, where.identity),
         *(repr(config), registered_identity()),
@@ -132,16 +135,18 @@ def _remember(key: str, found: Made) -> None:
         _memory.pop(next(iter(_memory)), None)
 
 
-def _build(request: Request, target: Target, config: Config | None, key: str, trace: Trace) -> Made:
+def _build(
+    request: Request, target: Target, given: GivenConfig | None, key: str, trace: Trace
+) -> Made:
     """Schedules, lowers and assembles, and leaves the result on disk."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
         if not target.schedules:
             config, scheduled = choose.unscheduled(start)
-        elif config is None:
+        elif given is None:
             config, scheduled = choose.choose(start, target.machine)
         else:
-            scheduled = choose.schedule(start, target.machine, config)
+            config, scheduled = choose.schedule_given(start, target.machine, given)
     trace.stages(scheduled.records)
     kernels = {"": scheduled.kernel, **scheduled.packs}
     codes = _machine_codes(list(kernels.values()), target, trace)

@@ -4,6 +4,8 @@ In reading order: `start` (what a schedule starts from), `roles` (which dims are
 `config` (what can be chosen), `scheduled` (a kernel with its stages), `choose` (which recipe a
 kernel takes).
 
+Configs of users: `given` (changes of the default, other batches), `legal` (what may be chosen).
+
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
 in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).
 In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` (tiles of

@@ -81,14 +81,14 @@ def choose_instruction(
     main: Compute, machine: Machine, shape: Shape, lanes: str, vector: int
 ) -> Choice | None:
     """The multiply-add for ``main`` with ``lanes`` across its lanes; None where no instruction can
-    take the operands. B can always be packed, and is converted then (see `_as_packed`); A can be
+    take the operands. B can always be packed, and is converted then (see `as_packed`); A can be
     copied where what is read is a box."""
     a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
     total = main.out.buffer.dtype
     step = shape.a.get(lanes)
     if step not in (0, 1):
         return None
-    for candidate in machine.products(total, a, _as_packed(a, b)):
+    for candidate in machine.products(total, a, as_packed(a, b)):
         group = candidate.sizes.get("k", 1)
         if "m" in candidate.sizes or candidate.sizes["n"] != vector or group == 1 or step != 0:
             continue
@@ -105,7 +105,7 @@ def choose_instruction(
     return None
 
 
-def _as_packed(a: DType, b: DType) -> DType:
+def as_packed(a: DType, b: DType) -> DType:
     """What B's elements become when it is packed: 4 bits fit into s8 and every float of A's."""
     if not b.is_nibble:
         return b

@@ -8,13 +8,16 @@ from tilewright.errors import ScheduleError
 from tilewright.machines.machine import Machine
 from tilewright.recipes import own
 from tilewright.recipes.config import Config, GroupsConfig, OwnSchedule, PlainConfig, UserConfig
+from tilewright.recipes.given import GivenConfig, PartialConfig, fitted
 from tilewright.recipes.groups import starts, together
+from tilewright.recipes.legal import legal
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
+from tilewright.schedule.transform import TRANSFORMS
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
@@ -86,6 +89,16 @@ def candidates(
     return {group.kernel.name: (own, _considered(group, machine, own)) for group, own in pairs}
 
 
+def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, dict[str, str]]:
+    """Of each group, by the name of its kernel, what the fields of its config may be."""
+    if start.structured or isinstance(config, OwnSchedule | PlainConfig):
+        return {start.kernel.name: legal(start.kernel, machine, config)}
+    groups = starts(start, cut(start.kernel))
+    configs = config.groups if isinstance(config, GroupsConfig) else (config,)
+    pairs = zip(groups, configs, strict=True)
+    return {group.kernel.name: legal(group.kernel, machine, own) for group, own in pairs}
+
+
 def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandidate]:
     recipe = recipe_of(config)
     if recipe.considered is not None:
@@ -119,7 +132,7 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> Schedule
                 cure="use a PlainConfig",
             )
     pairs = zip(groups, configs, strict=True)
-    parts = [recipe_of(each).schedule(group, machine, each) for group, each in pairs]
+    parts = [_carried_out(group, machine, each) for group, each in pairs]
     return parts[0] if len(parts) == 1 else together(found, parts)
 
 
@@ -137,4 +150,35 @@ def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
     cuttable = not start.structured and not isinstance(config, PlainConfig)
     if cuttable or isinstance(config, GroupsConfig):
         return _schedule_groups(start, machine, config)
-    return recipe_of(config).schedule(start, machine, config)
+    return _carried_out(start, machine, config)
+
+
+def schedule_given(
+    start: Start, machine: Machine, given: GivenConfig
+) -> tuple[Config, ScheduledKernel]:
+    """The config that comes of one that is given, and the schedule that it gives: changes are made
+    to the default, and dims of one element are left out."""
+    config = given.over(choose(start, machine)[0]) if isinstance(given, PartialConfig) else given
+    if start.structured:
+        config = fitted(config, start.kernel)
+    return config, schedule(start, machine, config)
+
+
+def _carried_out(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
+    """What the recipe of ``config`` makes of one group. What a transform refuses is said of the
+    config, which is what the user wrote."""
+    recipe = recipe_of(config)
+    config = fitted(config, start.kernel) if start.structured else config
+    try:
+        return recipe.schedule(start, machine, config)
+    except ScheduleError as error:
+        if str(error.where).startswith("config "):
+            raise
+        transform, _, refusal = error.what.partition(": ")
+        raise ScheduleError(
+            "the config does not fit this kernel: "
+            + (refusal if transform in TRANSFORMS else error.what),
+            where=f"config {config!r}",
+            why=error.why,
+            cure="choose other values: `tilewright show ... --stage config --legal` prints them",
+        ) from error

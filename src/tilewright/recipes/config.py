@@ -326,6 +326,11 @@ def _check(config: Config) -> None:
             )
 
 
+def forms_of(config: Config) -> dict[str, str]:
+    """What each field of a kind of config takes, in words."""
+    return {name: form for name, form, _ in _forms(type(config).__name__)}
+
+
 @cache
 def _forms(kind: str) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
     """The fields of a kind of config, with the forms of their values."""

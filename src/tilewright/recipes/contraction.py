@@ -23,6 +23,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.elementwise import lower_rest
+from tilewright.recipes.legal import check
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -56,7 +57,7 @@ def schedule(
     result.stage("fused", fused(drop_unit_dims(kernel), config.fuse))
     result.stage("split", split_dims(result.kernel, config.split))
     main = find_compute(result.kernel, MAIN)
-    _check(config, main, instruction)
+    check(config, main, machine)
     if config.pack_a:
         result.stage("copied", _copy_a(result.kernel, config, instruction, main))
     if config.pack_b:
@@ -80,45 +81,6 @@ def schedule(
     result.stage("lowered", _lowered(result.kernel, config, vector))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
-
-
-def _check(config: ContractionConfig, main: Compute, instruction: Instruction | None) -> None:
-    """Refuses a config that names dims the op does not have."""
-    dims = extents(main)
-    kept, reduced = set(roles(main).kept), set(roles(main).k)
-    for what, names, allowed in (
-        ("lanes", (config.lanes,), kept),
-        ("tile", tuple(config.tile), kept),
-        ("order", config.order, kept),
-        ("step", tuple(config.step), reduced),
-        ("reduce_order", config.reduce_order, reduced),
-        ("k", (config.k,) if config.k else (), reduced),
-    ):
-        for name in names:
-            if name not in allowed:
-                raise ScheduleError(
-                    f"{what}={name!r} is no dim that this may name",
-                    where=f"config {config!r}",
-                    why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
-                    cure="choose one of " + ", ".join(sorted(allowed)),
-                )
-    for what, chosen in (("tile", config.tile), ("step", config.step)):
-        for name, size in chosen.items():
-            # A dot product's dim is padded to whole groups, which a step may take in.
-            longest = dims[name] + (64 if name == config.k else 0)
-            if not 1 <= size <= longest:
-                raise ScheduleError(
-                    f"{what}={{{name!r}: {size}}} is not a part of the dim",
-                    where=f"config {config!r}",
-                    why=f"{name} has {dims[name]} elements",
-                    cure=f"choose 1 to {dims[name]}",
-                )
-    if (instruction is not None and "k" in instruction.sizes) != bool(config.k):
-        raise ScheduleError(
-            f"the instruction {config.instruction!r} and k={config.k!r} do not go together",
-            where=f"config {config!r}",
-            cure="name the reduced dim for a dot product, and none for a multiply-add",
-        )
 
 
 def _pack_b(

@@ -27,7 +27,7 @@ from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.passes import PASSES
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config
+from tilewright.recipes.given import GivenConfig
 from tilewright.recipes.start import Start
 from tilewright.testing.approximate import Accepted
 from tilewright.testing.definition import MOST_REPEATS, check_length, memory_of
@@ -95,7 +95,7 @@ class StageReport:
 
 
 def check_op(
-    op: Op, machine: Machine, stage: str = "", config: Config | None = None, seed: int = 0
+    op: Op, machine: Machine, stage: str = "", config: GivenConfig | None = None, seed: int = 0
 ) -> list[StageReport]:
     """Schedules ``op`` for ``machine``, and checks its kernels that pack, then ``stage``.
 
@@ -110,7 +110,7 @@ def check_op(
 
 
 def check_kernel(
-    case: KernelCase, machine: Machine, stage: str = "", config: Config | None = None
+    case: KernelCase, machine: Machine, stage: str = "", config: GivenConfig | None = None
 ) -> list[StageReport]:
     """Schedules the kernel of ``case`` for ``machine``, and checks it as `check_op` does."""
     check_length(case.kernel, case.numbers)
@@ -122,13 +122,13 @@ def check_kernel(
 
 
 def _scheduled(
-    start: Start, machine: Machine, config: Config | None
+    start: Start, machine: Machine, config: GivenConfig | None
 ) -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     """The stages, with those of passes, and the kernels that pack."""
     if config is None:
         _, scheduled = choose.choose(start, machine)
     else:
-        scheduled = choose.schedule(start, machine, config)
+        _, scheduled = choose.schedule_given(start, machine, config)
     stages = dict(scheduled.stages)
     last = scheduled.kernel
     for each in PASSES:

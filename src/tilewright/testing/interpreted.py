@@ -17,7 +17,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config
+from tilewright.recipes.given import GivenConfig
 
 
 class InterpretedKernel:
@@ -27,7 +27,7 @@ class InterpretedKernel:
         self,
         what: object,
         machine: Machine,
-        config: Config | None = None,
+        config: GivenConfig | None = None,
         constant: Sequence[str] = (),
     ) -> None:
         """Schedules ``what``, an op or a kernel, for ``machine``, by default as the model chooses;
@@ -41,7 +41,7 @@ class InterpretedKernel:
         if config is None:
             _, scheduled = choose.choose(start, machine)
         else:
-            scheduled = choose.schedule(start, machine, config)
+            _, scheduled = choose.schedule_given(start, machine, config)
         self.packed = tuple(scheduled.packs)
         self._machine = machine
         self._kernel = run_passes(scheduled.kernel)
