@@ -70,6 +70,12 @@ def test_commands_load_what_they_need() -> None:
     ]
 
 
+def test_importing_loads_nothing_else() -> None:
+    code = "import sys, tilewright; print(*(name for name in sys.modules if 'tilewright' in name))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["tilewright"]
+
+
 def test_doctor_speaks_in_words(tilewright: Command) -> None:
     for line in tilewright("doctor").lines:
         assert not any(mark in line for mark in ("('", '("', "',", "None")), line
