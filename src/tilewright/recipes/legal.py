@@ -18,10 +18,11 @@ from tilewright.recipes.config import (
 )
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
-from tilewright.recipes.roles import MAIN, extents, find_compute, roles, strides
+from tilewright.recipes.roles import MAIN, extents, find_compute, roles
 from tilewright.recipes.storing import TILE
 from tilewright.recipes.workgroup_checks import lanes_of
 from tilewright.schedule.pipeline import Fill
+from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 
