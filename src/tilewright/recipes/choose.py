@@ -17,7 +17,7 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
-from tilewright.schedule.transform import TRANSFORMS
+from tilewright.schedule.transform import TRANSFORMS, each_once
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
@@ -35,6 +35,11 @@ def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
 
 def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
     """The first candidate that is legal; of a user's recipe each has to be."""
+    with each_once():
+        return _first_legal(start, machine)
+
+
+def _first_legal(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
     refusal: ScheduleError | None = None
     for recipe, candidate in _candidates(start, machine):
         try:

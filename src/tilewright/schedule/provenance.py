@@ -8,11 +8,12 @@ the schedule began with. Whatever was tried and given up is on no chain.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.stmt import Kernel
+from tilewright.schedule.copiers import CopyUnit
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,11 @@ class Step:
     def of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
         """The step with copies of the arguments: who called may go on to change his."""
         return Step(name, tuple([_copied(each) for each in args]), _copied(kwargs))
+
+    @property
+    def key(self) -> Hashable:
+        """What is the same for steps with the same name and arguments, in the same order."""
+        return self.name, _key(self.args), _key(self.kwargs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +94,14 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Set):
         return tuple(sorted(value))
     return value
+
+
+def _key(value: Any) -> Hashable:
+    """``value`` (a copy) for a dictionary; with its type, as numbers equal those of other types."""
+    if isinstance(value, Mapping):
+        return dict, tuple([(_key(key), _key(each)) for key, each in value.items()])
+    if isinstance(value, tuple | list):
+        return type(value), tuple([_key(each) for each in value])
+    if isinstance(value, CopyUnit):
+        return CopyUnit, _key(vars(value))
+    return type(value), value

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Concatenate, ParamSpec
 
 from tilewright.errors import ScheduleError
@@ -31,6 +33,25 @@ _ENTERING = frozenset({"lower_computes", "open_nests"})
 
 TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
 
+# What transforms gave, by the kernel and the step; None where nobody asked to keep it.
+_Results = dict[tuple[Kernel, Hashable], Kernel]
+_results: ContextVar[_Results | None] = ContextVar("results", default=None)
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """Inside it, what a transform made of a kernel is what it makes of it with the same arguments.
+
+    A recipe looks at a kernel's tiles before it knows the whole config, and then schedules by that:
+    both have most steps in common.
+    """
+    known = _results.get()
+    token = _results.set({} if known is None else known)
+    try:
+        yield
+    finally:
+        _results.reset(token)
+
 
 def transform(function: Transform[P]) -> Transform[P]:
     """Lists ``function`` in `TRANSFORMS` and simplifies the kernels that it returns.
@@ -41,6 +62,18 @@ def transform(function: Transform[P]) -> Transform[P]:
 
     @functools.wraps(function)
     def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+        step, results = Step.of(function.__name__, args, kwargs), _results.get()
+        if results is None:
+            result = apply(kernel, *args, **kwargs)
+        else:
+            key = kernel, step.key
+            result = results.get(key) or apply(kernel, *args, **kwargs)
+            results[key] = result
+        if result is not kernel:
+            remember(result, kernel, step)
+        return result
+
+    def apply(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
         facts = _facts.get(kernel) or Facts.of(kernel)
         with starting_from(facts):
             changed = function(kernel, *args, **kwargs)
@@ -54,7 +87,6 @@ def transform(function: Transform[P]) -> Transform[P]:
             _check_nests(kernel, changed, function.__name__)
         if Facts.of(result).promised == facts.promised:
             _facts[result] = facts
-        remember(result, kernel, Step.of(function.__name__, args, kwargs))
         return result
 
     TRANSFORMS[function.__name__] = run
