@@ -12,7 +12,7 @@ from tilewright.errors import CompilationError, UnsupportedError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.machines import nvidia
-from tilewright.machines.tensor_map import Tile
+from tilewright.machines.nvidia.tensor_map import Tile
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches

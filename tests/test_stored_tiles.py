@@ -18,7 +18,7 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines import nvidia
-from tilewright.machines.warpgroups import TILE_STORE
+from tilewright.machines.nvidia.warpgroups import TILE_STORE
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig

@@ -15,7 +15,7 @@ import pytest
 from nvidia_driver import Driver, Status, standing_in
 from tilewright.dtypes import bf16, f8_e4m3, f16, f32, s4, u8
 from tilewright.errors import DeviceError, UnsupportedError
-from tilewright.machines.tensor_map import Columns, TensorMap, Tile, check_tensor_map
+from tilewright.machines.nvidia.tensor_map import Columns, TensorMap, Tile, check_tensor_map
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia.driver import KernelProgram

@@ -23,7 +23,7 @@ from tilewright.ir.visit import substitute, walk_stmts
 from tilewright.layout.rows import Placed, place_rows
 from tilewright.machines import nvidia
 from tilewright.machines.instruction import Instruction
-from tilewright.machines.warpgroups import LANES, PRODUCTS, TILE_LOAD
+from tilewright.machines.nvidia.warpgroups import LANES, PRODUCTS, TILE_LOAD
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig

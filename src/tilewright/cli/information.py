@@ -95,7 +95,7 @@ def doctor_command() -> None:
         from tilewright.targets.nvidia.ptxas import assemblers
         from tilewright.targets.spirv import device as spirv
         from tilewright.targets.x86.assemble import host_cpu
-        from tilewright.targets.x86.host import host
+        from tilewright.targets.x86.device import host
     machine, now, stats = host(), settings(), open_disk_cache().stats()
     caches = ", ".join(f"L{i} {size // 1024} KiB" for i, size in enumerate(machine.caches, start=1))
     known = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))

@@ -30,8 +30,8 @@ from tilewright.measure.loops import (
 )
 from tilewright.measure.verdict import DISTURBED
 from tilewright.targets.x86.assemble import host_features
+from tilewright.targets.x86.device import host as host_machine
 from tilewright.targets.x86.driver import Program
-from tilewright.targets.x86.host import host as host_machine
 from tilewright.targets.x86.pool import worker_pool
 
 _REPEATS, _MOST_REPEATS = 9, 27

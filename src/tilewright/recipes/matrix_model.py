@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.machines.warpgroups import COPIES
+from tilewright.machines.nvidia.warpgroups import COPIES
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type

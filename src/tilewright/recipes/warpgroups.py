@@ -13,9 +13,10 @@ from tilewright.facts.affine import is_linear
 from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import conjuncts, var
 from tilewright.ir.stmt import Compute, Kernel, View
-from tilewright.layout.boxes import MOST_BOX
+from tilewright.ir.uses import view_variables
 from tilewright.layout.rows import Rows
-from tilewright.machines.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
+from tilewright.machines.nvidia.boxes import MOST_BOX
+from tilewright.machines.nvidia.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrix_stores import finished
@@ -25,7 +26,6 @@ from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
-from tilewright.schedule.access import view_variables
 from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.place import holds_loop

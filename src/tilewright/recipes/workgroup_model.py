@@ -20,7 +20,7 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.machines.warpgroups import COPIES
+from tilewright.machines.nvidia.warpgroups import COPIES
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import dot_of, group_of, neighbours
 from tilewright.recipes.fusing import fused_dims, outermost_first

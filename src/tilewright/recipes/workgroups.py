@@ -32,6 +32,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, For, Kernel
+from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
@@ -82,7 +83,6 @@ from tilewright.recipes.workgroup_checks import (
     items_kind,
     loads_ahead,
 )
-from tilewright.schedule.access import view_variables
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.copiers import Threads
 from tilewright.schedule.distribute import serial_loops

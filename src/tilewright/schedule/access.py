@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var, all_of, conjuncts, const, load, var
+from tilewright.ir.expr import Expr, Load, all_of, conjuncts, const, load, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Opaque, Stmt, Store, View
@@ -18,7 +18,6 @@ from tilewright.ir.visit import (
     nested,
     rewrite_loads,
     rewrite_stmts,
-    variables,
 )
 from tilewright.schedule.place import Place, walk_placed
 
@@ -85,22 +84,12 @@ def buffers_written(stmt: Stmt) -> set[Buffer]:
     return {a.view.buffer for a in accesses(stmt, Place()) if a.writes}
 
 
-def buffers_in(stmt: Stmt) -> set[Buffer]:
-    """The buffers that something in ``stmt`` touches."""
-    return {a.view.buffer for a in accesses(stmt, Place())}
-
-
 def buffers_allocated(stmt: Stmt) -> set[Buffer]:
     """The buffers that live inside ``stmt``, also in its opaque nests."""
     found = {stmt.buffer} if isinstance(stmt, Allocate) else set()
     for part in nested(stmt):
         found |= buffers_allocated(part)
     return found
-
-
-def view_variables(view: View) -> frozenset[Var]:
-    """The variables that the index or the mask of ``view`` depends on."""
-    return frozenset[Var]().union(*map(variables, (*view.index, *conjuncts(view.mask))))
 
 
 def masked(view: View, *conditions: Expr) -> View:

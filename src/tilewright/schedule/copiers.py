@@ -106,7 +106,7 @@ class CopyUnit:
 
     It goes on while the unit stores, and waits only before it writes its part again (where loops
     run the compute more than once), and at the end. Each box is one of the tensor (see
-    `layout.boxes`), of which a mask hides only what is outside: there the unit stores nothing.
+    `machines.nvidia.boxes`), of which a mask hides only what is outside: there the unit stores nothing.
     """
 
     boxes: Mapping[str, int] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, LoopKind, Stmt
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block
-from tilewright.schedule.access import buffers_in
 from tilewright.schedule.asks import a_compute, asks
 from tilewright.schedule.place import (
     Place,

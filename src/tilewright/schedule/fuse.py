@@ -10,8 +10,9 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block
-from tilewright.schedule.access import buffers_in, buffers_written
+from tilewright.schedule.access import buffers_written
 from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import (
     Place,

@@ -26,13 +26,13 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.schedule.access import (
     Access,
     accesses,
     buffers_allocated,
-    buffers_in,
     buffers_written,
     readdress,
 )

@@ -22,8 +22,9 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Layout, Space
 from tilewright.ir.expr import Expr, const
 from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
-from tilewright.schedule.access import buffers_allocated, buffers_in, readdress
+from tilewright.schedule.access import buffers_allocated, readdress
 from tilewright.schedule.contractions import Contraction, contractions
 from tilewright.schedule.flow import Item, flow, item_of
 from tilewright.schedule.provenance import Step, remember

@@ -9,8 +9,9 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block
-from tilewright.schedule.access import buffers_in, buffers_written, readdress
+from tilewright.schedule.access import buffers_written, readdress
 from tilewright.schedule.place import sequence
 from tilewright.schedule.provenance import Step, remember
 from tilewright.simplify import simplify_kernel

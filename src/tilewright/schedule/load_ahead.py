@@ -9,8 +9,9 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
-from tilewright.schedule.access import buffers_in, buffers_written
+from tilewright.schedule.access import buffers_written
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (

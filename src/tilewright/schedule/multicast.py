@@ -25,9 +25,10 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_stmts
-from tilewright.layout.im2col import tile_of
-from tilewright.schedule.access import readdress, view_variables
+from tilewright.machines.nvidia.im2col import tile_of
+from tilewright.schedule.access import readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.pipeline import is_barrier
 from tilewright.schedule.place import (

@@ -10,14 +10,9 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Var, conjuncts, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import substitute, variables
-from tilewright.schedule.access import (
-    Access,
-    accesses,
-    buffers_allocated,
-    masked,
-    view_variables,
-)
+from tilewright.schedule.access import Access, accesses, buffers_allocated, masked
 from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.place import Place, dim_of, rewrite_placed

@@ -10,8 +10,9 @@ from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
-from tilewright.schedule.access import masked, view_variables
+from tilewright.schedule.access import masked
 from tilewright.schedule.identity import needed
 from tilewright.schedule.place import Place, rewrite_placed
 

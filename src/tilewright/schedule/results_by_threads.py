@@ -21,14 +21,10 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
+from tilewright.ir.uses import buffers_in, view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, variables, walk_stmts
-from tilewright.schedule.access import (
-    buffers_allocated,
-    buffers_in,
-    buffers_written,
-    view_variables,
-)
+from tilewright.schedule.access import buffers_allocated, buffers_written
 from tilewright.schedule.copiers import Threads
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (

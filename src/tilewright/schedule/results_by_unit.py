@@ -23,9 +23,9 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
-from tilewright.layout.boxes import box_of
-from tilewright.schedule.access import buffers_in
+from tilewright.machines.nvidia.boxes import box_of
 from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.place import (
     Place,

@@ -12,8 +12,8 @@ from tilewright.ir.expr import Const, Var, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, map_exprs, replace_buffer, substitute, variables
-from tilewright.schedule.access import buffers_in
 from tilewright.schedule.asks import a_plain_compute, asks, new_name, positive
 from tilewright.schedule.identity import is_identity
 from tilewright.schedule.place import (

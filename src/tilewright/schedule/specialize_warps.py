@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.layout.im2col import tile_of
+from tilewright.machines.nvidia.im2col import tile_of
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.digits import digits_of
@@ -94,7 +94,7 @@ def specialize_warps(
 
     The loop has the form that `stage` by a `CopyUnit` makes, in loops over subgroups, and no
     other reader of the copies. ``copy`` is the instruction that copies a box, or pixels by im2col:
-    each copy is one (see `layout.boxes`, `layout.im2col`), of which masks hide only what is
+    each copy is one (see `machines.nvidia.boxes`, `machines.nvidia.im2col`), of which masks hide only what is
     outside of the tensor. What reads the copies accumulates in private memory. With one of the
     ``stages``, nothing is copied ahead. Of ``registers``, a lane of those that copy goes on with
     the first number, others with the second.

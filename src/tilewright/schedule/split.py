@@ -11,6 +11,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import (
     map_exprs,
     reads_memory,
@@ -18,7 +19,7 @@ from tilewright.ir.visit import (
     variables,
     walk_stmts,
 )
-from tilewright.schedule.access import Access, accesses, masked, readdress, view_variables
+from tilewright.schedule.access import Access, accesses, masked, readdress
 from tilewright.schedule.asks import a_plain_compute, asks, new_name, positive
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.pad import within

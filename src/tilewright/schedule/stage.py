@@ -23,9 +23,10 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
-from tilewright.schedule.access import buffers_allocated, buffers_written, view_variables
+from tilewright.schedule.access import buffers_allocated, buffers_written
 from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.copiers import Copier, CopyUnit, Threads
 from tilewright.schedule.fuse import rename_dims

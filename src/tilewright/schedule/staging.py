@@ -13,8 +13,9 @@ from tilewright.ir.buffer import Buffer, Space, Swizzle
 from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables
-from tilewright.schedule.access import buffers_written, view_variables
+from tilewright.schedule.access import buffers_written
 from tilewright.schedule.place import (
     Place,
     fresh,

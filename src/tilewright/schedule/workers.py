@@ -10,8 +10,9 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const, unary
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, LoopKind, Stmt, While
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, nested, variables, walk_stmts, with_nested
-from tilewright.schedule.access import buffers_allocated, buffers_in
+from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.asks import asks, positive
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.spread import spread

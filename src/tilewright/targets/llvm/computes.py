@@ -10,7 +10,6 @@ from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
-from tilewright.targets.llvm.amx import emit_tiles
 from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.memory import Lanes, Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan
@@ -27,11 +26,13 @@ class Units:
     """What a device has beside its work-items: ``collective`` emits what lanes carry out together,
     ``transfers``, by the names of their instructions, copies of tiles that run by themselves;
     and how it adds the products of neighbours up (``dot``: the result, of a sum and two factors)
-    where none of its instructions does so on vectors."""
+    where none of its instructions does so on vectors. ``tiles`` emits products of matrices in tile
+    registers of one thread."""
 
     collective: Callable[[Memory, ComputePlan, Instruction], None] | None = None
     transfers: Mapping[str, Callable[[Memory, ComputePlan], None]] = field(default_factory=dict)
     dot: EmitDot | None = None
+    tiles: Callable[[Memory, ComputePlan, Instruction], None] | None = None
 
 
 def emit_compute(
@@ -57,6 +58,9 @@ def emit_compute(
         _check_lanes(memory, plan, instruction)
         units.collective(memory, plan, instruction)
         return
+    if "m" in instruction.sizes and units.tiles is not None:
+        units.tiles(memory, plan, instruction)
+        return
     if plan.stmt.completion is not None:
         raise CompilationError(
             f"this target has no {name!r} that runs by itself",
@@ -68,8 +72,6 @@ def emit_compute(
             emit_transpose(memory, plan, instruction)
         case "reduce":
             emit_reduction(memory, plan, instruction)
-        case _ if "m" in instruction.sizes:
-            emit_tiles(memory, plan, instruction)
         case _:
             emit_dot(memory, plan, instruction, units.dot or _vector_dot)
 

@@ -28,11 +28,10 @@ from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.machines.tensor_map import MAP_ALIGNMENT, MAP_BYTES
-from tilewright.schedule.access import buffers_in
 from tilewright.simplify import simplify
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units
@@ -82,9 +81,6 @@ from tilewright.targets.llvm.subgroups import WorkgroupShape, waiting_lanes
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
-# What tells a device's copy unit of a tensor: a parameter that is no pointer, but has an address.
-MAP = f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant"'
-
 
 @dataclass(frozen=True)
 class Form:
@@ -96,7 +92,8 @@ class Form:
     the function for a machine, of a name, with these parameters, for workgroups of a shape.
     ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a value which
     is the same in all lanes of a subgroup that it surely is. ``clusters``: whether there are any,
-    of workgroups that are neighbours by number.
+    of workgroups that are neighbours by number. ``map_type`` is how the parameter for a `LaunchMap`
+    is declared.
     """
 
     triple: str
@@ -109,6 +106,7 @@ class Form:
     units: Units | None = None
     uniform: Callable[[Writer, Value], Value] | None = None
     clusters: bool = False
+    map_type: str = ""
 
 
 def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
@@ -249,7 +247,7 @@ class _Lowering:
             for i, a in enumerate(self.arguments)
         ]
         found += [Input(value, f"%h{i}").declared for i, value in enumerate(values)]
-        return [*found, *(f"{MAP} %map{i}" for i in range(maps))]
+        return [*found, *(f"{self.form.map_type} %map{i}" for i in range(maps))]
 
 
 def _is_launch(node: Stmt) -> bool:

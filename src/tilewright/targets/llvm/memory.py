@@ -16,7 +16,6 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, own_bytes
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.visit import variables
-from tilewright.machines.tensor_map import TensorMap
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.known_lanes import both_hold
 from tilewright.targets.llvm.masked import (
@@ -30,6 +29,7 @@ from tilewright.targets.llvm.masked import (
     plain_store,
     vector_of,
 )
+from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, memory_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
@@ -92,7 +92,7 @@ class Memory:
         self.products: dict[Buffer, set[int]] = {}
         # The kernel's arguments in order, and what tells a device's copy unit of them.
         self.arguments: list[Buffer | Var] = []
-        self.maps: list[TensorMap] = []
+        self.maps: list[LaunchMap] = []
 
     # Addresses.
 

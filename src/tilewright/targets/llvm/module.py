@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.machines.tensor_map import TensorMap
 from tilewright.targets.llvm.steps import Amount, Step
+
+
+@dataclass(frozen=True)
+class LaunchMap:
+    """What a device is told of the memory that a pointer is to, by value: ``argument`` is the
+    pointer's place, and ``text`` is JSON that the target's driver makes the value of."""
+
+    argument: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -25,17 +33,17 @@ class Launch:
     items: int
     shared: int
     cluster: int = 1
-    maps: tuple[TensorMap, ...] = ()
+    maps: tuple[LaunchMap, ...] = ()
     values: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The launch as JSON holds it."""
-        return {**asdict(self), "maps": [each.as_json() for each in self.maps]}
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Launch:
         """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
-        maps = tuple(TensorMap.from_json(each) for each in data["maps"])
+        maps = tuple(LaunchMap(**each) for each in data["maps"])
         return Launch(**{**data, "maps": maps, "values": tuple(data["values"])})
 
 

@@ -18,6 +18,7 @@ from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.calls import emit_prefetch
+from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
 from tilewright.targets.llvm.functions import lines_of, write_function
@@ -52,13 +53,17 @@ T = TypeVar("T")
 _CALLS = {"prefetch": emit_prefetch}
 
 
-def lower_module(
-    kernel: Kernel, instructions: Mapping[str, Instruction], dialect: Dialect = PLAIN
+def write_phases(
+    kernel: Kernel,
+    instructions: Mapping[str, Instruction],
+    dialect: Dialect = PLAIN,
+    units: Units | None = None,
 ) -> Module:
-    """The module that runs ``kernel``, which is lowered: loops, stores and ``instructions``."""
+    """The module that runs ``kernel``, which is lowered: loops, stores and ``instructions``, those
+    of ``units`` among them."""
     nodes, workspaces = split_host(kernel, _is_parallel, reads=False)
     framed = not all(map(_is_plain, nodes))
-    lowering = _Lowering(kernel, workspaces, instructions, framed, dialect)
+    lowering = _Lowering(kernel, workspaces, instructions, framed, dialect, units)
     lowering.nodes(nodes, HostScope(Facts.of(kernel)))
     functions = (*lowering.functions, lowering.entry.text())
     text = "\n".join([ZEROS, *functions, *lowering.declarations.values(), ""])
@@ -107,9 +112,10 @@ class _Lowering:
         instructions: Mapping[str, Instruction],
         framed: bool,
         dialect: Dialect,
+        units: Units | None,
     ) -> None:
         self.arguments: list[Argument] = [*arguments_of(kernel), *workspaces]
-        self.instructions, self.dialect = instructions, dialect
+        self.instructions, self.dialect, self.units = instructions, dialect, units
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.entry = Entry(kernel.name, len(self.arguments), framed)

@@ -16,9 +16,9 @@ from typing import Any
 from tilewright.dtypes import DType
 from tilewright.errors import DeviceError
 from tilewright.machines.nvidia import MOST_CLUSTER
-from tilewright.machines.tensor_map import check_tensor_map
+from tilewright.machines.nvidia.tensor_map import TensorMap, check_tensor_map
 from tilewright.targets.calling import Bits, Calling, Values, read_element
-from tilewright.targets.llvm.module import Launch
+from tilewright.targets.llvm.module import Launch, LaunchMap
 from tilewright.targets.nvidia.assemble import split_binary
 from tilewright.targets.nvidia.copies import ALIGNMENT
 from tilewright.targets.nvidia.device import Device, ask, check_process, driver_release
@@ -320,7 +320,18 @@ class KernelProgram:
             )
         found = [each.bytes if isinstance(each, Parameter) else 0 for each in self.abi.parameters]
         sizes = [*found, *self.abi.workspaces]
-        for tensor in launch.maps:
-            size = sizes[tensor.argument]
+        for each in launch.maps:
+            size = sizes[each.argument]
             assert isinstance(size, int), "the map of a tensor says its sizes"
-            check_tensor_map(tensor, size)
+            check_tensor_map(_tensor_map(launch, each), size)
+
+
+def _tensor_map(launch: Launch, told: LaunchMap) -> TensorMap:
+    try:
+        return TensorMap.from_text(told.text)
+    except (LookupError, TypeError, ValueError) as error:
+        raise DeviceError(
+            f"a tensor map of {launch.entry} cannot be read",
+            where=told.text[:200],
+            cure="compile it again",
+        ) from error

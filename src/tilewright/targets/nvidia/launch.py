@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.device import ask, load_cuda
 from tilewright.targets.nvidia.tensor_maps import EncodedMap
@@ -36,7 +37,9 @@ class Launcher:
 
     def __init__(self, module: Any, launch: Launch) -> None:
         self._launch = launch
-        self._maps = [(each.argument, EncodedMap(each)) for each in launch.maps]
+        self._maps = [
+            (each.argument, EncodedMap(TensorMap.from_text(each.text))) for each in launch.maps
+        ]
         self._function = ask("cuModuleGetFunction", module, launch.entry.encode())
         if launch.shared > _PLAIN_SHARED:
             kinds = load_cuda().CUfunction_attribute

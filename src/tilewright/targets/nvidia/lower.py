@@ -15,8 +15,9 @@ from tilewright.errors import UnsupportedError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
-from tilewright.machines.warpgroups import COPIES as TILES
-from tilewright.machines.warpgroups import TILE_LOAD, TILE_STORE
+from tilewright.machines.nvidia.tensor_map import MAP_ALIGNMENT, MAP_BYTES
+from tilewright.machines.nvidia.warpgroups import COPIES as TILES
+from tilewright.machines.nvidia.warpgroups import TILE_LOAD, TILE_STORE
 from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
@@ -123,6 +124,8 @@ _CALLS: dict[str, EmitCall] = {
 }
 
 
+# What tells the copy unit of a tensor: a parameter that is no pointer, but has an address.
+_MAP = f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant"'
 _UNITS = Units(emit_matrices, {TILE_LOAD: emit_load, TILE_STORE: emit_store}, emit_dots)
 
 
@@ -148,6 +151,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
         units=_UNITS,
         uniform=_uniform,
         clusters=clusters,
+        map_type=_MAP,
     )
     with starting_from(Facts.of(kernel)):
         return write_launches(kernel, machine, form)

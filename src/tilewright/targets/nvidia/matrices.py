@@ -15,7 +15,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Dim
 from tilewright.layout.fragments import Fragment
 from tilewright.machines.instruction import Instruction, Role
-from tilewright.machines.matrices import LANES
+from tilewright.machines.nvidia.matrices import LANES
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import Address, ComputePlan

@@ -10,6 +10,7 @@ from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
+from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
@@ -132,7 +133,7 @@ def _special(launch: Launch) -> list[str]:
             f"`{launch.entry}` takes, behind the pointers, {len(launch.maps)} tensor maps by value "
             "(cuTensorMapEncodeTiled or Im2col; innermost dim first, strides in bytes):",
             "",
-            *(f"- {each!r}" for each in launch.maps),
+            *(f"- {TensorMap.from_text(each.text)!r}" for each in launch.maps),
         ]
     return lines
 

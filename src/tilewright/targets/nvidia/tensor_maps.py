@@ -34,7 +34,7 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.errors import DeviceError
-from tilewright.machines.tensor_map import MAP_ALIGNMENT, MAP_BYTES, TensorMap, Tile
+from tilewright.machines.nvidia.tensor_map import MAP_ALIGNMENT, MAP_BYTES, TensorMap, Tile
 from tilewright.targets.nvidia.device import ask, check_status, driver_version, load_cuda
 
 _TYPES: dict[DType, str] = {

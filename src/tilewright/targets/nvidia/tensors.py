@@ -16,12 +16,13 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.stmt import View
-from tilewright.layout.boxes import Box
-from tilewright.layout.im2col import Im2col, tile_of
-from tilewright.machines.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
-from tilewright.machines.warpgroups import ROW_BYTES, swizzle_of
-from tilewright.schedule.access import view_variables
+from tilewright.ir.uses import view_variables
+from tilewright.machines.nvidia.boxes import Box
+from tilewright.machines.nvidia.im2col import Im2col, tile_of
+from tilewright.machines.nvidia.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
+from tilewright.machines.nvidia.warpgroups import ROW_BYTES, swizzle_of
 from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_address
@@ -139,7 +140,7 @@ def _swizzled(tile: View) -> int:
         raise CompilationError(
             f"{tile.buffer.name!r} is swizzled by {swizzle}",
             why="the unit exchanges runs of 16 bytes in eight rows of 32, 64 or 128 bytes",
-            cure="swizzle it as `machines.warpgroups.swizzle_of` says",
+            cure="swizzle it as `machines.nvidia.warpgroups.swizzle_of` says",
         )
     return row
 
@@ -155,9 +156,10 @@ def _map(memory: Memory, tensor: View, found: Box | Im2col, swizzle: int) -> Val
     (argument,) = places
     made = tensor_map(argument, buffer, found, swizzle)
     check_tensor_map(made, buffer.bytes)
-    if made not in memory.maps:
-        memory.maps.append(made)
-    name = f"%map{memory.maps.index(made)}"
+    told = LaunchMap(argument, made.text)
+    if told not in memory.maps:
+        memory.maps.append(told)
+    name = f"%map{memory.maps.index(told)}"
     return Value(memory.w.assign(f"ptrtoint ptr {name} to i64"), s64)
 
 

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilewright.errors import UnsupportedError
-from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
-from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.llvm.phases import lower_module
 from tilewright.targets.program import Abi
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
+from tilewright.targets.x86.device import host
 from tilewright.targets.x86.example import example
 from tilewright.targets.x86.header import described, header
-from tilewright.targets.x86.host import host
+from tilewright.targets.x86.lower import lower_phases
 from tilewright.targets.x86.program import KernelProgram
 
 # The oldest processors that have each level, for code that need not be tuned for this machine.
@@ -59,9 +57,7 @@ class X86Target:
         return True
 
     def lower(self, kernel: Kernel) -> Module:
-        with starting_from(Facts.of(kernel)):
-            dialect = Dialect(vector_bytes=self.machine.vector_bytes)
-            return lower_module(kernel, {i.name: i for i in self.machine.instructions}, dialect)
+        return lower_phases(kernel, self.machine)
 
     def assemble(self, module: Module) -> bytes:
         return assemble(module.text, self.cpu, self.features)

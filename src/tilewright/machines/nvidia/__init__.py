@@ -12,11 +12,11 @@ from dataclasses import replace
 from tilewright.dtypes import f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.machines.matrices import matrix_instructions
-from tilewright.machines.matrix_stores import STORES, matrix_stores
-from tilewright.machines.nvidia_rates import RATES
+from tilewright.machines.nvidia.matrices import matrix_instructions
+from tilewright.machines.nvidia.matrix_stores import STORES, matrix_stores
+from tilewright.machines.nvidia.rates import RATES
+from tilewright.machines.nvidia.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
 from tilewright.machines.vectors import dot, multiply_adds
-from tilewright.machines.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # A thread has 255 registers of 4 bytes.

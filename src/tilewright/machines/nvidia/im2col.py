@@ -24,7 +24,7 @@ from tilewright.ir.expr import Binary, Const, Expr, Var, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import substitute, variables
-from tilewright.layout.boxes import (
+from tilewright.machines.nvidia.boxes import (
     MOST_BOX,
     Box,
     box_of,

@@ -12,6 +12,7 @@ Source: NVIDIA, CUDA Driver API, "Tensor Map Object Management"; PTX ISA, "Tenso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,8 +38,8 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.errors import UnsupportedError
-from tilewright.layout.boxes import MOST_BOX, MOST_DIMS
-from tilewright.layout.im2col import CORNERS, MOST_PIXELS
+from tilewright.machines.nvidia.boxes import MOST_BOX, MOST_DIMS
+from tilewright.machines.nvidia.im2col import CORNERS, MOST_PIXELS
 
 # Bytes of a map as a kernel's parameter, and what its address is a multiple of.
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
@@ -127,6 +128,16 @@ class TensorMap:
     def as_json(self) -> dict[str, Any]:
         """The map as JSON holds it."""
         return {**asdict(self), "dtype": self.dtype.name}
+
+    @property
+    def text(self) -> str:
+        """The map as JSON."""
+        return json.dumps(self.as_json())
+
+    @staticmethod
+    def from_text(text: str) -> TensorMap:
+        """What `text` gave. Raises `ValueError`, or as `from_json` does."""
+        return TensorMap.from_json(json.loads(text))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TensorMap:

@@ -1,0 +1,23 @@
+"""A kernel to LLVM IR for x86: phases that threads run."""
+
+from __future__ import annotations
+
+from tilewright.facts import Facts, starting_from
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
+from tilewright.targets.llvm.computes import Units
+from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.llvm.phases import write_phases
+from tilewright.targets.x86.amx import emit_tiles
+
+_UNITS = Units(tiles=emit_tiles)
+
+
+def lower_phases(kernel: Kernel, machine: Machine) -> Module:
+    """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
+    `CompilationError`."""
+    dialect = Dialect(vector_bytes=machine.vector_bytes)
+    instructions = {each.name: each for each in machine.instructions}
+    with starting_from(Facts.of(kernel)):
+        return write_phases(kernel, instructions, dialect, _UNITS)
