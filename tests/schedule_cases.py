@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import schedule
 from tilewright.interpret import run
 from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
+from tilewright.machines import nvidia
 from tilewright.schedule import Threads, stage
 from tilewright.schedule.copiers import Copier
 from tilewright.schedule.staging import Shape
@@ -193,3 +195,13 @@ def shared(
         who = by[name] if isinstance(by, Mapping) else by
         kernel = stage(kernel, compute, name, at, by=who, shape=shape, **own)
     return kernel
+
+
+UNIT = nvidia.TILE_UNIT
+
+
+def specialize_warps(
+    kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None = None
+) -> Kernel:
+    """`schedule.specialize_warps`, with the unit's copies."""
+    return schedule.specialize_warps(kernel, loop, stages, UNIT.load, registers)

@@ -48,6 +48,37 @@ PEERS: Mapping[tuple[str, str], str] = {
     ("cli", ""): "the command says its version, which is the package's",
 }
 
+# Inside of big rooms, files have ranks, too: each imports those of its own layer and of layers
+# before. "*" is every file that is not named.
+LAYERS: Mapping[str, tuple[str, ...]] = {
+    "schedule": (
+        "place digits identity storage copiers handles",
+        "access runs rounds excerpt dependence flow contractions phases",
+        "provenance transform",
+        "*",
+        "record arguments",
+        "reading schedule",
+        "replaying",
+    ),
+    "recipes": (
+        "config roles scheduled start workers shorthand recipe",
+        "*",
+        "contraction stencil plain warpgroups workgroups",
+        "matrix_model workgroup_cost workgroup_candidates workgroup_model choices fusing",
+        "registry",
+        "choose",
+    ),
+    "targets.llvm": (
+        "types values writer dialect refusal library backend",
+        "steps module plan varying strides subgroups host entry contraction",
+        "*",
+        "memory",
+        "calls branches fragments transpose computes",
+        "statements",
+        "nests inputs",
+        "launches phases",
+    ),
+}
 # Imports inside functions, besides those in `cli` and the package's __init__.
 LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
@@ -181,6 +212,39 @@ def ranks(modules: Mapping[str, Module]) -> Iterator[str]:
             if room != module.room and not lower and (module.room, room) not in PEERS:
                 name = room or "the package itself"
                 yield f"{module.file}:{each.line}: {module.room} may not import {name}"
+
+
+def layers(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Files of a big room import those of their own layer, and of layers before."""
+    for room, named in LAYERS.items():
+        level = {name: i for i, names in enumerate(named) for name in names.split()}
+        for module in modules.values():
+            if not module.name.startswith(f"{room}."):
+                continue
+            own = level.get(module.name.removeprefix(f"{room}."), level["*"])
+            for each in module.imports:
+                target = _inner(each.target) or ""
+                name = target.removeprefix(f"{room}.")
+                if name != target and level.get(name, level["*"]) > own:
+                    yield f"{module.file}:{each.line}: {name} is of a later layer"
+        files = {name.removeprefix(f"{room}.") for name in modules if name.startswith(f"{room}.")}
+        if len(modules) > 50:
+            yield from (f"LAYERS: {room} has no file {n}" for n in level.keys() - files - {"*"})
+
+
+def families(modules: Mapping[str, Module]) -> Iterator[str]:
+    """A vendor's machines are known to those who make them, and to their own target; targets
+    schedule nothing."""
+    for module in modules.values():
+        for each in module.imports:
+            target = _inner(each.target) or ""
+            room, *rest = target.split(".")
+            if room == "machines" and rest and rest[0] in FAMILIES:
+                own = module.name.startswith((f"machines.{rest[0]}", f"targets.{rest[0]}"))
+                if not own and module.room not in ("testing", "bench", "cli"):
+                    yield f"{module.file}:{each.line}: knows the machines of {rest[0]}"
+            if room == "schedule" and module.room == "targets":
+                yield f"{module.file}:{each.line}: a target schedules nothing"
 
 
 def cycles(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -335,6 +399,8 @@ def _stale(
 
 CHECKS: tuple[Check, ...] = (
     ranks,
+    layers,
+    families,
     cycles,
     late_imports,
     environment,
@@ -389,6 +455,40 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
             "if TYPE_CHECKING:\n    from tilewright.tune import space"
         },
         "ops/a.py:3: ops may not import tune",
+    ),
+    (
+        layers,
+        {
+            "schedule/place.py": "from tilewright.schedule.tile import tile",
+            "schedule/tile.py": "",
+        },
+        "schedule/place.py:1: tile is of a later layer",
+    ),
+    (
+        layers,
+        {
+            "targets/llvm/memory.py": "from tilewright.targets.llvm import phases",
+            "targets/llvm/phases.py": "",
+        },
+        "targets/llvm/memory.py:1: phases is of a later layer",
+    ),
+    (
+        families,
+        {"recipes/a.py": "from tilewright.machines.nvidia.rates import RATES"},
+        "recipes/a.py:1: knows the machines of nvidia",
+    ),
+    (
+        families,
+        {
+            "targets/spirv/a.py": "from tilewright.machines import x86",
+            "machines/x86/__init__.py": "",
+        },
+        "targets/spirv/a.py:1: knows the machines of x86",
+    ),
+    (
+        families,
+        {"targets/x86/a.py": "from tilewright.schedule.place import Place"},
+        "targets/x86/a.py:1: a target schedules nothing",
     ),
     (ranks, {"attic/a.py": ""}, "attic/a.py: the room 'attic' has no rank"),
     (

@@ -12,7 +12,7 @@ from tilewright.errors import CompilationError, UnsupportedError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.machines import nvidia
-from tilewright.machines.nvidia.tensor_map import Tile
+from tilewright.machines.nvidia.tensor_map import TensorMap, Tile
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -134,7 +134,7 @@ def test_what_it_becomes(form: dict[str, str]) -> None:
     module, ptx = _lowered(_kernel(form))
     (launch,) = module.launches
     assert (launch.groups, launch.items) == (2, 384)
-    maps = {tensor.argument: tensor for tensor in launch.maps}
+    maps = {each.argument: TensorMap.from_text(each.text) for each in launch.maps}
     assert {n: (t.shape, t.box, t.swizzle) for n, t in maps.items()} == {
         0: ((256, 256), Tile((64, 128)), 128),
         1: (
@@ -203,3 +203,23 @@ def test_what_cannot_be_lowered(name: str) -> None:
 def test_older_devices_have_none_of_it() -> None:
     with pytest.raises(UnsupportedError, match="this target has no function 'mbarrier_init'"):
         lower_launches(_kernel(ALONG_K), nvidia.machine("sm_80"))
+
+
+def test_registers_are_given_in_whole_portions() -> None:
+    text = """
+kernel k(out o: f32[32]):
+  grid for g in 1:
+    subgroup for s in 2:
+      if s == 0:
+        give_registers(COUNT)
+      else:
+        take_registers(232)
+        lane for t in 32:
+          o[t] = 1.0
+"""
+    for count in (24, 40):
+        lower_launches(parse_kernel(text.replace("COUNT", str(count))), nvidia.machine("sm_90a"))
+    for count in (20, 28, 264):
+        kernel = parse_kernel(text.replace("COUNT", str(count)))
+        with pytest.raises(CompilationError, match=f"{count} registers a lane[^$]*a multiple of 8"):
+            lower_launches(kernel, nvidia.machine("sm_90a"))

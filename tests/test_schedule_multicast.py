@@ -281,7 +281,7 @@ def test_refusals(name: str) -> None:
     text = to_text(_kernel("warp-specialized"))
     assert old in text
     with pytest.raises(ScheduleError, match=message) as caught:
-        multicast(parse_kernel(text.replace(old, new)), "m_o2")
+        multicast(parse_kernel(text.replace(old, new)), "m_o2", nvidia.TILE_UNIT.load)
     assert caught.value.cure and caught.value.where
 
 

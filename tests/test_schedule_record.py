@@ -19,6 +19,7 @@ from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.instruction import Instruction
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
 from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
 from tilewright.schedule.copiers import CopyUnit, Threads
@@ -284,7 +285,7 @@ def test_arguments_print_as_python() -> None:
     )
     line = parse_schedule(f"schedule.{text}").lines[0]
     assert str(line) == f"schedule.{text}"
-    for by in (Threads(4, 32), CopyUnit({"m": 64}, "copy"), CopyUnit()):
+    for by in (Threads(4, 32), CopyUnit({"m": 64}), CopyUnit()):
         text = f"schedule.{call_text('stage', ('main', 'a'), {'by': by})}"
         line = parse_schedule(text).lines[0]
         assert str(line) == text and line.kwargs["by"] == by
@@ -311,7 +312,7 @@ def test_every_transform_is_a_method_that_helps() -> None:
     assert inspect.getdoc(KernelSchedule.tile) == inspect.getdoc(tile)
 
 
-_DATA = (str, int, float, bool, NoneType, DType, Instruction, *VALUES.values())
+_DATA = (str, int, float, bool, NoneType, DType, Instruction, TileCopy, *VALUES.values())
 
 
 def _leaves(wanted: Any) -> Iterator[Any]:

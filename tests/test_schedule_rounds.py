@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from schedule_cases import shared
+from schedule_cases import shared, specialize_warps
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, persist, rasterize, specialize_warps
+from tilewright.schedule import CopyUnit, persist, rasterize
 
 TEXT = """
 kernel product(in a: f32[ROWS, DEPTH], in b: f32[DEPTH, COLUMNS], out c: f32[ROWS, COLUMNS]):

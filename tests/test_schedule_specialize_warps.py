@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedule_cases import shared
+from schedule_cases import shared, specialize_warps
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, specialize_warps, stage
+from tilewright.schedule import CopyUnit, stage
 
 TILED = """
 kernel product(in a: f32[52, 40], in b: f32[40, 32], out c: f32[52, 32]):
@@ -164,10 +164,6 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "registers that nobody gives": (
         lambda: specialize_warps(_shared(), "step", 2, registers=(232, 40)),
         "specialize_warps: 232 registers for what copies, 40 for the others",
-    ),
-    "half a portion": (
-        lambda: specialize_warps(_shared(), "step", 2, registers=(40, 236)),
-        "specialize_warps: 40 registers for what copies, 236 for the others",
     ),
     "no loop": (lambda: specialize_warps(_shared(), "k", 2), "there is no loop 'k'"),
     "no subgroups": (

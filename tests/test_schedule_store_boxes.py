@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedule_cases import shared
+from schedule_cases import UNIT, shared, specialize_warps
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, Threads, specialize_warps, stage_result
+from tilewright.schedule import CopyUnit, Threads, stage_result
 
 # Workgroups take two of four tiles each; the last one is not whole along m and n.
 TILED = """
@@ -44,7 +44,7 @@ MOVED = "c[(m + s * 32 + m_o * 64) // 4, (m + s * 32 + m_o * 64) % 4,"
 OPTIONS: dict[str, Any] = {
     "layout": [("n", None), ("m", None), ("n", 8)],
     "swizzle": Swizzle(1, 2, 3),
-    "by": CopyUnit({"n": 8}, "tma_store"),
+    "by": CopyUnit({"n": 8}, UNIT.store),
 }
 
 
@@ -92,7 +92,7 @@ def test_the_text(golden: Callable[[str, str], None]) -> None:
 @pytest.mark.parametrize("text", [TILED, ONCE], ids=["rounds", "one tile"])
 def test_results(text: str) -> None:
     assert _right(parse_kernel(text)) and _right(_stored(text))
-    assert _right(_stored(text, layout=(), swizzle=None, by=CopyUnit({}, "tma_store")))
+    assert _right(_stored(text, layout=(), swizzle=None, by=CopyUnit({}, UNIT.store)))
     assert all(_right(_specialized(text, stages)) for stages in (1, 2, 3))
 
 
@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "boxes of more than a row": (
         TILED,
-        {"by": CopyUnit({}, "tma_store")},
+        {"by": CopyUnit({}, UNIT.store)},
         "does not take it without gaps",
     ),
     "rows of another swizzle": (
@@ -214,7 +214,7 @@ def test_what_only_another_way_takes_is_refused() -> None:
     kernel = parse_kernel(TILED)
     for given, text in (
         ({"by": CopyUnit()}, "the copy unit has no instruction[^$]*CopyUnit"),
-        ({"by": CopyUnit({}, "tma_store"), "at": "turn"}, r"at does not go with by=CopyUnit"),
+        ({"by": CopyUnit({}, UNIT.store), "at": "turn"}, r"at does not go with by=CopyUnit"),
         ({"by": Threads(), "swizzle": Swizzle(1, 2, 3)}, r"swizzle does not go with by=Threads"),
         ({"row_padding": {"m": 1}}, "row_padding does not go with by=None"),
         ({}, "no loop is named in which 'store' accumulates[^$]*say `at` which"),

@@ -18,7 +18,8 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines import nvidia
-from tilewright.machines.nvidia.warpgroups import TILE_STORE
+from tilewright.machines.nvidia import TILE_UNIT
+from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
@@ -116,7 +117,7 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
 
 def _stores(kernel: Kernel) -> list[Compute]:
     found = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
-    return [compute for compute in found if compute.instruction == TILE_STORE]
+    return [compute for compute in found if compute.instruction == TILE_UNIT.store.name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -142,7 +143,9 @@ def test_full_tiles_are_assembled() -> None:
     changed = _n(256, step={"k": 64}, stages=3, persistent=132)
     kernel = _scheduled(tw.matmul("4000x4096:4096x4096", dtype="bf16"), changed).kernel
     module = lower_launches(kernel, MACHINE)
-    swizzles = [tensor.swizzle for launch in module.launches for tensor in launch.maps]
+    swizzles = [
+        TensorMap.from_text(each.text).swizzle for launch in module.launches for each in launch.maps
+    ]
     assert swizzles == [128, 128, 128]
     ptx = to_ptx(module.text, "sm_90a")
     assert ptx.count(".global.shared::cta.tile.bulk_group") == 4

@@ -16,7 +16,7 @@ from nvidia_driver import Driver, Status, standing_in
 from tilewright.dtypes import bf16, f8_e4m3, f16, f32, s4, u8
 from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.machines.nvidia.tensor_map import Columns, TensorMap, Tile, check_tensor_map
-from tilewright.targets.llvm.module import Launch
+from tilewright.targets.llvm.module import Launch, LaunchMap
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.program import Abi, Parameter, Placement
@@ -102,6 +102,13 @@ def test_a_map_that_reaches_beyond_its_argument() -> None:
 
 # Launches.
 
+WORK = replace(MATRIX, argument=3, shape=(8, 4), strides=(256,))
+
+
+def _told(tensor: TensorMap) -> LaunchMap:
+    return LaunchMap(tensor.argument, tensor.text)
+
+
 ABI = Abi(
     "k",
     (
@@ -111,8 +118,8 @@ ABI = Abi(
     ),
     (1024,),
     (
-        Launch("k_0", 132, 384, 200_000, cluster=2, maps=(MATRIX, IMAGES)),
-        Launch("k_1", 3, 32, 0, maps=(replace(MATRIX, argument=3, shape=(8, 4), strides=(256,)),)),
+        Launch("k_0", 132, 384, 200_000, cluster=2, maps=(_told(MATRIX), _told(IMAGES))),
+        Launch("k_1", 3, 32, 0, maps=(_told(WORK),)),
     ),
 )
 EVERYWHERE = Placement((True,) * 3, 7)
@@ -130,6 +137,15 @@ def program(abi: Abi = ABI) -> KernelProgram:
 
 def test_a_cache_keeps_them() -> None:
     assert Abi.from_json(json.loads(json.dumps(ABI.as_json()))) == ABI
+    for tensor in (MATRIX, IMAGES, WORK):
+        assert TensorMap.from_text(tensor.text) == tensor
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dtype": "bf16", "box": {}}'])
+def test_what_is_no_map_is_refused(driver: Driver, text: str) -> None:
+    launch = Launch("k_0", 1, 32, 0, maps=(LaunchMap(0, text),))
+    with pytest.raises(DeviceError, match="a tensor map of k_0 cannot be read"):
+        program(replace(ABI, launches=(launch,)))
 
 
 def test_what_a_launch_takes(driver: Driver) -> None:

@@ -23,7 +23,7 @@ from tilewright.ir.visit import substitute, walk_stmts
 from tilewright.layout.rows import Placed, place_rows
 from tilewright.machines import nvidia
 from tilewright.machines.instruction import Instruction
-from tilewright.machines.nvidia.warpgroups import LANES, PRODUCTS, TILE_LOAD
+from tilewright.machines.nvidia.warpgroups import LANES, PRODUCTS
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
@@ -399,7 +399,7 @@ def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
     assert {"staged", "warp-specialized", "tensorized", "lowered"} <= scheduled.stages.keys()
     used = {s.instruction for s in walk_stmts(scheduled.kernel.body) if isinstance(s, Compute)}
-    assert {changed.get("instruction", CONFIG.instruction), TILE_LOAD} <= used
+    assert {changed.get("instruction", CONFIG.instruction), nvidia.TILE_UNIT.load.name} <= used
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:

@@ -10,6 +10,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.rates import Rates
+from tilewright.machines.tile_unit import TileCopy, TileUnit
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Machine:
 
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
-    times.
+    times, ``tile_unit`` where nothing copies tiles by itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Machine:
     hierarchy: Hierarchy | None = None
     most_lanes: int = 0
     rates: Rates | None = None
+    tile_unit: TileUnit | None = None
 
     def lanes(self, dtype: DType) -> int:
         """Elements of ``dtype`` in one vector register."""
@@ -71,6 +73,17 @@ class Machine:
             f"{self.name} has no instruction '{name}'",
             cure="choose one of " + ", ".join(near or self.multiply_adds),
         )
+
+    def tile_copy(self, name: str) -> TileCopy:
+        """The copy of tiles called ``name``. Raises `UnsupportedError` if the machine lacks it."""
+        unit = self.tile_unit
+        found = {each.name: each for each in ((unit.load, unit.store) if unit is not None else ())}
+        if name not in found:
+            raise UnsupportedError(
+                f"{self.name} has no copy of tiles '{name}'",
+                cure="choose one of " + ", ".join(found) if found else "let work-items copy",
+            )
+        return found[name]
 
     @property
     def banked(self) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.machines.nvidia.warpgroups import COPIES
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
 from tilewright.recipes.roles import Roles, factor_type
@@ -87,7 +86,7 @@ def warpgroup_configs(
     lengths = [n // a.bytes for n in (32, 64, 128)]
     step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
     fills = [("copy", COPIED // a.bytes, _SUMS, step)]
-    if COPIES in machine.features:
+    if machine.tile_unit is not None:
         # Tiles that are copied ahead are those of steps, of which there are two then at least.
         alone = all(sizes[dim] == 1 for dim in parts.k if dim != k) and step >= sizes[k]
         halved = step // 2 if alone and step > lengths[0] else step

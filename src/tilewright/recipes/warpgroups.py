@@ -15,8 +15,7 @@ from tilewright.ir.expr import conjuncts, var
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.uses import view_variables
 from tilewright.layout.rows import Rows
-from tilewright.machines.nvidia.boxes import MOST_BOX
-from tilewright.machines.nvidia.warpgroups import ROW_BYTES, TILE_LOAD, TILE_STORE, swizzle_of
+from tilewright.machines.tile_unit import TileUnit
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrix_stores import finished
@@ -60,6 +59,8 @@ def warp_specialized(
             why="what is copied ahead are further steps",
             cure="make `step` smaller, or choose another fill",
         )
+    unit = mma.machine.tile_unit
+    assert unit is not None
     main = find_compute(kernel, MAIN)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
@@ -75,7 +76,7 @@ def warp_specialized(
             MAIN,
             name,
             steps,
-            by=CopyUnit({along: rows.length, across: _box(size)}),
+            by=CopyUnit({along: rows.length, across: _box(size, unit)}),
             shape=shape,
             layout=_in_tiles(rows, (along, across), outer),
             swizzle=rows.swizzle,
@@ -83,18 +84,18 @@ def warp_specialized(
     result.stage("staged", kernel)
     result.stage("ordered", ordered(kernel, config))
     if config.epilogue_tile:
-        result.stage("stored", _stored(result.kernel, config, mma))
+        result.stage("stored", _stored(result.kernel, config, mma, unit))
     divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
     result.stage(
         "warp-specialized",
-        specialize_warps(result.kernel, steps, config.stages, TILE_LOAD, registers),
+        specialize_warps(result.kernel, steps, config.stages, unit.load, registers),
     )
     for loop in cluster_loops(result.kernel):
-        result.stage("multicast", multicast(result.kernel, loop))
+        result.stage("multicast", multicast(result.kernel, loop, unit.load))
 
 
-def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma) -> Kernel:
+def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> Kernel:
     """Tiles of the result in pieces of ``config.epilogue_tile``, which a unit stores as boxes: each
     in the longest swizzled rows along the tensor's innermost dim."""
     root = group_root(config)
@@ -105,23 +106,23 @@ def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma) -> Kernel:
     along = min(sizes, key=lambda name: (apart[var(name)] != 1, apart[var(name)]))
     outer.remove(along)
     width = store.out.buffer.dtype.bytes
-    row = next((n for n in ROW_BYTES if sizes[along] * width % n == 0), sizes[along] * width)
+    row = next((n for n in unit.rows if sizes[along] * width % n == 0), sizes[along] * width)
     length = row // width
     return stage_result(
         kernel,
         root,
         by=CopyUnit(
-            {along: length, **{name: _box(sizes[name]) for name in outer}},
-            TILE_STORE,
+            {along: length, **{name: _box(sizes[name], unit) for name in outer}},
+            unit.store,
         ),
         layout=[(along, None), *((name, None) for name in outer), (along, length)],
-        swizzle=swizzle_of(row, width) if row in ROW_BYTES else None,
+        swizzle=unit.swizzle(row, width) if row in unit.rows else None,
     )
 
 
-def _box(size: int) -> int:
+def _box(size: int, unit: TileUnit) -> int:
     """The most of ``size`` that boxes have along a dim, all of them alike."""
-    return max(n for n in range(1, min(size, MOST_BOX) + 1) if size % n == 0)
+    return max(n for n in range(1, min(size, unit.most) + 1) if size % n == 0)
 
 
 def _tiled_by(kernel: Kernel, view: View) -> tuple[Shape, list[str]]:

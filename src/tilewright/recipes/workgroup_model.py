@@ -20,7 +20,6 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.machines.nvidia.warpgroups import COPIES
 from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
 from tilewright.recipes.dots import dot_of, group_of, neighbours
 from tilewright.recipes.fusing import fused_dims, outermost_first
@@ -128,7 +127,7 @@ def _ranked(
 def _all_fused(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
     """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
     pixels of all images by itself, where work-items would divide for each."""
-    if COPIES not in machine.features:
+    if machine.tile_unit is None:
         return []
     fused = _combined(kernel, machine, outermost_first)
     shapes = [each for each in fused[2] if each.fill == COPY_UNIT and each.fused]

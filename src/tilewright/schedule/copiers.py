@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.machines.tile_unit import TileCopy
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -105,12 +107,12 @@ class CopyUnit:
           wait_stores(0)
 
     It goes on while the unit stores, and waits only before it writes its part again (where loops
-    run the compute more than once), and at the end. Each box is one of the tensor (see
-    `machines.nvidia.boxes`), of which a mask hides only what is outside: there the unit stores nothing.
+    run the compute more than once), and at the end. Of a box, a mask hides only what is outside of
+    the tensor: there the unit stores nothing.
     """
 
     boxes: Mapping[str, int] = field(default_factory=dict)
-    instruction: str = ""
+    instruction: TileCopy | None = None
 
 
 Copier = Threads | CopyUnit

@@ -27,7 +27,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_stmts
-from tilewright.machines.nvidia.im2col import tile_of
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.access import readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.pipeline import is_barrier
@@ -42,13 +42,10 @@ from tilewright.schedule.place import (
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify, simplify_kernel
 
-# A tile begins at a multiple of so many bytes of shared memory.
-_ALIGNMENT = 128
-
 
 @transform
 @asks(loop=a_loop_of_plain_computes)
-def multicast(kernel: Kernel, loop: str) -> Kernel:
+def multicast(kernel: Kernel, loop: str, unit: TileCopy) -> Kernel:
     """Has each workgroup of the cluster loop copy a part of what all of them read, to all of them.
 
         cluster for c in 2:
@@ -65,7 +62,7 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
                 compute b_pack<tma_load>(i in 64, j in 128) signals full[k % 2]:
                   b_packed[k % 2, i, j] = src[k*64 + i, j]
             else: ... mbarrier_arrive(&empty[k % 2]) ...
-    ->  multicast("c")
+    ->  multicast("c", unit)
         alloc b_packed: bf16[2, 2, 64, 128] cluster
         alloc full: s64[2, 2] cluster
         alloc empty: s64[2, 2] cluster
@@ -91,7 +88,7 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
-        return _Multicast(stmt, place, fresh("peer", taken)).stmt()
+        return _Multicast(stmt, place, fresh("peer", taken), unit).stmt()
 
     return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
 
@@ -99,7 +96,8 @@ def multicast(kernel: Kernel, loop: str) -> Kernel:
 class _Multicast:
     """One loop over the workgroups of a cluster."""
 
-    def __init__(self, cluster: For, place: Place, peer: str) -> None:
+    def __init__(self, cluster: For, place: Place, peer: str, unit: TileCopy) -> None:
+        self.unit = unit
         self.cluster, self.peer, self.inside = cluster, var(peer), place.inside(cluster)
         if cluster.kind is not LoopKind.CLUSTER or not isinstance(cluster.extent, Const):
             raise self._refusal(
@@ -278,11 +276,11 @@ class _Multicast:
         where = simplify(plain.offset_of(copy.out.index), place.facts_with(copy.dims))
         apart = affine(where).terms.get(dim.var, 0)
         period = out.layout.swizzle.period if out.layout.swizzle is not None else 1
-        if not apart or part * apart % max(period, _ALIGNMENT // out.dtype.bytes):
+        if not apart or part * apart % max(period, self.unit.alignment // out.dtype.bytes):
             return None
         dims = tuple(Dim(d.var, const(part)) if d is dim else d for d in copy.dims)
         made = replace(self._behind(copy, dim.var, part), dims=dims)
-        return None if isinstance(tile_of(made, place.facts), str) else made
+        return made if self.unit.refuses(made, place.facts) is None else None
 
     def _behind(self, copy: Compute, along: Var, part: int) -> Compute:
         """``copy`` behind the parts of the workgroups before, ``part`` along a variable each."""

@@ -197,9 +197,9 @@ class _Reader:
                 except UnsupportedError as error:
                     cure = error.cure or "choose another"
                     raise self._refused(node, error.what, cure) from None
-            case ast.Attribute(value=ast.Name(id=owner), attr="instruction"), [str() as name]:
-                if owner in self.kernels:
-                    return Named("instruction", name)
+            case ast.Attribute(value=ast.Name(id=owner), attr=kind), [str() as name]:
+                if owner in self.kernels and kind in ("instruction", "tile_copy"):
+                    return Named(kind, name)
             case _:
                 pass
         cure = f'write dtype("f32"), Swizzle(3, 3, 3), or {MAIN}.instruction("fma_f32x8")'

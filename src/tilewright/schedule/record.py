@@ -18,6 +18,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.groups import cut
 from tilewright.schedule.hoist import hoist_pack
@@ -145,6 +146,8 @@ def source(value: Any) -> str:
     match value:
         case Instruction() | Named(kind="instruction"):
             return f'{MAIN}.instruction("{value.name}")'
+        case TileCopy() | Named(kind="tile_copy"):
+            return f'{MAIN}.tile_copy("{value.name}")'
         case Named():
             return value.name
         case DType():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.handles import Handle
-from tilewright.schedule.record import MAIN, SPLITTING, Line, Named, Record
+from tilewright.schedule.record import MAIN, SPLITTING, VALUES, Line, Named, Record
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -44,6 +45,8 @@ def _repeat(line: Line, kernels: dict[str, KernelSchedule], handles: dict[str, H
         match value:
             case Named(kind="instruction"):
                 return kernels[MAIN].instruction(value.name)
+            case Named(kind="tile_copy"):
+                return kernels[MAIN].tile_copy(value.name)
             case Named():
                 return handles[value.name]
             case Mapping():
@@ -52,6 +55,9 @@ def _repeat(line: Line, kernels: dict[str, KernelSchedule], handles: dict[str, H
                 return [named(each) for each in value]
             case tuple():
                 return tuple([named(each) for each in value])
+            case _ if type(value) in VALUES.values():
+                given = {each.name: named(getattr(value, each.name)) for each in fields(value)}
+                return type(value)(**given)
             case _:
                 return value
 

@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
-from tilewright.machines.nvidia.boxes import box_of
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.place import (
     Place,
@@ -48,7 +48,7 @@ def stored_as_boxes(
     kernel: Kernel, compute: str, by: CopyUnit, layout: BlockList, swizzle: Swizzle | None
 ) -> Kernel:
     """``kernel`` in which the unit stores, as boxes, what subgroups make by ``compute``."""
-    if not by.instruction:
+    if by.instruction is None:
         raise ScheduleError(
             "stage_result: the copy unit has no instruction",
             where=f"kernel {kernel.name}",
@@ -143,35 +143,31 @@ class _Storing:
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)
         whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
-        stmt = tile_compute(whole, here, self.by.boxes)
+        stmt, copy = tile_compute(whole, here, self.by.boxes), self.by.instruction
+        assert copy is not None
         for each, place in walk_placed(stmt, here):
             if isinstance(each, Compute):
-                self._check_box(each, place)
+                self._check_box(each, place, copy)
 
         def change(each: Stmt) -> Stmt:
             match each:
                 case For():
                     return replace(each, kind=LoopKind.UNROLLED)
                 case Compute():
-                    return replace(each, instruction=self.by.instruction, completion=Queue.STORES)
+                    return replace(each, instruction=copy.name, completion=Queue.STORES)
                 case _:
                     return each
 
         return rewrite_stmts(stmt, change)
 
-    def _check_box(self, store: Compute, place: Place) -> None:
+    def _check_box(self, store: Compute, place: Place, copy: TileCopy) -> None:
         """Refuses what is no box of the tensor."""
-        (operand,) = store.operands
-        # A box goes to a tensor by the same way as it comes from there.
-        load = replace(store, operands=(replace(operand, view=store.out),)).with_result(
-            operand.view
-        )
-        box = box_of(load, place.facts)
-        if isinstance(box, str):
+        reason = copy.refuses(store, place.facts)
+        if reason is not None:
             raise _refusal(
                 f"'{self.compute}' stores no box",
                 store,
-                box,
+                reason,
                 "choose tiles that lie evenly in the tensor, or let work-items store",
             )
 

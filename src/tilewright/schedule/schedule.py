@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.distribute import distribute
@@ -192,6 +193,15 @@ class KernelSchedule:
                 cure="name the machine when making the schedule",
             )
         return self.machine.instruction(name)
+
+    def tile_copy(self, name: str) -> TileCopy:
+        """The copy of tiles called ``name`` by the machine's unit."""
+        if self.machine is None:
+            raise ScheduleError(
+                f"tile_copy: the schedule has no machine to look '{name}' up in",
+                cure="name the machine when making the schedule",
+            )
+        return self.machine.tile_copy(name)
 
     def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Handles:
         """Applies the transform called ``name``. Raises `ScheduleError` for an unknown one."""

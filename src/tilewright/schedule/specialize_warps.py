@@ -25,7 +25,7 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.machines.nvidia.im2col import tile_of
+from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks, positive
 from tilewright.schedule.digits import digits_of
@@ -43,9 +43,6 @@ from tilewright.schedule.transform import transform
 from tilewright.schedule.work_items import own_values, work_items
 from tilewright.simplify import simplify_kernel
 
-# Registers of a lane that a subgroup may go on with (NVIDIA, PTX ISA, "setmaxnreg").
-_FEWEST, _MOST, _TOGETHER = 24, 256, 8
-
 
 @transform
 @asks(loop=a_loop_of_plain_computes, stages=positive)
@@ -53,7 +50,7 @@ def specialize_warps(
     kernel: Kernel,
     loop: str,
     stages: int,
-    copy: str = "tma_load",
+    copy: TileCopy,
     registers: tuple[int, int] | None = None,
 ) -> Kernel:
     """Gives the copies of an iteration to a subgroup of their own, which runs ahead.
@@ -66,7 +63,7 @@ def specialize_warps(
             barrier()
             compute main(...): acc[...] add= ... a_packed[...] ...
             barrier()
-    ->  specialize_warps("k", 2)
+    ->  specialize_warps("k", 2, load)
         alloc a_packed: bf16[2, 128, 64] workgroup
         alloc full: s64[2] workgroup
         alloc empty: s64[2] workgroup
@@ -92,12 +89,11 @@ def specialize_warps(
                 mbarrier_arrive(&empty[(k - 1) % 2])
             wait_products(0)
 
-    The loop has the form that `stage` by a `CopyUnit` makes, in loops over subgroups, and no
-    other reader of the copies. ``copy`` is the instruction that copies a box, or pixels by im2col:
-    each copy is one (see `machines.nvidia.boxes`, `machines.nvidia.im2col`), of which masks hide only what is
-    outside of the tensor. What reads the copies accumulates in private memory. With one of the
-    ``stages``, nothing is copied ahead. Of ``registers``, a lane of those that copy goes on with
-    the first number, others with the second.
+    The loop has the form that `stage` by a `CopyUnit` makes, in loops over subgroups, and no other
+    reader of the copies. ``copy`` is how the machine's unit makes each, which it has to take: of
+    what masks hide, only what is outside of the tensor. What reads the copies accumulates in
+    private memory. With one of the ``stages``, nothing is copied ahead. Of ``registers``, a lane of
+    those that copy goes on with the first number, others with the second.
 
     Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
     are counted through all of them (see `rounds`): the next round's first copies run while the
@@ -135,13 +131,12 @@ def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | 
     if registers is None:
         return
     given, taken = registers
-    counts = range(_FEWEST, _MOST + 1, _TOGETHER)
-    if given not in counts or taken not in counts or given >= taken:
+    if not 0 < given < taken:
         raise ScheduleError(
             f"specialize_warps: {given} registers for what copies, {taken} for the others",
             where=where,
-            why="the ones give what the others take, in whole portions",
-            cure=f"choose two multiples of {_TOGETHER} from {_FEWEST} to {_MOST}, the less first",
+            why="the ones give what the others take",
+            cure="choose the less first",
         )
 
 
@@ -155,7 +150,7 @@ def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
 
 
 # The slots, what carries out copies, and the registers of those that copy and of the others.
-_How = tuple[int, str, tuple[int, int] | None]
+_How = tuple[int, TileCopy, tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
@@ -271,12 +266,12 @@ class _Specialization:
             for stmt, place in walk_placed(copies, self.here):
                 if not isinstance(stmt, Compute):
                     continue
-                tile = tile_of(stmt, place.facts)
-                if isinstance(tile, str):
+                reason = self.copy.refuses(stmt, place.facts)
+                if reason is not None:
                     raise self._refusal(
                         f"'{stmt.name}' is no copy of a box",
                         "choose tiles that lie evenly in the tensor, or copy in another way",
-                        tile,
+                        reason,
                     )
                 if stmt.operands[0].view.buffer in written:
                     raise self._refusal(
@@ -355,7 +350,7 @@ class _Specialization:
         def start(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Compute):
                 return stmt
-            return replace(stmt, instruction=self.copy, completion=full)
+            return replace(stmt, instruction=self.copy.name, completion=full)
 
         copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
         body = block(

@@ -12,10 +12,11 @@ from dataclasses import replace
 from tilewright.dtypes import f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.nvidia.copies import COPIES, TILE_UNIT
 from tilewright.machines.nvidia.matrices import matrix_instructions
 from tilewright.machines.nvidia.matrix_stores import STORES, matrix_stores
 from tilewright.machines.nvidia.rates import RATES
-from tilewright.machines.nvidia.warpgroups import COPIES, PRODUCTS, warpgroup_instructions
+from tilewright.machines.nvidia.warpgroups import PRODUCTS, warpgroup_instructions
 from tilewright.machines.vectors import dot, multiply_adds
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -115,6 +116,7 @@ def machine(level: str) -> Machine:
             cluster=MOST_CLUSTER if COPIES in features else 1,
         ),
         rates=RATES[level],
+        tile_unit=TILE_UNIT if COPIES in features else None,
     )
 
 

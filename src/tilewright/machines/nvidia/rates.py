@@ -45,6 +45,10 @@ def _matrices(
     return (*found, (f64, lanes, double)) if double else tuple(found)
 
 
+# Registers of a lane that a subgroup may go on with (PTX ISA, "setmaxnreg").
+REGISTERS = range(24, 257, 8)
+
+
 def _rates(
     clock: float,
     products: _Products,

@@ -1,10 +1,9 @@
-"""NVIDIA's units of sm_90: products of matrices in shared memory, and copies of tiles.
+"""NVIDIA's products of matrices in shared memory, by four warps together, of sm_90.
 
 Four warps (a warpgroup, here a subgroup of 128 lanes) multiply matrices that both lie in workgroup
-memory, as `Rows`; they hold the sums. Both kinds run while the program goes on.
+memory, as `Rows`; they hold the sums. The products run while the program goes on.
 
-Source: NVIDIA, PTX ISA, "Asynchronous warpgroup level matrix instructions" and "Data movement and
-conversion instructions: cp.async.bulk.tensor".
+Source: NVIDIA, PTX ISA, "Asynchronous warpgroup level matrix instructions".
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from tilewright.machines.instruction import Instruction, Role
 
 LANES = 128
 # What the machine has to have.
-PRODUCTS, COPIES = "wgmma", "tma"
-# What carries out copies of tiles, as a `Compute` names it: a box of a tensor in global memory
-# becomes one in workgroup memory (zero where it is outside of the tensor), or the other way.
-TILE_LOAD, TILE_STORE = "tma_load", "tma_store"
+PRODUCTS = "wgmma"
 # Bytes that stay together in a swizzle, and those of its rows; and how many rows make a pattern.
 RUN, ROW_BYTES, _SHIFT = 16, (128, 64, 32), 3
 _M = 64

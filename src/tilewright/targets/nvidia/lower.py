@@ -15,9 +15,9 @@ from tilewright.errors import UnsupportedError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
+from tilewright.machines.nvidia.copies import COPIES as TILES
+from tilewright.machines.nvidia.copies import TILE_UNIT
 from tilewright.machines.nvidia.tensor_map import MAP_ALIGNMENT, MAP_BYTES
-from tilewright.machines.nvidia.warpgroups import COPIES as TILES
-from tilewright.machines.nvidia.warpgroups import TILE_LOAD, TILE_STORE
 from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
@@ -126,7 +126,9 @@ _CALLS: dict[str, EmitCall] = {
 
 # What tells the copy unit of a tensor: a parameter that is no pointer, but has an address.
 _MAP = f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant"'
-_UNITS = Units(emit_matrices, {TILE_LOAD: emit_load, TILE_STORE: emit_store}, emit_dots)
+_UNITS = Units(
+    emit_matrices, {TILE_UNIT.load.name: emit_load, TILE_UNIT.store.name: emit_store}, emit_dots
+)
 
 
 def lower_launches(kernel: Kernel, machine: Machine) -> Module:

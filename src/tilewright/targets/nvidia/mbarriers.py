@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tilewright.errors import CompilationError
 from tilewright.ir.expr import Expr
+from tilewright.machines.nvidia.rates import REGISTERS
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.memory import Memory
 from tilewright.targets.llvm.plan import CallPlan
@@ -101,11 +102,22 @@ def _emit_wait_products(memory: Memory, plan: CallPlan) -> None:
 
 
 def _emit_give(memory: Memory, plan: CallPlan) -> None:
-    ptx(memory.w, f"setmaxnreg.dec.sync.aligned.u32 {_constant(memory, plan)};")
+    ptx(memory.w, f"setmaxnreg.dec.sync.aligned.u32 {_registers(memory, plan)};")
 
 
 def _emit_take(memory: Memory, plan: CallPlan) -> None:
-    ptx(memory.w, f"setmaxnreg.inc.sync.aligned.u32 {_constant(memory, plan)};")
+    ptx(memory.w, f"setmaxnreg.inc.sync.aligned.u32 {_registers(memory, plan)};")
+
+
+def _registers(memory: Memory, plan: CallPlan) -> int:
+    count = _constant(memory, plan)
+    if count not in REGISTERS:
+        raise CompilationError(
+            f"a subgroup cannot go on with {count} registers a lane",
+            why='it gives and takes them in whole portions (PTX ISA, "setmaxnreg")',
+            cure=f"choose a multiple of {REGISTERS.step} from {REGISTERS[0]} to {REGISTERS[-1]}",
+        )
+    return count
 
 
 def _constant(memory: Memory, plan: CallPlan) -> int:
