@@ -64,7 +64,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "config roles scheduled start workers shorthand recipe",
         "*",
         "contraction stencil plain warpgroups workgroups",
-        "matrix_model workgroup_cost workgroup_candidates workgroup_model choices fusing",
+        "matrix_model workgroup_cost workgroup_candidates workgroup_model choices fusing legal",
         "registry",
         "choose",
     ),
@@ -75,7 +75,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "memory",
         "calls branches fragments transpose computes",
         "statements",
-        "nests inputs",
+        "nests inputs functions",
         "launches phases",
     ),
 }
