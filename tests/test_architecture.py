@@ -64,7 +64,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "config roles scheduled start workers shorthand recipe",
         "*",
         "contraction stencil plain warpgroups workgroups",
-        "matrix_model workgroup_cost workgroup_candidates workgroup_model choices fusing legal",
+        "matrix_model workgroup_cost workgroup_candidates workgroup_model fusing",
         "registry",
         "choose",
     ),
