@@ -342,7 +342,7 @@ def test_all_stages_compute_the_same(number: int, machine: Any) -> None:
         given |= {"fill": "copy", "stages": 2}
     config = _config(op, **given)
     assert "stream-k" in choose.schedule(Start.of(op), machine, config).stages
-    for report in check_op(op, machine, "all", config):
+    for report in check_op(op, machine, "all", config, costs=False):
         assert not report.issues, report
 
 

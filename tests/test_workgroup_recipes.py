@@ -376,8 +376,9 @@ def _stores(op: Op, config: WorkgroupConfig | None = None) -> list[float]:
     return [n.efficiency for n in notes if n.buffer == "dst" and n.access == "store"]
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc", "nChw16c"])
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("layout", "dtype"), in_turns(2, ["nchw", "nhwc", "nChw16c"], ["f32", "bf16"])
+)
 def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -> None:
     op = tw.convolution(
         "mb1ic16ih14oc32kh3ph1",
@@ -444,29 +445,29 @@ HALO = WorkgroupConfig(
 WIDE = {"group": {"oc": 16, "oh": 16, "ow": 16}, "item": {"oc": 8, "oh": 4, "ow": 2}}
 
 
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize(
-    ("problem", "changes", "box"),
-    [
-        ("mb2ic6ih14oc20kh3ph1", {}, (3, 10, 10)),
-        ("mb1ic6ih14oc16kh3", {"padding": {"a": 1}}, (3, 10, 10)),
-        ("mb1ic3ih40oc16kh7sh2ph3", WIDE, (3, 37, 37)),
-        ("mb1ic3ih40oc16kh7sh2ph3", {**WIDE, "step": {"kh": 7}}, (37, 37)),
-        ("mb1ic6ih14oc16kh3dh1ph2", {"vector": 4}, (3, 12, 12)),
-        ("mb1ic6ih14iw14oc16kh3kw1ph1pw0", {}, (3, 10, 8)),
-        ("g2mb2ic12ih9oc32kh3ph1", {"stages": 2}, (3, 10, 10)),
-        ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "registers"}, (3, 10, 10)),
-        (
-            "mb1ic6ih9oc16kh3ph1",
-            {"stages": 2, "fill": "async", "epilogue_tile": {"oh": 1}},
-            (3, 10, 10),
-        ),
-        ("mb1ic6ih9oc16kh3ph1", {"slices": (("ic", 2),)}, (3, 10, 10)),
-    ],
-)
+HALOS: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
+    ("mb2ic6ih14oc20kh3ph1", {}, (3, 10, 10)),
+    ("mb1ic6ih14oc16kh3", {"padding": {"a": 1}}, (3, 10, 10)),
+    ("mb1ic3ih40oc16kh7sh2ph3", WIDE, (3, 37, 37)),
+    ("mb1ic3ih40oc16kh7sh2ph3", {**WIDE, "step": {"kh": 7}}, (37, 37)),
+    ("mb1ic6ih14oc16kh3dh1ph2", {"vector": 4}, (3, 12, 12)),
+    ("mb1ic6ih14iw14oc16kh3kw1ph1pw0", {}, (3, 10, 8)),
+    ("g2mb2ic12ih9oc32kh3ph1", {"stages": 2}, (3, 10, 10)),
+    ("mb1ic6ih9oc16kh3ph1", {"stages": 2, "fill": "registers"}, (3, 10, 10)),
+    (
+        "mb1ic6ih9oc16kh3ph1",
+        {"stages": 2, "fill": "async", "epilogue_tile": {"oh": 1}},
+        (3, 10, 10),
+    ),
+    ("mb1ic6ih9oc16kh3ph1", {"slices": (("ic", 2),)}, (3, 10, 10)),
+]
+
+
+@pytest.mark.parametrize(("halo", "layout"), in_turns(2, HALOS, ["nhwc", "nchw"]))
 def test_the_halo_is_shared_once(
-    problem: str, changes: dict[str, Any], box: tuple[int, ...], layout: str
+    halo: tuple[str, dict[str, Any], tuple[int, ...]], layout: str
 ) -> None:
+    problem, changes, box = halo
     op = tw.convolution(problem, src=layout, dst=layout, epilogue=[tw.relu()]).resolved()
     schedule = _check(op, GPU, replace(HALO, **changes))
     shared = [
