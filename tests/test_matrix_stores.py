@@ -381,7 +381,7 @@ def test_results_are_stored_as_matrices(name: str) -> None:
 
 def _checked(op: Op, level: str, config: WorkgroupConfig | None = None) -> dict[str, float]:
     """Turns of the banks per store of a matrix, by the tile. Results are those of float64."""
-    reports = check_op(op, nvidia.machine(level), config=config, costs=False)
+    reports = check_op(op, nvidia.machine(level), config=config)
     assert [issue for report in reports for issue in report.issues] == []
     notes = [note for report in reports for note in report.notes if note.access == "store"]
     return {note.buffer: note.conflicts for note in notes if note.buffer.startswith("dst_")}
