@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from nonfinite import Terms, allowed, terms_of, wrong
+from sweeps import in_turns
 from tilewright.dtypes import DType
 from tilewright.engine import compile_kernel
 from tilewright.interpret import run
@@ -83,18 +84,23 @@ def _values(shape: tuple[int, ...], dtype: DType, spoiled: bool, seed: int) -> A
     return values.astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("tag", ["nhwc", "nchw", "nChw8c", "nChw16c"])
 @pytest.mark.parametrize(
-    "problem", ["mb1ic3ih5oc4kh3ph1", "g2mb1ic4ih6oc6kh3sh2ph1", "g9mb1ic9ih4oc9kh3ph1"]
+    ("problem", "tag", "direction"),
+    in_turns(
+        2,
+        ["mb1ic3ih5oc4kh3ph1", "g2mb1ic4ih6oc6kh3sh2ph1", "g9mb1ic9ih4oc9kh3ph1"],
+        ["nhwc", "nchw", "nChw8c", "nChw16c"],
+        DIRECTIONS,
+    ),
 )
 def test_convolutions_on_this_machine(problem: str, tag: str, direction: str) -> None:
     check(tw.convolution(problem, direction=direction, src=tag, dst=tag), NATIVE)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("tag", ["nhwc", "nchw", "nChw8c"])
-@pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu", "nvidia:sm_80"])
+@pytest.mark.parametrize(
+    ("target", "tag", "direction"),
+    in_turns(2, ["spirv:cpu", "spirv:gpu", "nvidia:sm_80"], ["nhwc", "nchw", "nChw8c"], DIRECTIONS),
+)
 def test_convolutions_of_f32(target: str, tag: str, direction: str) -> None:
     op = tw.convolution("mb1ic3ih5oc4kh3sh2ph1", direction=direction, src=tag, dst=tag)
     check(op, target)
