@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.problems import Direction, PoolAlgorithm, ReduceAlgorithm, parse_conv, parse_matmul
 from tilewright.recipes import choose
 from tilewright.recipes.config import parse_config
@@ -41,7 +41,7 @@ NAMES: dict[str, Any] = {
     "ml": ml_dtypes,
     "inf": float("inf"),
     "nan": float("nan"),
-    "Block": Block,
+    "LayoutBlock": LayoutBlock,
     "Layout": Layout,
     "Direction": Direction,
     "PoolAlgorithm": PoolAlgorithm,
@@ -67,8 +67,9 @@ ODD = words(
     "b'f32' object() object int len ... np.float32 np.float32(2) np.int64(3) np.bool_(True) "
     "np.zeros(3) np.zeros((0,2)) np.array('f32') np.dtype('f4,i4') np.dtype('>f4') ml.bfloat16 1j "
     "range(3) iter([1]) lambda:0 tw tw.relu tw.relu() tw.bias() [tw.bias()] Direction.BWD_D "
-    "'x'*5000 '('*9999 '1x'*3000+'1' '9'*5000 PoolAlgorithm.MAX Layout(()) Layout((Block(0,4,1),)) "
-    "Layout((Block(9,4,1),)) Layout((Block(0,-4,2**70),),1.5) slice(2) frozenset('ab') Exception() "
+    "'x'*5000 '('*9999 '1x'*3000+'1' '9'*5000 PoolAlgorithm.MAX Layout(()) "
+    "Layout((LayoutBlock(0,4,1),)) Layout((LayoutBlock(9,4,1),)) "
+    "Layout((LayoutBlock(0,-4,2**70),),1.5) slice(2) frozenset('ab') Exception() "
     "type('E',(),{'__len__':len})() type('S',(str,),{})('f32')"
 )
 

@@ -18,7 +18,7 @@ from tilewright.errors import ArgumentError, ScheduleError, UnsupportedError
 from tilewright.machines import x86
 from tilewright.problems import parse
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig, parse_config
-from tilewright.targets.x86 import host
+from tilewright.targets.x86 import device
 from tilewright.targets.x86.assemble import host_features
 from tilewright.testing.case import Case
 
@@ -176,15 +176,15 @@ def test_tiles_are_used_only_where_the_system_allows_them(
     allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = ",".join(f"+{feature}" for feature in x86.machine("amx").features)
-    monkeypatch.setattr(host, "host_features", lambda: features)
-    monkeypatch.setattr(host, "_allow_tiles", lambda: allowed)
-    found = host.host.__wrapped__()  # which is remembered otherwise
+    monkeypatch.setattr(device, "host_features", lambda: features)
+    monkeypatch.setattr(device, "_allow_tiles", lambda: allowed)
+    found = device.host.__wrapped__()  # which is remembered otherwise
     assert found.name == ("x86-amx" if allowed else "x86-avx512_bf16")
 
 
 def test_asking_for_tiles() -> None:
     has = "+amx-tile" in host_features().split(",")
-    assert host._allow_tiles() <= has
+    assert device._allow_tiles() <= has
 
 
 def test_unknown_targets() -> None:

@@ -24,7 +24,7 @@ from tilewright.errors import (
 )
 from tilewright.interpret import run
 from tilewright.ir import parse_kernel, verify
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.layout.tags import layout_of
 from tilewright.problems import EltwiseProblem, PoolAlgorithm, ReduceAlgorithm, Unary
 from tilewright.problems.policy import Policy
@@ -76,10 +76,10 @@ LAYOUTS: list[Refused] = [
     (lambda: tw.matmul("2x3:3x4", src="abX"), LayoutError, "'X' is no dim"),
     (lambda: tw.matmul("2x3:3x4", src="aB" + "9" * 5000 + "b"), LayoutError, "too large"),
     (lambda: tw.matmul("2x3:3x4", src="AB" + "99999999a" * 3 + "2b"), LayoutError, "too large"),
-    (lambda: tw.matmul("2x3:3x4", src=Layout((Block(9, 4, 1),))), LayoutError, "Block.dim=9"),
-    (lambda: tw.matmul("2x3:3x4", src=Layout((Block(0, 2, -3),))), LayoutError, "stride=-3"),
+    (lambda: tw.matmul("2x3:3x4", src=Layout((LayoutBlock(9, 4, 1),))), LayoutError, "Block.dim=9"),
+    (lambda: tw.matmul("2x3:3x4", src=Layout((LayoutBlock(0, 2, -3),))), LayoutError, "stride=-3"),
     (
-        lambda: tw.matmul("2x3:3x4", dst=Layout((Block(0, 2, 1), Block(1, 4, 1)))),
+        lambda: tw.matmul("2x3:3x4", dst=Layout((LayoutBlock(0, 2, 1), LayoutBlock(1, 4, 1)))),
         LayoutError,
         "elements of a result overlap",
     ),

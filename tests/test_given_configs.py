@@ -105,7 +105,7 @@ def test_how_a_change_prints() -> None:
         (nvidia.machine("sm_80"), ("mb4ic16ih6oc32kh3ph1", "mb1ic16ih6oc32kh3ph1")),
         (nvidia.machine("sm_80"), ("mb4ic16ih6oc32kh1ph0", "mb1ic16ih6oc32kh1ph0")),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_batches(machine: Any, pair: tuple[str, str]) -> None:
     def op(problem: str) -> Op:

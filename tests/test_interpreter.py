@@ -21,8 +21,7 @@ from tilewright.interpret.memory import Memory
 from tilewright.interpret.values import binary_values, unary_values
 from tilewright.ir import expr as ir
 from tilewright.ir import operators
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, buffer, row_major
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space, buffer, row_major
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import (

@@ -46,7 +46,7 @@ from tilewright.ir import (
     var,
     verify,
 )
-from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import LayoutBlock
 from tilewright.ir.operators import BINARY, KINDS, UNARY
 
 TYPES = {v.name: v.type for v in VARIABLES}

@@ -35,7 +35,7 @@ from tilewright.ir import (
     var,
     verify,
 )
-from tilewright.ir.buffer import Block as LayoutBlock
+from tilewright.ir.buffer import LayoutBlock
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
 
 src = buffer("src", f32, (4, 8))

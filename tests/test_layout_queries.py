@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.dtypes import f32
 from tilewright.errors import LayoutError
-from tilewright.ir.buffer import Block, Buffer, Layout, buffer, row_major
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, buffer, row_major
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Compute, Dim, Operand, View
 from tilewright.layout.queries import (
@@ -31,7 +31,7 @@ SHAPE = (2, 20, 3, 5)
 
 def test_strides_make_a_layout() -> None:
     layout = from_strides((2, 3, 4), (12, 1, 3))
-    assert layout.blocks == (Block(0, 2, 12), Block(2, 4, 3), Block(1, 3, 1))
+    assert layout.blocks == (LayoutBlock(0, 2, 12), LayoutBlock(2, 4, 3), LayoutBlock(1, 3, 1))
     assert strides_of(layout, 3) == (12, 1, 3)
     assert strides_of(layout_of("nChw4c", SHAPE), 4) is None
     assert strides_of(layout_of("aB4b", (2, 20)), 2) == (20, 1)
@@ -51,7 +51,7 @@ def test_strides_refused() -> None:
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), min_size=1, max_size=4),
 )
 def test_overlap_is_exact(blocks: list[tuple[int, int]]) -> None:
-    layout = Layout(tuple(Block(i, size, stride) for i, (size, stride) in enumerate(blocks)))
+    layout = Layout(tuple(LayoutBlock(i, size, stride) for i, (size, stride) in enumerate(blocks)))
     offsets = sum(
         np.arange(size).reshape(-1, *(1 for _ in range(len(blocks) - 1 - i))) * stride
         for i, (size, stride) in enumerate(blocks)
@@ -60,15 +60,15 @@ def test_overlap_is_exact(blocks: list[tuple[int, int]]) -> None:
 
 
 def test_interleaved_strides_do_not_overlap() -> None:
-    assert not overlaps(Layout((Block(0, 2, 3), Block(1, 3, 2))))
-    huge = Layout((Block(0, 2**11, 3), Block(1, 2**11, 2**13), Block(2, 2, 1)))
+    assert not overlaps(Layout((LayoutBlock(0, 2, 3), LayoutBlock(1, 3, 2))))
+    huge = Layout((LayoutBlock(0, 2**11, 3), LayoutBlock(1, 2**11, 2**13), LayoutBlock(2, 2, 1)))
     assert not overlaps(huge)
-    assert overlaps(Layout((Block(0, 2**11, 2), Block(1, 2**11, 3))))
+    assert overlaps(Layout((LayoutBlock(0, 2**11, 2), LayoutBlock(1, 2**11, 3))))
 
 
 def test_contiguity() -> None:
     blocked = layout_of("nChw16c", SHAPE)
-    assert innermost(blocked) == Block(1, 16, 1)
+    assert innermost(blocked) == LayoutBlock(1, 16, 1)
     assert is_innermost(blocked, 1)
     assert not is_innermost(blocked, 3)
     assert innermost(Layout(())) is None
@@ -77,7 +77,7 @@ def test_contiguity() -> None:
     assert contiguous_run(layout_of("aBcd4b4b", SHAPE), 1) == 16
     assert alignment(blocked, 1) == 16
     assert alignment(layout_of("nhwc", SHAPE), 1) == 20
-    assert alignment(Layout((Block(0, 4, 8), Block(1, 4, 1)), 6), 1) == 2
+    assert alignment(Layout((LayoutBlock(0, 4, 8), LayoutBlock(1, 4, 1)), 6), 1) == 2
     assert padding_elements(blocked, SHAPE) == 2 * 12 * 3 * 5
 
 

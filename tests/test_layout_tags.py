@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.dtypes import s32
 from tilewright.errors import LayoutError
 from tilewright.interpret import pack
-from tilewright.ir.buffer import Block, buffer, row_major
+from tilewright.ir.buffer import LayoutBlock, buffer, row_major
 from tilewright.layout.tags import Tag, canonical, layout_of, parse_tag
 
 SHAPE = (2, 20, 3, 5)
@@ -54,11 +54,11 @@ def test_canonical_form(tag: str, rank: int, wanted: str) -> None:
 def test_blocks_of_a_tag() -> None:
     layout = layout_of("nChw16c", SHAPE)
     assert layout.blocks == (
-        Block(0, 2, 2 * 3 * 5 * 16),
-        Block(1, 2, 3 * 5 * 16),
-        Block(2, 3, 5 * 16),
-        Block(3, 5, 16),
-        Block(1, 16, 1),
+        LayoutBlock(0, 2, 2 * 3 * 5 * 16),
+        LayoutBlock(1, 2, 3 * 5 * 16),
+        LayoutBlock(2, 3, 5 * 16),
+        LayoutBlock(3, 5, 16),
+        LayoutBlock(1, 16, 1),
     )
     assert layout.padded_shape(4) == (2, 32, 3, 5)
     assert layout_of("any", SHAPE) == row_major(SHAPE) == layout_of("nchw", SHAPE)

@@ -14,7 +14,7 @@ from tilewright import dtypes
 from tilewright.bench.benchmark import make_arrays
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, f32
-from tilewright.engine.signature import Form
+from tilewright.engine.signature import ArrayForm
 from tilewright.errors import UnsupportedError
 from tilewright.testing.verify import Status, verify
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.mark.parametrize("element", dtypes.ALL, ids=str)
 def test_forms_are_views_of_flat_memory(element: DType) -> None:
-    form = Form(element, (3, 4), (2, 7), 26)
+    form = ArrayForm(element, (3, 4), (2, 7), 26)
     array = form.empty()
     assert (array.shape, array.dtype) == ((3, 4), element.numpy)
     assert array.strides == (2 * element.bytes, 7 * element.bytes)
@@ -34,7 +34,7 @@ def test_forms_are_views_of_flat_memory(element: DType) -> None:
     assert (flat.shape, flat.dtype, flat.ctypes.data) == ((26,), element.numpy, array.ctypes.data)
     array[2, 3] = 1
     assert np.flatnonzero(flat.view(np.uint8).reshape(26, -1).any(axis=1)).tolist() == [25]
-    assert Form(element, (0, 3), (3, 1), 0).empty().shape == (0, 3)
+    assert ArrayForm(element, (0, 3), (3, 1), 0).empty().shape == (0, 3)
 
 
 @pytest.mark.parametrize("layout", ["abc", "cab", "aBc4b"])

@@ -18,7 +18,7 @@ from tilewright.errors import InterpreterFault, LayoutError, ParseError, Verific
 from tilewright.facts import Facts
 from tilewright.interpret import Profile, pack, run, unpack
 from tilewright.ir import Swizzle, parse_kernel, row_major, to_text, var, verify
-from tilewright.ir.buffer import Block, Buffer, Layout
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.stmt import View
 from tilewright.layout.queries import alignment, contiguous_run, is_innermost, step_along
@@ -108,7 +108,11 @@ def test_what_is_known_stays_plain() -> None:
 
 def test_stages_lie_outside() -> None:
     """Blocks that step over whole periods are not part of the exclusive or."""
-    staged = Layout((Block(0, 3, 2048), Block(1, 32, 64), Block(2, 64, 1)), 0, Swizzle(3, 3, 3))
+    staged = Layout(
+        (LayoutBlock(0, 3, 2048), LayoutBlock(1, 32, 64), LayoutBlock(2, 64, 1)),
+        0,
+        Swizzle(3, 3, 3),
+    )
     k, row, chunk = var("k"), var("row"), var("chunk")
     facts = Facts.empty().loop(row, tw.ir.const(32)).loop(chunk, tw.ir.const(8))
     offset = simplify(staged.offset_of((k % 3, row, chunk * 8)), facts)
@@ -118,12 +122,14 @@ def test_stages_lie_outside() -> None:
 def test_the_extent_holds_what_changes_places() -> None:
     assert ROWS.extent == 32 * 64
     # 3 rows of 20: element 59 of row 2 could go to a run behind it.
-    assert Layout((Block(0, 3, 20), Block(1, 20, 1)), 5, Swizzle(2, 2, 2)).extent == 5 + 64
+    assert (
+        Layout((LayoutBlock(0, 3, 20), LayoutBlock(1, 20, 1)), 5, Swizzle(2, 2, 2)).extent == 5 + 64
+    )
 
 
 def test_questions() -> None:
     runs = replace(row_major((32, 8)), swizzle=Swizzle(2, 3, 2))
-    odd = Layout((Block(0, 32, 12), Block(1, 8, 1)), 0, Swizzle(2, 3, 2))
+    odd = Layout((LayoutBlock(0, 32, 12), LayoutBlock(1, 8, 1)), 0, Swizzle(2, 3, 2))
     assert not is_innermost(ROWS, 1) and is_innermost(runs, 1) and not is_innermost(odd, 1)
     assert contiguous_run(ROWS, 1) == 8
     assert contiguous_run(odd, 1) == 4

@@ -12,10 +12,10 @@ import pytest
 import tilewright as tw
 from tilewright.dtypes import bf16, f32
 from tilewright.errors import UnsupportedError
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.layout.fragments import Fragment
 from tilewright.machines import nvidia, spirv
-from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.passes import run
@@ -181,12 +181,12 @@ def test_copying_ahead_saves_waits() -> None:
 
 def test_products_of_several_subgroups() -> None:
     """Four subgroups multiply at once, from shared memory: no registers for fragments."""
-    rows = Fragment(("m", "n"), 128, Layout((Block(0, 64, 128), Block(1, 128, 1))))
+    rows = Fragment(("m", "n"), 128, Layout((LayoutBlock(0, 64, 128), LayoutBlock(1, 128, 1))))
     wide = Instruction(
         "wide",
         (("m", 64), ("n", 128), ("k", 16)),
-        Role("c", f32, fragment=rows),
-        (Role("a", bf16), Role("b", bf16)),
+        OperandForm("c", f32, fragment=rows),
+        (OperandForm("a", bf16), OperandForm("b", bf16)),
         "",
         "",
     )

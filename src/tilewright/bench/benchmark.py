@@ -17,7 +17,7 @@ from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.engine.program import Code
-from tilewright.engine.signature import Form
+from tilewright.engine.signature import ArrayForm
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
@@ -319,7 +319,7 @@ def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
     return arrays
 
 
-def _array(argument: Param, form: Form, rng: np.random.Generator) -> Any:
+def _array(argument: Param, form: ArrayForm, rng: np.random.Generator) -> Any:
     """An array of the argument's form, at an address as a library would give it."""
     size = argument.dtype.bytes
     raw = np.zeros(form.extent * size + _ALIGNMENT, np.uint8)

@@ -23,10 +23,10 @@ from tilewright.problems import (
 from tilewright.problems.unary_functions import PeerStep
 
 # From a tensor to a tensor, perhaps the same.
-Step = Callable[[Any], Any]
+ChainStep = Callable[[Any], Any]
 
 
-def chained(call: Callable[[], Any], steps: Sequence[Step]) -> Callable[[], Any]:
+def chained(call: Callable[[], Any], steps: Sequence[ChainStep]) -> Callable[[], Any]:
     """``call`` and then the steps; ``call`` itself where there are none."""
     if not steps:
         return call
@@ -40,7 +40,7 @@ def chained(call: Callable[[], Any], steps: Sequence[Step]) -> Callable[[], Any]
     return run
 
 
-def steps_of(torch: Any, op: Op, dst: Any) -> list[Step]:
+def steps_of(torch: Any, op: Op, dst: Any) -> list[ChainStep]:
     """The post-ops of ``op`` on a result like ``dst``, whose values are those that ``sum`` adds.
 
     Raises `UnsupportedError` for those that PyTorch lacks.
@@ -53,7 +53,7 @@ def steps_of(torch: Any, op: Op, dst: Any) -> list[Step]:
     ]
 
 
-def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list[Step]:
+def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list[ChainStep]:
     match post_op:
         case Unary():
             function = unary_function(torch, post_op)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.bench.peer_chain import Step, chained, fused_unary, steps_of
+from tilewright.bench.peer_chain import ChainStep, chained, fused_unary, steps_of
 from tilewright.bench.peer_quantized import (
     CHAIN,
     check_no_quantization,
@@ -81,7 +81,7 @@ def _forward(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Pe
     dst = image(torch, op.argument("dst"))
     plain = is_plain(op.argument("dst"))
     # With packed weights it always gives channels-last results.
-    behind: list[Step] = [lambda made: made.contiguous()] if plain else []
+    behind: list[ChainStep] = [lambda made: made.contiguous()] if plain else []
     if dst.dtype != src.dtype:
         behind.append(lambda made: made.to(dst.dtype))
     run = torch.ops.mkldnn._convolution_pointwise

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.bench.peer_chain import Step, chained, fused_unary, steps_of
+from tilewright.bench.peer_chain import ChainStep, chained, fused_unary, steps_of
 from tilewright.bench.torch_tensors import Peers, image, random_tensor
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
@@ -138,9 +138,9 @@ def _ways(
     return {"oneDNN": [*ways, wide]} if ways else {CHAIN: [wide]}
 
 
-def _stored(torch: Any, numbers: _Quantization, dtype: Any) -> list[Step]:
+def _stored(torch: Any, numbers: _Quantization, dtype: Any) -> list[ChainStep]:
     """From f32 to the result's type."""
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     if numbers.out_scale != 1:
         steps.append(lambda x: x.div_(numbers.out_scale))
     if not dtype.is_floating_point:

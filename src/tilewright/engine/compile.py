@@ -20,7 +20,7 @@ from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
 from tilewright.engine.scheduling import Schedule
-from tilewright.engine.signature import Form
+from tilewright.engine.signature import ArrayForm
 from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts import Facts, starting_from
@@ -195,7 +195,7 @@ def _packed_form(pack: Kernel) -> PackedForm:
     extents = [(each.dtype, each.layout.extent) for each in made]
     # Kernels of any name may pack alike.
     text = to_text(replace(pack, name="pack"))
-    forms = tuple(Form(dtype, (extent,), (1,), extent) for dtype, extent in extents)
+    forms = tuple(ArrayForm(dtype, (extent,), (1,), extent) for dtype, extent in extents)
     return PackedForm(forms, content_key(text.encode()))
 
 

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from tilewright.dtypes import dtype
 from tilewright.engine.disk_cache import Entry, content_key
 from tilewright.engine.request import Request
-from tilewright.engine.signature import Form
+from tilewright.engine.signature import ArrayForm
 from tilewright.errors import TilewrightError
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.calling import Calling
@@ -35,7 +35,7 @@ _MOST_BYTES = 2**48
 class PackedForm:
     """What a kernel reads in place of an argument; ``key`` tells packings apart."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[ArrayForm, ...]
     key: str
 
 
@@ -117,9 +117,9 @@ def _part(given: dict[str, Any], payload: bytes) -> Part:
     return Part(payload[start : start + size], abi, packed)
 
 
-def _packed_form(name: str, extent: int) -> Form:
+def _packed_form(name: str, extent: int) -> ArrayForm:
     _need(_conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
-    return Form(dtype(name), (extent,), (1,), extent)
+    return ArrayForm(dtype(name), (extent,), (1,), extent)
 
 
 def _check(parts: Mapping[str, Part], request: Request) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
-from tilewright.engine.signature import Form, Signature
+from tilewright.engine.signature import ArrayForm, Signature
 from tilewright.errors import ArgumentError
 from tilewright.runtime.results import Finish, maker_of, new_result
 
@@ -19,7 +19,7 @@ class PackCode:
     order, and what else is made of it), and what tells packings apart."""
 
     code: Code
-    forms: tuple[Form, ...]
+    forms: tuple[ArrayForm, ...]
     key: str
 
 
@@ -35,7 +35,7 @@ class Fitting:
     def __init__(
         self,
         signature: Signature,
-        forms: Mapping[str, Form],
+        forms: Mapping[str, ArrayForm],
         packs: Mapping[str, PackCode],
         code: Code,
         target: str,
@@ -59,7 +59,7 @@ class Fitting:
         device = code.device
         self.placing = None if device is None else Placing(device, self._getters, self._specs)
 
-    def passed(self, name: str) -> tuple[Form, ...]:
+    def passed(self, name: str) -> tuple[ArrayForm, ...]:
         """The forms of what the code gets for an argument: its own, or those of what is packed."""
         return self._packs[name].forms if name in self._packs else (self.forms[name],)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilewright.dtypes import dtype
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.program import Code
-from tilewright.engine.signature import Form, Signature, form_of
+from tilewright.engine.signature import ArrayForm, Signature, form_of
 from tilewright.errors import ArgumentError
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.buffer import Buffer
@@ -154,5 +154,5 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
     return result
 
 
-def _form(buffer: Buffer) -> Form:
+def _form(buffer: Buffer) -> ArrayForm:
     return form_of(buffer.shape, buffer.dtype, buffer.layout)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.engine.signature import Form
+from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.runtime.device_arrays import (
@@ -140,7 +140,7 @@ class Placing:
         self._program.run_placed([pointer, *(memory.pointer for memory in made)], placement)
         return made
 
-    def empty(self, name: str, form: Form, arrays: Mapping[str, Any], stream: Any) -> Any:
+    def empty(self, name: str, form: ArrayForm, arrays: Mapping[str, Any], stream: Any) -> Any:
         """A new array for a result where the others are, for use on ``stream``; None where they are
         the host's."""
         there = {each: array for each, array in arrays.items() if is_resident(array, each)}

@@ -30,7 +30,7 @@ from tilewright.runtime.arrays import ArraySpec
 
 
 @dataclass(frozen=True)
-class Form:
+class ArrayForm:
     """Shape, strides and extent (in elements) of the array that stands for a tensor in memory.
 
     An array's address is that of its first element, and the kernel's offsets count from there.
@@ -64,17 +64,17 @@ class Form:
         return whole.view(array.dtype)
 
 
-def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> Form:
+def form_of(shape: tuple[int, ...], dtype: DType, layout: Layout) -> ArrayForm:
     """The array form of a tensor with this layout."""
     if layout.offset or layout.swizzle is not None:
         # No shape and strides say which element lies where: all of its memory, in order.
-        return Form(dtype, (layout.extent,), (1,), layout.extent)
+        return ArrayForm(dtype, (layout.extent,), (1,), layout.extent)
     blocks = {block.dim: block for block in layout.blocks}
     plain = len(blocks) == len(layout.blocks) == len(shape)
     if plain and layout.padded_shape(len(shape)) == shape:
         strides = tuple(blocks[dim].stride for dim in range(len(shape)))
-        return Form(dtype, shape, strides, layout.extent)
-    return Form(
+        return ArrayForm(dtype, shape, strides, layout.extent)
+    return ArrayForm(
         dtype,
         tuple(block.size for block in layout.blocks),
         tuple(block.stride for block in layout.blocks),
@@ -96,7 +96,7 @@ def is_plain(buffer: Buffer) -> bool:
     )
 
 
-def argument_form(argument: Argument) -> Form:
+def argument_form(argument: Argument) -> ArrayForm:
     """The array form of an op's argument."""
     return form_of(argument.shape, argument.dtype, argument.layout)
 
@@ -164,7 +164,7 @@ class Signature:
         )
 
     @cached_property
-    def forms(self) -> Mapping[str, Form]:
+    def forms(self) -> Mapping[str, ArrayForm]:
         """The form of each array, by its name. `UnsupportedError` where it depends on numbers that
         a call passes."""
         return {

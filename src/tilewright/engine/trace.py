@@ -37,7 +37,7 @@ from tilewright.simplify import traced
 
 
 @dataclass(frozen=True)
-class Step:
+class TraceStep:
     """One line of a trace. ``kind`` is ``stage`` (of the schedule), ``pass`` or ``part`` (of the
     compilation); a part has no kernel, and ``changed`` is None. ``before`` is the kernel in front
     of the step; the first one of a schedule has none."""
@@ -70,7 +70,7 @@ class Trace:
 
     def __init__(self, level: int | None = None, stream: TextIO | None = None) -> None:
         self.level = settings().debug if level is None else level
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.kernels: list[Kernel] = []
         """What the target gets: the kernel, and those that pack its operands."""
         self._stream = stream
@@ -85,7 +85,7 @@ class Trace:
 
     def took(self, name: str, seconds: float) -> None:
         """A part of the compilation that was timed elsewhere; it may have run beside others."""
-        self._add(Step("part", name, seconds))
+        self._add(TraceStep("part", name, seconds))
 
     def stages(self, records: Iterable[Record]) -> None:
         """Takes the stages of a schedule."""
@@ -93,7 +93,9 @@ class Trace:
         for each in records:
             if before is not None and before.name != each.kernel.name:
                 before = None  # of another group
-            self._add(Step("stage", each.name, each.seconds, each.changed, each.kernel, before))
+            self._add(
+                TraceStep("stage", each.name, each.seconds, each.changed, each.kernel, before)
+            )
             before = each.kernel
 
     def passes(self, kernel: Kernel) -> Kernel:
@@ -104,7 +106,7 @@ class Trace:
         def note(record: Record) -> None:
             nonlocal before
             name, seconds, after = record.name, record.seconds, record.kernel
-            self._add(Step("pass", name, seconds, record.changed, after, before))
+            self._add(TraceStep("pass", name, seconds, record.changed, after, before))
             before = after
 
         return run(kernel, PASSES, note, check=self.level >= 2)
@@ -145,7 +147,7 @@ class Trace:
                 cure="choose another place",
             ) from error
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: TraceStep) -> None:
         self.steps.append(step)
         if self.level >= 1:
             self._print(step.line(self.level >= 2))
@@ -165,7 +167,7 @@ class Trace:
         print(text, file=self._stream if self._stream is not None else sys.stderr)
 
 
-def _entries(step: Step) -> Iterator[Entry]:
+def _entries(step: TraceStep) -> Iterator[Entry]:
     """The lines of a page for one step: its own, and its transforms'."""
     note = f"{step.seconds * 1e3:.1f} ms"
     if step.kernel is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.interpret.groups import Launch
+from tilewright.interpret.groups import GridRun
 from tilewright.interpret.lanes import Frame, Site, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
@@ -37,7 +37,7 @@ class Calls:
     def __init__(self, memory: Memory, evaluator: Evaluator) -> None:
         self._memory = memory
         self._evaluator = evaluator
-        self.launches: list[Launch] = []
+        self.launches: list[GridRun] = []
         self._effects: dict[type, Callable[[Any, Function, Call, Frame], None]] = {
             Synchronize: self._synchronize,
             StartCopy: self._start_copy,

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.interpret.combining import Combining, Values, combining
 from tilewright.interpret.findings import FaultKind
 from tilewright.interpret.fragments import Fragments
-from tilewright.interpret.groups import Launch
+from tilewright.interpret.groups import GridRun
 from tilewright.interpret.lanes import (
     POINT_LIMIT,
     Frame,
@@ -64,7 +64,7 @@ class Computes:
         self,
         memory: Memory,
         evaluator: Evaluator,
-        launches: list[Launch],
+        launches: list[GridRun],
         fragments: Fragments,
     ) -> None:
         self._memory = memory

@@ -106,7 +106,7 @@ def synchronized(body: Stmt) -> Synchronized:
     )
 
 
-class Launch:
+class GridRun:
     """The work-items that run at one time: those of all workgroups of a frame.
 
     ``outer`` axes of its frame are over workgroups, the next ones over work-items; or, with

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.interpret.groups import Launch
+from tilewright.interpret.groups import GridRun
 from tilewright.interpret.lanes import Frame, Site
 from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.stmt import Compute, Stmt
@@ -60,7 +60,7 @@ class Profile:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.hierarchy = hierarchy
-        self.launches: list[Launch] = []
+        self.launches: list[GridRun] = []
         self._lines: dict[tuple[int, Buffer, str], Line] = {}
 
     @property
@@ -130,7 +130,7 @@ def _matrices(frame: Frame, offsets: Any, size: int) -> Any | None:
     return parts.swapaxes(2, 3).reshape(-1, ROWS, run) * size
 
 
-def _by_subgroup(launch: Launch, frame: Frame, offsets: Any, mask: Any) -> tuple[Any, Any]:
+def _by_subgroup(launch: GridRun, frame: Frame, offsets: Any, mask: Any) -> tuple[Any, Any]:
     """Offsets as (accesses, lanes of a subgroup, elements of a vector), and which count."""
     outer, threads = len(launch.outer), len(launch.threads)
     items = [*range(outer, outer + threads)]

@@ -22,7 +22,7 @@ from tilewright.interpret.coroutines import Abandoned
 from tilewright.interpret.findings import Findings, Raising
 from tilewright.interpret.fragments import Fragments
 from tilewright.interpret.groups import (
-    Launch,
+    GridRun,
     Synchronized,
     owns_calls,
     synchronized,
@@ -134,7 +134,7 @@ class _Interpreter:
     def run(self, body: Stmt, frame: Frame) -> None:
         """Runs a kernel's body. What stands outside of loops over workgroups runs once, alone."""
         if any(isinstance(stmt, Call) for stmt in walk_stmts(body)):
-            self._launch(Launch((), (), 1), body, frame)
+            self._launch(GridRun((), (), 1), body, frame)
         else:
             self.execute(body, frame)
 
@@ -295,7 +295,7 @@ class _Interpreter:
             if owner is None:
                 owner = self._owners[id(stmt)] = owns_calls(stmt)
             if owner:
-                self._launch(Launch(frame.shape, (), 1), stmt.body, frame.scope())
+                self._launch(GridRun(frame.shape, (), 1), stmt.body, frame.scope())
                 return
         self.execute(stmt.body, frame)
 
@@ -326,18 +326,18 @@ class _Interpreter:
             how = self._synchronized[id(stmt)] = synchronized(body)
         whole = frame.shape, threads
         inside = lanes_inside(body)
-        working: Launch
+        working: GridRun
         cluster = frame.values.get(Identity.CLUSTER, 0)
         if (how.specialized or cluster) and loops[-1].kind is LoopKind.SUBGROUP:
             working = SpecializedLaunch(*whole, max(1, inside), self._memory, cluster)
         else:
             subgroup = math.prod(lanes) if lanes else self._subgroup
-            working = Launch(*whole, subgroup, inside)
+            working = GridRun(*whole, subgroup, inside)
         stored = frozenset(self._lockstep.nest(stmt).stores)
         self._launch(working, body, inner, working.watch(self._stamps, stored, how))
 
     def _launch(
-        self, launch: Launch, body: Stmt, frame: Frame, watched: Sequence[Run] = ()
+        self, launch: GridRun, body: Stmt, frame: Frame, watched: Sequence[Run] = ()
     ) -> None:
         """The work-items of ``launch`` run ``body``, from beginning to end."""
         launch.identify(frame)

@@ -23,7 +23,7 @@ from tilewright.interpret.clocks import (
 )
 from tilewright.interpret.coroutines import Coroutines, Wait
 from tilewright.interpret.findings import FaultKind, Findings
-from tilewright.interpret.groups import Launch, Synchronized, divergent
+from tilewright.interpret.groups import GridRun, Synchronized, divergent
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.mbarriers import MBarriers
 from tilewright.interpret.meetings import Meeting
@@ -37,7 +37,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Stmt, View
 
 
-class SpecializedLaunch(Launch):
+class SpecializedLaunch(GridRun):
     """The subgroups of ``lanes`` lanes of the workgroups of a frame, each a program."""
 
     def __init__(
@@ -303,7 +303,7 @@ class SpecializedLaunch(Launch):
         self._order_lanes(subgroup, np.flatnonzero(whole))
 
 
-def specialized(launches: list[Launch], stmt: Stmt) -> SpecializedLaunch:
+def specialized(launches: list[GridRun], stmt: Stmt) -> SpecializedLaunch:
     """The innermost of ``launches``, in which ``stmt`` needs subgroups that act as one."""
     launch = launches[-1] if launches else None
     if isinstance(launch, SpecializedLaunch):

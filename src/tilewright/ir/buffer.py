@@ -100,7 +100,7 @@ SHARED = (Space.WORKGROUP, Space.CLUSTER)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`Block` with a size or a stride that is symbolic."""
+    """`LayoutBlock` with a size or a stride that is symbolic."""
 
     dim: int
     size: Size
@@ -108,7 +108,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Part):
+class LayoutBlock(Part):
     """``size`` consecutive steps of tensor dim ``dim``, ``stride`` elements apart."""
 
     dim: int
@@ -117,10 +117,10 @@ class Block(Part):
 
 
 def part(dim: int, size: Size, stride: Size) -> Part:
-    """The block of a layout: a `Block` where both are numbers."""
+    """The block of a layout: a `LayoutBlock` where both are numbers."""
     size, stride = as_size(size), as_size(stride)
     if isinstance(size, int) and isinstance(stride, int):
-        return Block(dim, size, stride)
+        return LayoutBlock(dim, size, stride)
     return Part(dim, size, stride)
 
 
@@ -185,7 +185,7 @@ class Layout:
     @cached_property
     def symbols(self) -> frozenset[Var]:
         """The scalar parameters that the layout depends on; empty for a constant one."""
-        if self.start.__class__ is int and all(p.__class__ is Block for p in self.parts):
+        if self.start.__class__ is int and all(p.__class__ is LayoutBlock for p in self.parts):
             return frozenset()
         return symbols_of(self.start, *(size for p in self.parts for size in (p.size, p.stride)))
 
@@ -194,10 +194,10 @@ class Layout:
             raise _refusal("the layout of a buffer", self.symbols)
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[LayoutBlock, ...]:
         """The blocks as numbers. `UnsupportedError` for a symbolic layout."""
         self._refuse_symbols()
-        return self.parts  # type: ignore[return-value]  # without symbols, each is a Block
+        return self.parts  # type: ignore[return-value]  # without symbols, each is a LayoutBlock
 
     @cached_property
     def offset(self) -> int:
@@ -304,7 +304,7 @@ def has_parts(buffer: Buffer) -> bool:
     counting = [each for each in buffer.layout.blocks if each.dim == 0]
     swizzle, part = buffer.layout.swizzle, part_extent(buffer)
     alike = swizzle is None or part % swizzle.period == 0
-    return alike and counting == [Block(0, buffer.shape[0], part)]
+    return alike and counting == [LayoutBlock(0, buffer.shape[0], part)]
 
 
 def part_extent(buffer: Buffer) -> int:

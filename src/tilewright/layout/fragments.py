@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from tilewright.errors import LayoutError
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Fragment:
             found *= block.size
         return found
 
-    def scaled(self, held: int) -> tuple[Block, ...]:
+    def scaled(self, held: int) -> tuple[LayoutBlock, ...]:
         """The tile's blocks where each lane holds ``held`` elements: more than this tile's."""
         own = self.registers
         return tuple(
-            Block(b.dim, b.size, b.stride if b.stride < own else b.stride // own * held)
+            LayoutBlock(b.dim, b.size, b.stride if b.stride < own else b.stride // own * held)
             for b in self.layout.blocks
         )
 
@@ -97,10 +97,10 @@ class Fragment:
                 cure="choose a multiple along each dim",
             )
         counts = [n // s for n, s in zip(shape, sizes, strict=True)]
-        tiles: list[Block] = []
+        tiles: list[LayoutBlock] = []
         stride = self.registers
         for dim in reversed(range(len(counts))):
-            tiles.append(Block(dim, counts[dim], stride))
+            tiles.append(LayoutBlock(dim, counts[dim], stride))
             stride *= counts[dim]
         return Layout((*reversed(tiles), *self.scaled(self.registers * prod(counts))))
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const
 from tilewright.ir.stmt import View
 from tilewright.ir.visit import map_view, substitute, variables
 
 
-def innermost(layout: Layout) -> Block | None:
+def innermost(layout: Layout) -> LayoutBlock | None:
     """The block of more than one element that lies densest in memory; None for a scalar.
 
     A swizzle is not looked at: inside of its runs, neighbours stay neighbours.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.ir.buffer import MAX_EXTENT, Block, Layout
+from tilewright.ir.buffer import MAX_EXTENT, Layout, LayoutBlock
 
 # Above this many elements an overlap that the quick test cannot exclude is taken for one.
 _COUNTED = 2**20
@@ -36,7 +36,7 @@ def from_strides(
         )
     # Outermost first; a dim of size 1 says nothing by its stride and keeps its place.
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
-    layout = Layout(tuple(Block(dim, shape[dim], strides[dim]) for dim in order))
+    layout = Layout(tuple(LayoutBlock(dim, shape[dim], strides[dim]) for dim in order))
     check_reach(layout, f"strides {strides}, shape {shape}")
     if written and overlaps(layout):
         raise LayoutError(
@@ -114,7 +114,7 @@ def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
     if layout.swizzle is not None:
         return None
     strides = [0] * rank
-    inner: dict[int, Block] = {}
+    inner: dict[int, LayoutBlock] = {}
     for block in reversed(layout.blocks):
         if block.size == 1:
             continue
@@ -125,5 +125,5 @@ def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
             return None
         # Seen from outside, the blocks so far are one of their joint size.
         size = block.size * (before.size if before is not None else 1)
-        inner[block.dim] = Block(block.dim, size, strides[block.dim])
+        inner[block.dim] = LayoutBlock(block.dim, size, strides[block.dim])
     return tuple(strides)

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from tilewright.errors import LayoutError, Span
-from tilewright.ir.buffer import Block, Layout, row_major
+from tilewright.ir.buffer import Layout, LayoutBlock, row_major
 
 ANY = "any"
 CANONICAL = "abcdefghijkl"
@@ -51,10 +51,10 @@ class Tag:
         for dim, size in self.inner:
             per_dim[dim] *= size
         outer = [(dim, -(-shape[dim] // per_dim[dim])) for dim in self.order]
-        blocks: list[Block] = []
+        blocks: list[LayoutBlock] = []
         stride = 1
         for dim, size in reversed((*outer, *self.inner)):
-            blocks.append(Block(dim, size, stride))
+            blocks.append(LayoutBlock(dim, size, stride))
             stride *= size
         return Layout(tuple(reversed(blocks)))
 

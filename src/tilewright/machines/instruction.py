@@ -12,7 +12,7 @@ from tilewright.layout.rows import Rows
 
 
 @dataclass(frozen=True)
-class Step:
+class AddressStep:
     """A part of one dim of the instruction: ``size`` elements (None: the rest), ``stride`` apart.
 
     A ``stride`` of None stands for any: the address of each element is taken.
@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Role:
+class OperandForm:
     """An operand or the result: its name in the body, its type, and the form in memory.
 
     The steps are ordered as the blocks of a layout, and a dim without a step does not move the
@@ -36,7 +36,7 @@ class Role:
 
     name: str
     dtype: DType
-    steps: tuple[Step, ...] = ()
+    steps: tuple[AddressStep, ...] = ()
     fragment: Fragment | None = None
     aligned: int = 0
     rows: tuple[Rows, ...] = ()
@@ -46,23 +46,23 @@ class Role:
         """What stands in the body for an element."""
         return var(self.name, self.dtype)
 
-    def steps_of(self, dim: str, held: int = 0) -> tuple[Step, ...]:
+    def steps_of(self, dim: str, held: int = 0) -> tuple[AddressStep, ...]:
         """The steps along one dim, the outermost first; of a fragment, in a buffer of which each
         lane holds ``held`` elements."""
         return tuple(step for step in self._steps(held) if step.dim == dim)
 
-    def _steps(self, held: int) -> tuple[Step, ...]:
+    def _steps(self, held: int) -> tuple[AddressStep, ...]:
         if self.fragment is None:
             return self.steps
-        steps: list[Step] = []
+        steps: list[AddressStep] = []
         for block in self.fragment.scaled(held):
             copies = self.fragment.copies
             if block.dim < len(self.fragment.dims):
-                steps.append(Step(self.fragment.dims[block.dim], block.size, block.stride))
+                steps.append(AddressStep(self.fragment.dims[block.dim], block.size, block.stride))
             elif copies is not None:
-                steps.append(Step(copies.dim, None, 0))
-                steps.append(Step(copies.dim, copies.count, block.stride))
-                steps.append(Step(copies.dim, copies.run, 0))
+                steps.append(AddressStep(copies.dim, None, 0))
+                steps.append(AddressStep(copies.dim, copies.count, block.stride))
+                steps.append(AddressStep(copies.dim, copies.run, 0))
         return tuple(steps)
 
 
@@ -78,8 +78,8 @@ class Instruction:
 
     name: str
     dims: tuple[tuple[str, int], ...]
-    out: Role
-    operands: tuple[Role, ...]
+    out: OperandForm
+    operands: tuple[OperandForm, ...]
     feature: str
     emit: str
     combiner: str | None = "add"

@@ -21,25 +21,29 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 
 _MOVED = (f64, f32, f16, bf16, f8_e4m3, f8_e5m2, s64, s32, s16, s8, u64, u32, u16, u8, s4, u4)
 
 
 def _multiply_add(dtype: DType, lanes: int, feature: str) -> Instruction:
     """``out[n] += a * b[n]``: without FMA (SSE4.2), a multiplication and an addition."""
-    row = (Step("n", lanes, 1),)
-    operands = (Role("a", dtype), Role("b", dtype, row))
+    row = (AddressStep("n", lanes, 1),)
+    operands = (OperandForm("a", dtype), OperandForm("b", dtype, row))
     name = f"fma_{dtype}x{lanes}"
-    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
+    return Instruction(
+        name, (("n", lanes),), OperandForm("c", dtype, row), operands, feature, "fma"
+    )
 
 
 def _multiply_add_lanes(dtype: DType, lanes: int, feature: str) -> Instruction:
     """``out[n] += a[n] * b[n]``: both operands have a value per lane."""
-    row = (Step("n", lanes, 1),)
-    operands = (Role("a", dtype, row), Role("b", dtype, row))
+    row = (AddressStep("n", lanes, 1),)
+    operands = (OperandForm("a", dtype, row), OperandForm("b", dtype, row))
     name = f"fma_lanes_{dtype}x{lanes}"
-    return Instruction(name, (("n", lanes),), Role("c", dtype, row), operands, feature, "fma")
+    return Instruction(
+        name, (("n", lanes),), OperandForm("c", dtype, row), operands, feature, "fma"
+    )
 
 
 def multiply_adds(dtype: DType, lanes: int, feature: str) -> tuple[Instruction, ...]:
@@ -58,10 +62,10 @@ def dot(
     return Instruction(
         name,
         (("n", lanes), ("k", group)),
-        Role("c", out, (Step("n", lanes, 1),)),
+        OperandForm("c", out, (AddressStep("n", lanes, 1),)),
         (
-            Role("a", a, (Step("k", group, 1),)),
-            Role("b", b, (Step("n", lanes, group), Step("k", group, 1))),
+            OperandForm("a", a, (AddressStep("k", group, 1),)),
+            OperandForm("b", b, (AddressStep("n", lanes, group), AddressStep("k", group, 1))),
         ),
         feature,
         emit,
@@ -75,8 +79,8 @@ def transposes(sizes: dict[int, tuple[int, ...]], feature: str) -> tuple[Instruc
         Instruction(
             f"transpose_{dtype}x{size}",
             (("m", size), ("n", size)),
-            Role("c", dtype, (Step("m", size, None), Step("n", size, 1))),
-            (Role("a", dtype, (Step("n", size, None), Step("m", size, 1))),),
+            OperandForm("c", dtype, (AddressStep("m", size, None), AddressStep("n", size, 1))),
+            (OperandForm("a", dtype, (AddressStep("n", size, None), AddressStep("m", size, 1))),),
             feature,
             "transpose",
             None,
@@ -91,10 +95,10 @@ def across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
     found: list[Instruction] = []
     for dtype in (f64, f32, s32):
         lanes = vector_bytes // dtype.bytes
-        operand = Role("a", dtype, (Step("n", lanes, 1),))
+        operand = OperandForm("a", dtype, (AddressStep("n", lanes, 1),))
         for combiner in ("add", "mul", "max", "min"):
             name = f"{combiner}_across_{dtype}x{lanes}"
-            out = Role("c", dtype)
+            out = OperandForm("c", dtype)
             found.append(
                 Instruction(name, (("n", lanes),), out, (operand,), feature, "reduce", combiner)
             )

@@ -13,7 +13,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
-from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
@@ -113,7 +113,7 @@ def rows_in_place(main: Compute, mma: Mma) -> int:
     )
 
 
-def _role_of(main: Compute, mma: Mma, position: int) -> Role | None:
+def _role_of(main: Compute, mma: Mma, position: int) -> OperandForm | None:
     """Which of the instruction's operands one of the compute's is, by its dims."""
     steps = strides(main, main.operands[position].view)
     used = {own for own, dim in mma.dims.items() if steps.get(dim, 0) != 0}
@@ -125,7 +125,7 @@ def _role_of(main: Compute, mma: Mma, position: int) -> Role | None:
     return None
 
 
-def _role(main: Compute, mma: Mma, position: int) -> Role:
+def _role(main: Compute, mma: Mma, position: int) -> OperandForm:
     """`_role_of`. Raises `ScheduleError` where it is none."""
     role = _role_of(main, mma, position)
     if role is None:
@@ -138,13 +138,13 @@ def _role(main: Compute, mma: Mma, position: int) -> Role:
     return role
 
 
-def _neighbours(mma: Mma, role: Role) -> str:
+def _neighbours(mma: Mma, role: OperandForm) -> str:
     """The dim of which a lane loads neighbours at once."""
     neighbours = role.fragment.neighbours if role.fragment is not None else ""
     return mma.dims[neighbours or "k"]
 
 
-def _turned(mma: Mma, role: Role) -> bool:
+def _turned(mma: Mma, role: OperandForm) -> bool:
     """Whether rows across those neighbours may be turned on the way to registers, or are taken as
     they lie in memory."""
     return any(each.across == "k" for each in role.rows) or any(
@@ -216,13 +216,13 @@ def _fragment(operand: str) -> str:
     return f"{operand}_fragment"
 
 
-def _operands(kernel: Kernel, mma: Mma) -> dict[str, Role]:
+def _operands(kernel: Kernel, mma: Mma) -> dict[str, OperandForm]:
     """Which of the instruction's operands each of the compute's is, each another one."""
     main = find_compute(kernel, MAIN)
     return {main.operands[at].var.name: _role(main, mma, at) for at in range(2)}
 
 
-def _held(kernel: Kernel, compute: str, name: str, role: Role, mma: Mma) -> Kernel:
+def _held(kernel: Kernel, compute: str, name: str, role: OperandForm, mma: Mma) -> Kernel:
     return hold(kernel, compute, name, mma.instruction, role.name, mma.dims)
 
 

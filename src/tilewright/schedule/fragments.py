@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Block, Buffer, Layout, Space
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, Stmt, View
@@ -208,7 +208,7 @@ class _Spread:
         kept = [d for d in self.compute.dims if d.var not in values]
         return replace(moved, dims=(*kept, *(dim for _, dim in own)))
 
-    def _blocks(self, buffer: Buffer, dims: Mapping[int, Dim], held: int) -> Iterator[Block]:
+    def _blocks(self, buffer: Buffer, dims: Mapping[int, Dim], held: int) -> Iterator[LayoutBlock]:
         """The blocks of the buffer's layout, innermost first, as much of each as the compute goes
         through."""
         left = {number: _size(dim) for number, dim in dims.items()}

@@ -9,8 +9,7 @@ from typing import TypeGuard
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, row_major
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, row_major
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import headline, to_text

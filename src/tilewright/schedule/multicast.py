@@ -7,8 +7,8 @@ from functools import partial
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
-from tilewright.ir.buffer import Block as Steps
 from tilewright.ir.buffer import Buffer, Layout, Space, has_parts
+from tilewright.ir.buffer import LayoutBlock as Steps
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (

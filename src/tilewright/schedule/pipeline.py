@@ -10,8 +10,7 @@ from functools import partial
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.buffer import Buffer, LayoutBlock, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Block, Layout, Swizzle
+from tilewright.ir.buffer import Layout, LayoutBlock, Swizzle
 
 # Ordered blocks in terms of named dims, outermost first: ("oc", None) is what the inner blocks of
 # oc leave, ("oc", 16) is a block of 16; a name alone is the same as (name, None).
@@ -14,10 +14,10 @@ BlockList = Sequence[str | tuple[str, int | None]]
 
 def ordered_layout(shape: Sequence[int], order: Sequence[int]) -> Layout:
     """The dense layout whose dims lie in ``order``, innermost last."""
-    blocks: list[Block] = []
+    blocks: list[LayoutBlock] = []
     stride = 1
     for dim in reversed(order):
-        blocks.append(Block(dim, shape[dim], stride))
+        blocks.append(LayoutBlock(dim, shape[dim], stride))
         stride *= shape[dim]
     return Layout(tuple(reversed(blocks)))
 
@@ -47,13 +47,13 @@ def blocked_layout(
     for name, size in entries:
         inner[name] *= size or 1
     counts = {n: -(-size // inner[n]) for n, size in zip(names, sizes, strict=True)}
-    result: list[Block] = []
+    result: list[LayoutBlock] = []
     stride = 1
     for name, size in reversed(entries):
         if size is None:
             stride += padding.get(name, 0)
         count = counts[name] if size is None else size
-        result.append(Block(list(names).index(name), count, stride))
+        result.append(LayoutBlock(list(names).index(name), count, stride))
         stride *= count
     layout = Layout(tuple(reversed(result)), 0, swizzle)
     _check_swizzle(transform, names, layout)

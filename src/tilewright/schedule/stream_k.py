@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import gcd
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Block, Buffer, Layout
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock
 from tilewright.ir.expr import Const, Expr, Var, const, maximum, minimum, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
@@ -238,9 +238,9 @@ class _Streaming:
             vectors = [(dim, width)] if width > 1 else []
         order = [(0, self.workgroups), (1, self.kept), *own]
         order += [*((2 + i, size) for i, size in enumerate(items)), *vectors]
-        stride, blocks = 1, list[Block]()
+        stride, blocks = 1, list[LayoutBlock]()
         for dim, size in reversed(order):
-            blocks.append(Block(dim, size, stride))
+            blocks.append(LayoutBlock(dim, size, stride))
             stride *= size
         name = fresh(f"{old.name}_parts", self.taken)
         return Buffer(name, old.dtype, shape, Layout(tuple(reversed(blocks))))

@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, Vi
 from tilewright.ir.visit import substitute, variables
 from tilewright.layout.fragments import registers
 from tilewright.layout.rows import place_rows, shift
-from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
 from tilewright.schedule.tile import on_tile, split_dims
@@ -238,7 +238,7 @@ class _Forms:
                 "stage it with a fitting layout, or map other dims",
             )
 
-    def wrong(self, role: Role, view: View) -> str | None:
+    def wrong(self, role: OperandForm, view: View) -> str | None:
         """What is wrong with ``view`` in that role; None if nothing is."""
         held = 0
         if role.fragment is not None:
@@ -265,7 +265,7 @@ class _Forms:
                 return f"its mask {to_text(view.mask)} depends on the reduced '{own}'"
         return None
 
-    def _wrong_rows(self, role: Role, view: View) -> str | None:
+    def _wrong_rows(self, role: OperandForm, view: View) -> str | None:
         """What is wrong with ``view`` as a matrix of rows: with the form that comes nearest."""
         if view.mask is not None:
             return f"it is masked by {to_text(view.mask)}"
@@ -289,7 +289,7 @@ class _Forms:
             reasons.append(found)
         return "; or ".join(dict.fromkeys(reasons))
 
-    def _aligned(self, role: Role, name: str, offset: Expr, dim: Var) -> bool:
+    def _aligned(self, role: OperandForm, name: str, offset: Expr, dim: Var) -> bool:
         """Whether the rows along ``dim``, if it is theirs, begin at multiples of their length."""
         if role.steps[-1].dim != name:
             return True
@@ -316,7 +316,7 @@ class _Forms:
         return None
 
 
-def _expected(steps: tuple[Step, ...], size: int) -> list[int | None]:
+def _expected(steps: tuple[AddressStep, ...], size: int) -> list[int | None]:
     """The offset of each element along a dim from the first; None where any will do."""
     result: list[int | None] = []
     for value in range(size):

@@ -16,11 +16,11 @@ from tilewright.ir.parser import parse_expr
 from tilewright.targets.llvm.steps import (
     Amount,
     ForStep,
+    HostStep,
     IfStep,
     LetStep,
     ReadStep,
     RunStep,
-    Step,
     WhileStep,
     in_turn,
 )
@@ -111,7 +111,9 @@ class Calling:
 
     # Steps become functions: a loop of the host may launch thousands of times.
 
-    def _sequence(self, steps: Sequence[Step], types: Types) -> Callable[[Values, Device], None]:
+    def _sequence(
+        self, steps: Sequence[HostStep], types: Types
+    ) -> Callable[[Values, Device], None]:
         types = dict(types)
         actions: list[Callable[[Values, Device], None]] = []
         for step in steps:
@@ -125,7 +127,7 @@ class Calling:
 
         return run
 
-    def _action(self, step: Step, types: Types) -> Callable[[Values, Device], None]:
+    def _action(self, step: HostStep, types: Types) -> Callable[[Values, Device], None]:
         match step:
             case RunStep():
                 return self._launching(step.launch, types)

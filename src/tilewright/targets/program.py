@@ -13,11 +13,11 @@ from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.llvm.steps import (
     Amount,
     ForStep,
+    HostStep,
     IfStep,
     LetStep,
     ReadStep,
     RunStep,
-    Step,
     WhileStep,
     steps_as_json,
     steps_from_json,
@@ -69,7 +69,7 @@ class Abi:
     parameters: tuple[Parameter | Scalar, ...]
     workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[HostStep, ...] = ()
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:
@@ -162,7 +162,7 @@ def steps_in_words(abi: Abi) -> list[str]:
     return lines
 
 
-def _in_words(steps: Sequence[Step], abi: Abi, indent: str) -> list[str]:
+def _in_words(steps: Sequence[HostStep], abi: Abi, indent: str) -> list[str]:
     deeper = indent + "  "
     lines: list[str] = []
     for step in steps:

@@ -25,8 +25,7 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.ir.buffer import Block as LayoutBlock
-from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, row_major
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space, Swizzle, row_major
 from tilewright.ir.expr import (
     Const,
     Expr,

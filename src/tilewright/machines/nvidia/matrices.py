@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, s32, tf32, u8
-from tilewright.ir.buffer import Block, Layout
+from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.layout.fragments import Copies, Fragment
-from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 
 LANES = 32
 # Rows that ldmatrix takes from memory, in bytes, and how many make a matrix.
@@ -36,16 +36,16 @@ def _fragment(dims: str, tile: tuple[int, int], together: int, across: str) -> F
     # Of A: rows 0-7 and 8-15, then the next columns. B and C have one of the two only.
     strides = {across: together, other: together * halves[across]}
     held = together * halves[across] * halves[other]
-    blocks: list[Block] = []
+    blocks: list[LayoutBlock] = []
     for number, dim in enumerate(dims):
         if halves[dim] > 1:
-            blocks.append(Block(number, halves[dim], strides[dim]))
+            blocks.append(LayoutBlock(number, halves[dim], strides[dim]))
         if dim == across:
-            blocks.append(Block(number, _ROWS, 4 * held))
+            blocks.append(LayoutBlock(number, _ROWS, 4 * held))
         else:
-            blocks.append(Block(number, 4, held))
+            blocks.append(LayoutBlock(number, 4, held))
             if together > 1:
-                blocks.append(Block(number, together, 1))
+                blocks.append(LayoutBlock(number, together, 1))
     return Fragment((first, second), LANES, Layout(tuple(blocks)))
 
 
@@ -57,10 +57,10 @@ def _mma(shape: tuple[int, int, int], out: DType, a: DType, b: DType, types: str
     return Instruction(
         name,
         (("m", m), ("n", n), ("k", k)),
-        Role("c", out, fragment=_fragment("mn", (m, n), 2, "m")),
+        OperandForm("c", out, fragment=_fragment("mn", (m, n), 2, "m")),
         (
-            Role("a", a, fragment=_fragment("mk", (m, k), packed, "m")),
-            Role("b", b, fragment=_fragment("kn", (k, n), packed, "n")),
+            OperandForm("a", a, fragment=_fragment("mk", (m, k), packed, "m")),
+            OperandForm("b", b, fragment=_fragment("kn", (k, n), packed, "n")),
         ),
         name,
         f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{types}",
@@ -77,21 +77,31 @@ def _quads(a_across: bool, b_across: bool) -> Instruction:
     along k; of A along m where ``a_across``, of B likewise along n.
     """
     ways = [("col" if a_across else "row"), ("row" if b_across else "col")]
-    total = Block(0, 2, 16 * 8), Block(0, 2, 4 * 8), Block(0, 2, 2), Block(0, 2, 8)
-    columns = Block(1, 2, 4), Block(1, 2, 8 * 8), Block(1, 2, 2 * 8), Block(1, 2, 1)
+    total = (
+        LayoutBlock(0, 2, 16 * 8),
+        LayoutBlock(0, 2, 4 * 8),
+        LayoutBlock(0, 2, 2),
+        LayoutBlock(0, 2, 8),
+    )
+    columns = (
+        LayoutBlock(1, 2, 4),
+        LayoutBlock(1, 2, 8 * 8),
+        LayoutBlock(1, 2, 2 * 8),
+        LayoutBlock(1, 2, 1),
+    )
 
     def operand(dim: int, part: int, across: bool) -> Layout:
         four, place = (1, 4) if across else (4, 1)
-        kept = Block(dim, 2, 16 * 4), Block(dim, 2, part * 4), Block(dim, 4, four)
-        return Layout((*kept, Block(1 - dim, 4, place), Block(2, 2, (12 - part) * 4)))
+        kept = LayoutBlock(dim, 2, 16 * 4), LayoutBlock(dim, 2, part * 4), LayoutBlock(dim, 4, four)
+        return Layout((*kept, LayoutBlock(1 - dim, 4, place), LayoutBlock(2, 2, (12 - part) * 4)))
 
     a = Fragment(("m", "k"), LANES, operand(0, 4, a_across), Copies("n", 4, 2))
     b = Fragment(("k", "n"), LANES, operand(1, 8, b_across), Copies("m", 4, 2))
     return Instruction(
         "mma_m16n16k4_f32_f16_" + "_".join(ways),
         (("m", 16), ("n", 16), ("k", 4)),
-        Role("c", f32, fragment=Fragment(("m", "n"), LANES, Layout((*total, *columns)))),
-        (Role("a", f16, fragment=a), Role("b", f16, fragment=b)),
+        OperandForm("c", f32, fragment=Fragment(("m", "n"), LANES, Layout((*total, *columns)))),
+        (OperandForm("a", f16, fragment=a), OperandForm("b", f16, fragment=b)),
         "mma_m8n8k4_f32_f16",
         f"llvm.nvvm.mma.m8n8k4.{'.'.join(ways)}.f32.f32",
     )
@@ -116,14 +126,18 @@ def _loads(product: Instruction) -> tuple[Instruction, ...]:
             ways.append((kept, "k", ".trans"))
         for along, rows, form in ways:
             run = _ROW // role.dtype.bytes
-            steps = (Step(rows, shape[rows], None), Step(along, None, None), Step(along, run, 1))
+            steps = (
+                AddressStep(rows, shape[rows], None),
+                AddressStep(along, None, None),
+                AddressStep(along, run, 1),
+            )
             tile = "".join(f"{dim}{size}" for dim, size in shape.items())
             found.append(
                 Instruction(
                     f"ldmatrix_{tile}_{role.dtype}" + form.replace(".", "_"),
                     tuple(shape.items()),
-                    Role("c", role.dtype, fragment=whole),
-                    (Role("a", role.dtype, steps, aligned=run),),
+                    OperandForm("c", role.dtype, fragment=whole),
+                    (OperandForm("a", role.dtype, steps, aligned=run),),
                     "ldmatrix",
                     f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{form}.b16.p3",
                     None,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from tilewright.dtypes import DType, bf16, f16
 from tilewright.ir.buffer import Layout
 from tilewright.layout.fragments import Fragment
-from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 
 # What the machine has to have.
 STORES = "stmatrix"
@@ -57,13 +57,17 @@ def _store(fragment: Fragment, dtype: DType, along: str) -> Instruction:
     """``c[m, n] = a[m, n]``, in rows ``along`` a dim."""
     sizes, count = fragment.sizes, fragment.registers // _PACKED
     rows, form = ("m", "") if along == "n" else ("n", ".trans")
-    steps = (Step(rows, sizes[rows], None), Step(along, None, None), Step(along, _SIZE, 1))
+    steps = (
+        AddressStep(rows, sizes[rows], None),
+        AddressStep(along, None, None),
+        AddressStep(along, _SIZE, 1),
+    )
     tile = "".join(f"{dim}{size}" for dim, size in sizes.items())
     return Instruction(
         f"stmatrix_{tile}_{dtype}" + form.replace(".", "_"),
         tuple(sizes.items()),
-        Role("c", dtype, steps, aligned=_SIZE),
-        (Role("a", dtype, fragment=fragment),),
+        OperandForm("c", dtype, steps, aligned=_SIZE),
+        (OperandForm("a", dtype, fragment=fragment),),
         STORES,
         f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{count}{form}.b16.p3",
         None,

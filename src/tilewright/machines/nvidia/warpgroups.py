@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.dtypes import DType, bf16, f16, f32, s8, s32, u8
-from tilewright.ir.buffer import Block, Layout, Swizzle
+from tilewright.ir.buffer import Layout, LayoutBlock, Swizzle
 from tilewright.layout.fragments import Fragment
 from tilewright.layout.rows import Rows
-from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.instruction import Instruction, OperandForm
 
 LANES = 128
 # What the machine has to have.
@@ -36,8 +36,8 @@ def swizzle_of(row: int, element: int) -> Swizzle:
 def _sums(n: int) -> Fragment:
     """Of a product of 64 by ``n``: 16 rows for each warp, which has them as products of a warp."""
     held = _M * n // LANES
-    rows = (Block(0, 4, 32 * held), Block(0, 2, 2), Block(0, 8, 4 * held))
-    columns = (Block(1, n // 8, 4), Block(1, 4, held), Block(1, 2, 1))
+    rows = (LayoutBlock(0, 4, 32 * held), LayoutBlock(0, 2, 2), LayoutBlock(0, 8, 4 * held))
+    columns = (LayoutBlock(1, n // 8, 4), LayoutBlock(1, 4, held), LayoutBlock(1, 2, 1))
     return Fragment(("m", "n"), LANES, Layout((*rows, *columns)))
 
 
@@ -60,8 +60,11 @@ def _product(n: int, out: DType, a: DType, b: DType) -> Instruction:
     return Instruction(
         f"wgmma_{shape}_{out}_{a}" + ("" if a is b else f"_{b}"),
         (("m", _M), ("n", n), ("k", k)),
-        Role("c", out, fragment=_sums(n)),
-        (Role("a", a, rows=_rows("m", _M, a)), Role("b", b, rows=_rows("n", n, b))),
+        OperandForm("c", out, fragment=_sums(n)),
+        (
+            OperandForm("a", a, rows=_rows("m", _M, a)),
+            OperandForm("b", b, rows=_rows("n", n, b)),
+        ),
         PRODUCTS,
         f"wgmma.mma_async.sync.aligned.{shape}.{out}.{a}.{b}",
     )

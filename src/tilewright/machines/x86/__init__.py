@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.dtypes import DType, bf16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
-from tilewright.machines.instruction import Instruction, Role, Step
+from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.machines.vectors import across, dot, multiply_adds, transposes
 
@@ -25,10 +25,18 @@ def _tile_dot(
     return Instruction(
         name,
         (("m", 16), ("n", 16), ("k", depth)),
-        Role("c", out, (Step("m", 16, None), Step("n", 16, 1))),
+        OperandForm("c", out, (AddressStep("m", 16, None), AddressStep("n", 16, 1))),
         (
-            Role("a", a, (Step("m", 16, None), Step("k", depth, 1))),
-            Role("b", b, (Step("k", None, None), Step("n", 16, group), Step("k", group, 1))),
+            OperandForm("a", a, (AddressStep("m", 16, None), AddressStep("k", depth, 1))),
+            OperandForm(
+                "b",
+                b,
+                (
+                    AddressStep("k", None, None),
+                    AddressStep("n", 16, group),
+                    AddressStep("k", group, 1),
+                ),
+            ),
         ),
         feature,
         emit,

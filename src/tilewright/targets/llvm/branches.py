@@ -8,7 +8,7 @@ from tilewright.dtypes import boolean
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, conjuncts
 from tilewright.targets.llvm.known_lanes import both_hold, none_holds
-from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.memory import Lanes, MemoryMap
 from tilewright.targets.llvm.plan import IfPlan, Loads, Plan
 from tilewright.targets.llvm.values import Value
 
@@ -16,7 +16,7 @@ from tilewright.targets.llvm.values import Value
 class Branches:
     """Writes the branches of one function; ``emit`` writes what is inside of them."""
 
-    def __init__(self, memory: Memory, emit: Callable[[list[Plan]], None]) -> None:
+    def __init__(self, memory: MemoryMap, emit: Callable[[list[Plan]], None]) -> None:
         self.memory = memory
         self.emit = emit
         self.w = memory.w

@@ -11,17 +11,17 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import View
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.masked import lane_of
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
 _ATOMIC = (f32, s32, u32, s64, u64)
 
-EmitCall = Callable[[Memory, CallPlan], None]
+EmitCall = Callable[[MemoryMap, CallPlan], None]
 
 
-def emit_prefetch(memory: Memory, plan: CallPlan) -> None:
+def emit_prefetch(memory: MemoryMap, plan: CallPlan) -> None:
     """For reading, into all caches."""
     for address in plan.addresses:
         if address is not None:
@@ -33,12 +33,12 @@ def emit_prefetch(memory: Memory, plan: CallPlan) -> None:
             )
 
 
-def emit_nothing(memory: Memory, plan: CallPlan) -> None:
+def emit_nothing(memory: MemoryMap, plan: CallPlan) -> None:
     """For a call that a program may drop."""
     del memory, plan
 
 
-def emit_atomic_add(memory: Memory, plan: CallPlan) -> None:
+def emit_atomic_add(memory: MemoryMap, plan: CallPlan) -> None:
     """``place += value``, lane by lane where they run in a vector loop."""
     w, exprs = memory.w, memory.exprs
     place, amount = plan.stmt.args

@@ -11,7 +11,7 @@ from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
-from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.memory import Lanes, MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
 from tilewright.targets.llvm.types import llvm_type, suffix
@@ -29,14 +29,14 @@ class Units:
     where none of its instructions does so on vectors. ``tiles`` emits products of matrices in tile
     registers of one thread."""
 
-    collective: Callable[[Memory, ComputePlan, Instruction], None] | None = None
-    transfers: Mapping[str, Callable[[Memory, ComputePlan], None]] = field(default_factory=dict)
+    collective: Callable[[MemoryMap, ComputePlan, Instruction], None] | None = None
+    transfers: Mapping[str, Callable[[MemoryMap, ComputePlan], None]] = field(default_factory=dict)
     dot: EmitDot | None = None
-    tiles: Callable[[Memory, ComputePlan, Instruction], None] | None = None
+    tiles: Callable[[MemoryMap, ComputePlan, Instruction], None] | None = None
 
 
 def emit_compute(
-    memory: Memory,
+    memory: MemoryMap,
     plan: ComputePlan,
     instructions: Mapping[str, Instruction],
     units: Units,
@@ -76,7 +76,7 @@ def emit_compute(
             emit_dot(memory, plan, instruction, units.dot or _vector_dot)
 
 
-def _check_lanes(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def _check_lanes(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     if memory.lane is None:
         raise CompilationError(
             f"{plan.stmt.name!r} stands where no subgroup runs it as one",
@@ -86,7 +86,7 @@ def _check_lanes(memory: Memory, plan: ComputePlan, instruction: Instruction) ->
         )
 
 
-def emit_dot(memory: Memory, plan: ComputePlan, instruction: Instruction, dot: EmitDot) -> None:
+def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot: EmitDot) -> None:
     """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and by ``dot`` products of ``k`` neighbours."""
     stmt = plan.stmt
     lanes_dim, k_dim = _dims_by_role(plan, instruction)
@@ -131,7 +131,7 @@ def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim
     return lanes[0], reduced[0] if reduced else None
 
 
-def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Value | bool]:
+def _masks(memory: MemoryMap, plan: ComputePlan, lanes: Var, count: int) -> list[Value | bool]:
     """The operands' masks: known, one for all lanes, or one per lane."""
     exprs = memory.exprs
     if all(operand.view.mask is None for operand in plan.stmt.operands):
@@ -150,14 +150,14 @@ def _masks(memory: Memory, plan: ComputePlan, lanes: Var, count: int) -> list[Va
     return masks
 
 
-def _load_out(memory: Memory, address: Address) -> Value:
+def _load_out(memory: MemoryMap, address: Address) -> Value:
     assert memory.lanes is not None
     pointer = memory.pointer(address, {})
     return memory.load_lanes(pointer, address.buffer, memory.lanes.active, memory.lanes.count)
 
 
 def _operand(
-    memory: Memory, address: Address, k: int, k_dim: Dim | None, mask: Value | bool
+    memory: MemoryMap, address: Address, k: int, k_dim: Dim | None, mask: Value | bool
 ) -> Value:
     """A register for one operand: broadcast where all lanes have the same ``k`` values."""
     lanes = memory.lanes
@@ -189,7 +189,12 @@ def _operand(
 
 
 def _broadcast(
-    memory: Memory, pointer: Pointer, address: Address, k: int, width: int, mask: Value | bool
+    memory: MemoryMap,
+    pointer: Pointer,
+    address: Address,
+    k: int,
+    width: int,
+    mask: Value | bool,
 ) -> Value:
     dtype = address.buffer.dtype
     if k == 1:

@@ -8,7 +8,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Dim
 from tilewright.targets.llvm.masked import as_integers, from_memory, lane_of, vector_of
-from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address
 from tilewright.targets.llvm.values import Value
 
@@ -16,7 +16,7 @@ from tilewright.targets.llvm.values import Value
 _WIDEST = 64
 
 
-def first_register(memory: Memory, address: Address, dims: Sequence[Dim]) -> int:
+def first_register(memory: MemoryMap, address: Address, dims: Sequence[Dim]) -> int:
     """Which of a lane's registers holds the first element of a fragment with ``dims``."""
     if address.buffer not in memory.registers:
         raise CompilationError(
@@ -34,7 +34,7 @@ def first_register(memory: Memory, address: Address, dims: Sequence[Dim]) -> int
     return offset
 
 
-def read_registers(memory: Memory, buffer: Buffer, offset: int, count: int) -> Value:
+def read_registers(memory: MemoryMap, buffer: Buffer, offset: int, count: int) -> Value:
     """``count`` elements of a lane's, from ``offset`` on, as a vector."""
     found = memory.slots.get((buffer, offset))
     if found is not None and found.lanes == count:
@@ -45,7 +45,9 @@ def read_registers(memory: Memory, buffer: Buffer, offset: int, count: int) -> V
     return from_memory(memory.w, vector_of(memory.w, elements), buffer.dtype)
 
 
-def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequence[Value]) -> None:
+def write_registers(
+    memory: MemoryMap, buffer: Buffer, offset: int, values: Sequence[Value]
+) -> None:
     """``values``, vectors or scalars, one behind the other from ``offset`` on: in the slots that
     are there, or in new ones."""
     w = memory.w
@@ -61,7 +63,7 @@ def write_registers(memory: Memory, buffer: Buffer, offset: int, values: Sequenc
         offset += value.lanes
 
 
-def _covering(memory: Memory, buffer: Buffer, offset: int) -> int | None:
+def _covering(memory: MemoryMap, buffer: Buffer, offset: int) -> int | None:
     """Where the slot begins that holds the element at ``offset``."""
     for start in range(offset, max(-1, offset - _WIDEST), -1):
         found = memory.slots.get((buffer, start))
@@ -70,7 +72,7 @@ def _covering(memory: Memory, buffer: Buffer, offset: int) -> int | None:
     return None
 
 
-def _element(memory: Memory, buffer: Buffer, offset: int) -> Value:
+def _element(memory: MemoryMap, buffer: Buffer, offset: int) -> Value:
     """One element, as memory holds it."""
     start = _covering(memory, buffer, offset)
     if start is None:
@@ -78,7 +80,7 @@ def _element(memory: Memory, buffer: Buffer, offset: int) -> Value:
     return lane_of(memory.w, memory.slots[buffer, start], offset - start)
 
 
-def _put_element(memory: Memory, buffer: Buffer, offset: int, value: Value) -> None:
+def _put_element(memory: MemoryMap, buffer: Buffer, offset: int, value: Value) -> None:
     start = _covering(memory, buffer, offset)
     if start is None:
         memory.put_slot(buffer, offset, value)

@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Stmt
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import Argument, Input, carrier
 from tilewright.targets.llvm.masked import from_memory
-from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Plan, Planner, Scope
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
@@ -28,10 +28,10 @@ def write_function(
     arguments: Sequence[Argument],
     inputs: Sequence[Input],
     writer: Callable[[], Writer],
-    statements: Callable[[Memory, Planner], Statements],
+    statements: Callable[[MemoryMap, Planner], Statements],
     write: Callable[[Statements, list[Plan]], T],
     lanes: int = 0,
-) -> tuple[Memory, T]:
+) -> tuple[MemoryMap, T]:
     """Where the text of ``part`` stands, and what ``write`` gave, which writes the plans of it.
 
     ``arguments`` are the kernel's, called %a0, %a1 and so on, of which ``inputs`` are numbers, as
@@ -46,7 +46,7 @@ def write_function(
             planner.define(each.var, "scoped", scope)
         plans = planner.plan(part, facts)
         w = writer()
-        memory = Memory(w, memory_only | planner.memory_only)
+        memory = MemoryMap(w, memory_only | planner.memory_only)
         memory.arguments = list(arguments)
         for position, argument in enumerate(arguments):
             if isinstance(argument, Buffer):

@@ -69,11 +69,11 @@ from tilewright.targets.llvm.plan import (
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.steps import (
     ForStep,
+    HostStep,
     IfStep,
     LetStep,
     ReadStep,
     RunStep,
-    Step,
     WhileStep,
     in_turn,
 )
@@ -162,9 +162,9 @@ class _Lowering:
 
     # The host's side.
 
-    def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[Step, ...]:
+    def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[HostStep, ...]:
         """What the host does, one after the other."""
-        found: list[Step] = []
+        found: list[HostStep] = []
         for node in nodes:
             match node:
                 case Part():

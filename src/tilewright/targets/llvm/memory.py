@@ -65,7 +65,7 @@ def _alignment(buffer: Buffer) -> int:
     return _WHOLE_ALIGNMENT if period > _SHARED_ALIGNMENT else _SHARED_ALIGNMENT
 
 
-class Memory:
+class MemoryMap:
     """Where buffers are, while one function is written."""
 
     def __init__(self, w: Writer, memory_only: set[Buffer]) -> None:
@@ -307,7 +307,7 @@ class Memory:
         mask: Value | bool | None = None,
     ) -> Value:
         """The first ``active`` of ``count`` consecutive elements where ``mask`` holds, which is
-        not known to be false; 0 where it does not. Memory of other elements is not touched."""
+        not known to be false; 0 where it does not. MemoryMap of other elements is not touched."""
         flags = mask if isinstance(mask, Value) else None
         return self._masked.load(pointer, buffer, active, count, flags)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.targets.llvm.steps import Amount, Step
+from tilewright.targets.llvm.steps import Amount, HostStep
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ class Module:
     entry: str
     workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[HostStep, ...] = ()

@@ -17,7 +17,7 @@ from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units, emit_compute
 from tilewright.targets.llvm.contraction import accumulation
 from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
-from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.memory import Lanes, MemoryMap
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
     CallPlan,
@@ -52,7 +52,7 @@ class Statements:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: MemoryMap,
         instructions: Mapping[str, Instruction],
         calls: Mapping[str, EmitCall],
         units: Units | None = None,

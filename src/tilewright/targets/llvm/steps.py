@@ -54,16 +54,16 @@ class ForStep:
 
     var: str
     extent: str
-    body: tuple[Step, ...]
+    body: tuple[HostStep, ...]
 
 
 @dataclass(frozen=True)
 class WhileStep:
     """``before``, then, where ``condition`` holds, ``body``; and so on until it does not."""
 
-    before: tuple[Step, ...]
+    before: tuple[HostStep, ...]
     condition: str
-    body: tuple[Step, ...]
+    body: tuple[HostStep, ...]
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class IfStep:
     """``then`` where ``condition`` holds, otherwise ``orelse``."""
 
     condition: str
-    then: tuple[Step, ...]
-    orelse: tuple[Step, ...]
+    then: tuple[HostStep, ...]
+    orelse: tuple[HostStep, ...]
 
 
-Step = RunStep | LetStep | ReadStep | ForStep | WhileStep | IfStep
+HostStep = RunStep | LetStep | ReadStep | ForStep | WhileStep | IfStep
 
-_KINDS: dict[str, type[Step]] = {
+_KINDS: dict[str, type[HostStep]] = {
     "run": RunStep,
     "let": LetStep,
     "read": ReadStep,
@@ -88,12 +88,12 @@ _KINDS: dict[str, type[Step]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def in_turn(launches: int) -> tuple[Step, ...]:
+def in_turn(launches: int) -> tuple[HostStep, ...]:
     """So many launches, one after the other."""
     return tuple(RunStep(number) for number in range(launches))
 
 
-def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def walk_steps(steps: Sequence[HostStep]) -> Iterator[HostStep]:
     """The steps and all that are inside of them."""
     for step in steps:
         yield step
@@ -108,12 +108,12 @@ def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
                 pass
 
 
-def steps_as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def steps_as_json(steps: Sequence[HostStep]) -> list[dict[str, Any]]:
     """The steps as JSON holds them."""
     return [_as_json(step) for step in steps]
 
 
-def _as_json(step: Step) -> dict[str, Any]:
+def _as_json(step: HostStep) -> dict[str, Any]:
     fields: dict[str, Any] = {"step": _NAMES[type(step)]}
     for name in type(step).__dataclass_fields__:
         value = getattr(step, name)
@@ -121,19 +121,19 @@ def _as_json(step: Step) -> dict[str, Any]:
     return fields
 
 
-def steps_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+def steps_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[HostStep, ...]:
     """What `steps_as_json` made. Raises `KeyError` or `TypeError` for anything else."""
     if not isinstance(data, list):
         raise TypeError("steps are a list")
     return tuple(_from_json(each) for each in data)
 
 
-def _from_json(data: Mapping[str, Any]) -> Step:
+def _from_json(data: Mapping[str, Any]) -> HostStep:
     fields = {
         name: steps_from_json(value) if isinstance(value, list) else value
         for name, value in data.items()
         if name != "step"
     }
     kind: Any = _KINDS[data["step"]]
-    step: Step = kind(**fields)
+    step: HostStep = kind(**fields)
     return step

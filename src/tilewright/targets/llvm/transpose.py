@@ -16,7 +16,7 @@ from tilewright.ir.expr import Var, binary, var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
-from tilewright.targets.llvm.memory import Lanes, Memory
+from tilewright.targets.llvm.memory import Lanes, MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.types import llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -26,7 +26,7 @@ _UNIT_BYTES = 16
 _BITS = {1: s8, 2: s16, 4: s32, 8: s64}
 
 
-def emit_transpose(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def emit_transpose(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """``out[m, n] = a[m, n]``, where a's neighbours lie along m and the result's along n."""
     size = instruction.sizes["n"]
     across = _dim(plan, plan.out)
@@ -59,7 +59,7 @@ def _dim(plan: ComputePlan, address: Address) -> Dim:
     )
 
 
-def _extent(memory: Memory, dim: Dim) -> int:
+def _extent(memory: MemoryMap, dim: Dim) -> int:
     extent = memory.exprs.evaluate(dim.extent, {})
     if isinstance(extent, Value):
         raise CompilationError(
@@ -74,7 +74,7 @@ def _shifted(address: Address, dim: Var, position: int) -> Address:
     return replace(address, constant=address.constant + position * address.lane_coefficient(dim))
 
 
-def _load_row(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
+def _load_row(memory: MemoryMap, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
     """The vector along ``along`` at position ``row`` of ``across``; 0 where it is masked.
 
     What is moved is bits: as floats, some would be converted on processors that lack their type.
@@ -97,7 +97,9 @@ def _zeros(bits: DType, lanes: int) -> Value:
     return Value(splat("0", bits, lanes), bits, lanes)
 
 
-def _row_mask(memory: Memory, plan: ComputePlan, across: Var, along: Var, row: int) -> Value | bool:
+def _row_mask(
+    memory: MemoryMap, plan: ComputePlan, across: Var, along: Var, row: int
+) -> Value | bool:
     condition = plan.stmt.operands[0].view.mask
     if condition is None:
         return True
@@ -161,7 +163,7 @@ def _mask(indices: list[int]) -> str:
     return f"<{len(indices)} x i32> <" + ", ".join(f"i32 {i}" for i in indices) + ">"
 
 
-def emit_reduction(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def emit_reduction(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """``out combine= a[n]`` over all lanes of one vector, by halves."""
     w = memory.w
     (address,) = plan.operands
@@ -191,7 +193,7 @@ def emit_reduction(memory: Memory, plan: ComputePlan, instruction: Instruction) 
     memory.store(plan.out, _combined(memory, instruction, old, value), {})
 
 
-def _combined(memory: Memory, instruction: Instruction, a: Value, b: Value) -> Value:
+def _combined(memory: MemoryMap, instruction: Instruction, a: Value, b: Value) -> Value:
     """Both by the instruction's combiner, with the meaning that it has in expressions."""
     assert instruction.combiner is not None
     exprs = memory.exprs

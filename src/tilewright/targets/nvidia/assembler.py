@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tilewright.dtypes import s32
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -24,7 +24,7 @@ def shared_address(w: Writer, pointer: Pointer) -> Value:
     return Value(w.assign(f"ptrtoint {pointer.typed} to i32"), s32)
 
 
-def number(memory: Memory, result: Result) -> Value:
+def number(memory: MemoryMap, result: Result) -> Value:
     """An index as 32 bits."""
     if not isinstance(result, Value):
         return Value(str(int(result)), s32)
@@ -34,7 +34,7 @@ def number(memory: Memory, result: Result) -> Value:
 
 
 @contextmanager
-def one_lane(memory: Memory) -> Iterator[None]:
+def one_lane(memory: MemoryMap) -> Iterator[None]:
     """What is written meanwhile one lane of the subgroup does, where it acts as one."""
     if memory.lane is None or memory.each_lane:
         yield

@@ -17,7 +17,7 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import View
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.masked import lane_of, plain_load, plain_store
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, CallPlan, Loads
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
@@ -27,7 +27,7 @@ ALIGNMENT = 16
 _PIECES = (16, 8, 4)
 
 
-def _emit_copy(memory: Memory, plan: CallPlan) -> None:
+def _emit_copy(memory: MemoryMap, plan: CallPlan) -> None:
     destination, source = plan.stmt.args
     into, out_of = plan.addresses
     assert isinstance(destination, View) and isinstance(source, View)
@@ -66,7 +66,7 @@ def _check(destination: View, source: View) -> None:
 
 
 def _runs(
-    memory: Memory, into: Address, out_of: Address, single: bool
+    memory: MemoryMap, into: Address, out_of: Address, single: bool
 ) -> Iterator[tuple[int, int]]:
     """The active lanes as runs that are copied as one: the first of each, and how many."""
     active = 1 if memory.lanes is None else memory.lanes.active
@@ -78,7 +78,7 @@ def _runs(
 
 
 def _copy(
-    memory: Memory,
+    memory: MemoryMap,
     pointers: list[Pointer],
     source: Address,
     lanes: int,
@@ -116,7 +116,11 @@ def _piece(w: Writer, into: Pointer, out_of: Pointer, size: int, mask: Value | b
 
 
 def _element(
-    memory: Memory, into: Pointer, out_of: Pointer, source: Address, mask: Value | bool | None
+    memory: MemoryMap,
+    into: Pointer,
+    out_of: Pointer,
+    source: Address,
+    mask: Value | bool | None,
 ) -> None:
     w, buffer = memory.w, source.buffer
     if mask is False:
@@ -127,12 +131,12 @@ def _element(
         plain_store(w, into, plain_load(w, out_of, buffer.dtype, 1))
 
 
-def _emit_commit(memory: Memory, plan: CallPlan) -> None:
+def _emit_commit(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     memory.w.call_void("llvm.nvvm.cp.async.commit.group", "", "")
 
 
-def _emit_wait(memory: Memory, plan: CallPlan) -> None:
+def _emit_wait(memory: MemoryMap, plan: CallPlan) -> None:
     (pending,) = plan.stmt.args
     assert isinstance(pending, Expr)
     known: Loads = plan.loads

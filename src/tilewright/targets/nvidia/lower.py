@@ -22,7 +22,7 @@ from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothin
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.launches import Form, write_launches
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.subgroups import WorkgroupShape
@@ -53,12 +53,12 @@ def _no_library(function: str, arguments: int) -> str:
     )
 
 
-def _emit_barrier(memory: Memory, plan: CallPlan) -> None:
+def _emit_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     memory.w.call_void("llvm.nvvm.barrier.cta.sync.aligned.all", "i32 0", "i32")
 
 
-def _emit_subgroup_barrier(memory: Memory, plan: CallPlan) -> None:
+def _emit_subgroup_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     w, subgroup = memory.w, memory.subgroup
     if subgroup is None or memory.team == _WARP:
@@ -87,7 +87,7 @@ def _uniform(w: Writer, value: Value) -> Value:
     return value._replace(text=same)
 
 
-def _emit_cluster_barrier(memory: Memory, plan: CallPlan) -> None:
+def _emit_cluster_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     for half in ("arrive", "wait"):
         memory.w.call_void(f"llvm.nvvm.barrier.cluster.{half}.aligned", "", "")

@@ -14,10 +14,10 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Dim
 from tilewright.layout.fragments import Fragment
-from tilewright.machines.instruction import Instruction, Role
+from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.nvidia.matrices import LANES
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.types import llvm_type
 from tilewright.targets.llvm.values import Pointer, Value
@@ -31,7 +31,7 @@ _AS_THEY_ARE = (f16, f32, f64, s32)
 _ROWS = 8
 
 
-def emit_matrices(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def emit_matrices(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """The instruction that ``plan`` was matched with."""
     if any(o.view.mask is not None for o in plan.stmt.operands):
         raise CompilationError(
@@ -49,7 +49,7 @@ def emit_matrices(memory: Memory, plan: ComputePlan, instruction: Instruction) -
         _emit_product(memory, plan, instruction)
 
 
-def _emit_product(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def _emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """``c += a * b``, all in registers."""
     w = memory.w
     arguments: list[str] = []
@@ -73,7 +73,9 @@ def _emit_product(memory: Memory, plan: ComputePlan, instruction: Instruction) -
     )
 
 
-def _registers(memory: Memory, address: Address, role: Role, dims: tuple[Dim, ...]) -> list[Value]:
+def _registers(
+    memory: MemoryMap, address: Address, role: OperandForm, dims: tuple[Dim, ...]
+) -> list[Value]:
     """The fragment as the registers that an instruction takes."""
     assert role.fragment is not None
     first = first_register(memory, address, dims)
@@ -87,7 +89,7 @@ def _registers(memory: Memory, address: Address, role: Role, dims: tuple[Dim, ..
     return [Value(memory.w.assign(f"bitcast {v.typed} to i32"), s32) for v in values]
 
 
-def _emit_load(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def _emit_load(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """A fragment from rows in shared memory: each lane names one, by where it begins."""
     (source,), (role,) = plan.operands, instruction.operands
     fragment = instruction.out.fragment
@@ -114,7 +116,7 @@ def _emit_load(memory: Memory, plan: ComputePlan, instruction: Instruction) -> N
     )
 
 
-def _unpacked(memory: Memory, word: str, dtype: DType, packed: int) -> Value:
+def _unpacked(memory: MemoryMap, word: str, dtype: DType, packed: int) -> Value:
     if packed == 1 and dtype is s32:
         return Value(word, dtype)
     return Value(
@@ -122,7 +124,7 @@ def _unpacked(memory: Memory, word: str, dtype: DType, packed: int) -> Value:
     )
 
 
-def _emit_store(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def _emit_store(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """Rows in shared memory from a fragment: each lane names one, by where it begins."""
     (source,), (role,) = plan.operands, instruction.operands
     assert role.fragment is not None
@@ -145,7 +147,10 @@ def _emit_store(memory: Memory, plan: ComputePlan, instruction: Instruction) -> 
 
 
 def _row(
-    memory: Memory, address: Address, dims: tuple[Dim, ...], forms: tuple[Fragment, Role]
+    memory: MemoryMap,
+    address: Address,
+    dims: tuple[Dim, ...],
+    forms: tuple[Fragment, OperandForm],
 ) -> Pointer:
     """Where the row at ``address`` begins that this lane names: of the matrices in the order of the
     registers that are theirs, eight rows each. ``forms`` are those in registers and in memory."""
@@ -189,7 +194,7 @@ def _digit(stride: int, held: int, numbers: tuple[str, str], packed: int) -> tup
     return (matrix, stride // packed) if packed <= stride < held else ("", 0)
 
 
-def _pointer(memory: Memory, address: Address, values: Mapping[Var, Value]) -> Pointer:
+def _pointer(memory: MemoryMap, address: Address, values: Mapping[Var, Value]) -> Pointer:
     """The element of ``address`` where the dims of the compute have ``values``."""
     size = address.buffer.dtype.bytes
     memory.exprs.push()

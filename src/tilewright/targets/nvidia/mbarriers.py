@@ -10,7 +10,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.expr import Expr
 from tilewright.machines.nvidia.rates import REGISTERS
 from tilewright.targets.llvm.calls import EmitCall
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_address
@@ -32,19 +32,19 @@ _ARRIVE = (
 )
 
 
-def _place(memory: Memory, plan: CallPlan) -> Value:
+def _place(memory: MemoryMap, plan: CallPlan) -> Value:
     address = plan.addresses[0]
     assert address is not None
     return shared_address(memory.w, memory.pointer(address, plan.loads))
 
 
-def _argument(memory: Memory, plan: CallPlan) -> Value:
+def _argument(memory: MemoryMap, plan: CallPlan) -> Value:
     given = plan.stmt.args[1]
     assert isinstance(given, Expr)
     return number(memory, memory.exprs.evaluate(given, plan.loads))
 
 
-def _emit_init(memory: Memory, plan: CallPlan) -> None:
+def _emit_init(memory: MemoryMap, plan: CallPlan) -> None:
     with one_lane(memory):
         arguments = [_place(memory, plan), _argument(memory, plan)]
         ptx(memory.w, "mbarrier.init.shared::cta.b64 [$0], $1;", arguments, "rr")
@@ -52,7 +52,7 @@ def _emit_init(memory: Memory, plan: CallPlan) -> None:
         ptx(memory.w, "fence.mbarrier_init.release.cluster;")
 
 
-def _emit_arrive(memory: Memory, plan: CallPlan) -> None:
+def _emit_arrive(memory: MemoryMap, plan: CallPlan) -> None:
     address = plan.addresses[0]
     assert address is not None
     with one_lane(memory):
@@ -65,51 +65,51 @@ def _emit_arrive(memory: Memory, plan: CallPlan) -> None:
         ptx(memory.w, _ARRIVE, [own, peer], "rr")
 
 
-def _emit_expect(memory: Memory, plan: CallPlan) -> None:
+def _emit_expect(memory: MemoryMap, plan: CallPlan) -> None:
     with one_lane(memory):
         arguments = [_place(memory, plan), _argument(memory, plan)]
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         ptx(memory.w, text, arguments, "rr")
 
 
-def _emit_wait(memory: Memory, plan: CallPlan) -> None:
+def _emit_wait(memory: MemoryMap, plan: CallPlan) -> None:
     ptx(memory.w, _WAIT, [_place(memory, plan), _argument(memory, plan)], "rr")
 
 
-def _emit_fence(memory: Memory, plan: CallPlan) -> None:
+def _emit_fence(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     ptx(memory.w, "fence.proxy.async.shared::cta;")
 
 
-def _emit_commit_stores(memory: Memory, plan: CallPlan) -> None:
+def _emit_commit_stores(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     with one_lane(memory):
         ptx(memory.w, "cp.async.bulk.commit_group;")
 
 
-def _emit_wait_stores(memory: Memory, plan: CallPlan) -> None:
+def _emit_wait_stores(memory: MemoryMap, plan: CallPlan) -> None:
     with one_lane(memory):
         ptx(memory.w, f"cp.async.bulk.wait_group.read {_constant(memory, plan)};")
 
 
-def _emit_commit_products(memory: Memory, plan: CallPlan) -> None:
+def _emit_commit_products(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     commit_products(memory)
 
 
-def _emit_wait_products(memory: Memory, plan: CallPlan) -> None:
+def _emit_wait_products(memory: MemoryMap, plan: CallPlan) -> None:
     wait_products(memory, _constant(memory, plan))
 
 
-def _emit_give(memory: Memory, plan: CallPlan) -> None:
+def _emit_give(memory: MemoryMap, plan: CallPlan) -> None:
     ptx(memory.w, f"setmaxnreg.dec.sync.aligned.u32 {_registers(memory, plan)};")
 
 
-def _emit_take(memory: Memory, plan: CallPlan) -> None:
+def _emit_take(memory: MemoryMap, plan: CallPlan) -> None:
     ptx(memory.w, f"setmaxnreg.inc.sync.aligned.u32 {_registers(memory, plan)};")
 
 
-def _registers(memory: Memory, plan: CallPlan) -> int:
+def _registers(memory: MemoryMap, plan: CallPlan) -> int:
     count = _constant(memory, plan)
     if count not in REGISTERS:
         raise CompilationError(
@@ -120,7 +120,7 @@ def _registers(memory: Memory, plan: CallPlan) -> int:
     return count
 
 
-def _constant(memory: Memory, plan: CallPlan) -> int:
+def _constant(memory: MemoryMap, plan: CallPlan) -> int:
     (pending,) = plan.stmt.args
     assert isinstance(pending, Expr)
     count = memory.exprs.evaluate(pending, plan.loads)

@@ -21,14 +21,14 @@ from tilewright.machines.nvidia.boxes import Box
 from tilewright.machines.nvidia.im2col import Im2col, tile_of
 from tilewright.machines.nvidia.tensor_map import UNIT, Columns, TensorMap, Tile, check_tensor_map
 from tilewright.machines.nvidia.warpgroups import ROW_BYTES, swizzle_of
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.nvidia.assembler import number, one_lane, ptx, shared_address
 
 
-def emit_load(memory: Memory, plan: ComputePlan) -> None:
+def emit_load(memory: MemoryMap, plan: ComputePlan) -> None:
     """``tile = tensor``, which tells the mbarrier of the plan its bytes: or, where a dim counts the
     workgroups of the cluster, the tile and the mbarrier of each, at the same place."""
     (operand,) = plan.stmt.operands
@@ -92,7 +92,7 @@ def _own_copy(plan: ComputePlan) -> ComputePlan:
     )
 
 
-def emit_store(memory: Memory, plan: ComputePlan) -> None:
+def emit_store(memory: MemoryMap, plan: ComputePlan) -> None:
     """``tensor = tile``, in the newest group of stores."""
     (operand,) = plan.stmt.operands
     box = _found(plan, plan.stmt.out, operand.view)
@@ -145,7 +145,7 @@ def _swizzled(tile: View) -> int:
     return row
 
 
-def _map(memory: Memory, tensor: View, found: Box | Im2col, swizzle: int) -> Value:
+def _map(memory: MemoryMap, tensor: View, found: Box | Im2col, swizzle: int) -> Value:
     """Where the map is, which the kernel gets as a parameter."""
     buffer = tensor.buffer
     places = [place for place, each in enumerate(memory.arguments) if each is buffer]
@@ -188,18 +188,18 @@ def _columns(found: Im2col) -> tuple[Columns, tuple[int, ...]]:
     return box, (1, *found.steps, 1)
 
 
-def _short(memory: Memory, index: Expr) -> Value:
+def _short(memory: MemoryMap, index: Expr) -> Value:
     """How far away a tap is, as 16 bits."""
     value = number(memory, memory.exprs.evaluate(index, {}))
     return Value(memory.w.assign(f"trunc {value.typed} to i16"), s16)
 
 
-def _corner(memory: Memory, found: Box | Im2col) -> list[Value]:
+def _corner(memory: MemoryMap, found: Box | Im2col) -> list[Value]:
     """Where it begins, innermost dim first."""
     return [number(memory, memory.exprs.evaluate(index, {})) for index in found.corner]
 
 
-def _tile(memory: Memory, plan: ComputePlan, address: Address) -> Value:
+def _tile(memory: MemoryMap, plan: ComputePlan, address: Address) -> Value:
     """Where the tile begins in shared memory."""
     memory.exprs.push()
     for dim in plan.stmt.dims:

@@ -16,7 +16,7 @@ from tilewright.ir.stmt import Dim
 from tilewright.layout.rows import Placed, place_rows
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.nvidia.assembler import ptx, shared_address
@@ -27,7 +27,7 @@ _SWIZZLES = {128: 1, 64: 2, 32: 3}
 _UNIT, _ADDRESS = 4, 0x3FFFF
 
 
-def emit_product(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """Starts ``c += a * b``."""
     w = memory.w
     if not memory.products:
@@ -63,7 +63,7 @@ def _flags(dtype: DType, turned: list[bool]) -> str:
 
 
 def _tied(
-    memory: Memory,
+    memory: MemoryMap,
     buffer: Buffer,
     first: int,
     call: tuple[str, list[str], list[Value]],
@@ -83,12 +83,12 @@ def _tied(
     write_registers(memory, buffer, first, [Value(p, element.dtype) for p in parts])
 
 
-def commit_products(memory: Memory) -> None:
+def commit_products(memory: MemoryMap) -> None:
     """Makes what was started a group."""
     ptx(memory.w, "wgmma.commit_group.sync.aligned;")
 
 
-def wait_products(memory: Memory, pending: int) -> None:
+def wait_products(memory: MemoryMap, pending: int) -> None:
     """Waits for all groups but ``pending``. All sums that may be under way go through it."""
     text = f"wgmma.wait_group.sync.aligned {pending};"
     for buffer, held in list(memory.products.items()):
@@ -124,7 +124,9 @@ def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> Place
     )
 
 
-def _descriptor(memory: Memory, address: Address, dims: tuple[Dim, ...], placed: Placed) -> Value:
+def _descriptor(
+    memory: MemoryMap, address: Address, dims: tuple[Dim, ...], placed: Placed
+) -> Value:
     """The 64 bits that say where a matrix lies."""
     w, size, rows = memory.w, address.buffer.dtype.bytes, placed.rows
     memory.exprs.push()

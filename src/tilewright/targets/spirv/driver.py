@@ -17,7 +17,7 @@ from tilewright.targets.calling import Bits, Calling, read_element
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.program import Abi, Passed
 from tilewright.targets.spirv.device import Device, check_process, load_opencl
-from tilewright.targets.spirv.memory import CopiedMemory, Memory, SharedMemory
+from tilewright.targets.spirv.memory import ArgumentMemory, CopiedMemory, SharedMemory
 
 # Which warnings count is a matter of the whole process.
 _warnings = threading.Lock()
@@ -211,7 +211,7 @@ class _Queue:
         # Where the host's values stand among the arguments.
         self._behind = len(abi.parameters) + len(abi.workspaces)
         kind = SharedMemory if shares else CopiedMemory
-        self._memory: Memory = kind(cl, self._queue, self._kernels, abi, calling)
+        self._memory: ArgumentMemory = kind(cl, self._queue, self._kernels, abi, calling)
         self._given: dict[int, Bits] = {}
         self._enqueue = cl.enqueue_nd_range_kernel
 

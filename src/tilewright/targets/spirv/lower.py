@@ -12,7 +12,7 @@ from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.calls import emit_atomic_add, emit_nothing
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.launches import Form, write_launches
-from tilewright.targets.llvm.memory import Memory
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.subgroups import WorkgroupShape
@@ -29,13 +29,13 @@ def _builtin(function: str, arguments: int) -> str:
     return f"_Z{len(function)}{function}{'d' * arguments}"
 
 
-def _emit_barrier(memory: Memory, plan: CallPlan) -> None:
+def _emit_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     # CLK_LOCAL_MEM_FENCE and CLK_GLOBAL_MEM_FENCE.
     memory.w.call_void("_Z7barrierj", "i32 3", "i32", "convergent")
 
 
-def _emit_subgroup_barrier(memory: Memory, plan: CallPlan) -> None:
+def _emit_subgroup_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     # Execution and memory of the subgroup; sequentially consistent on workgroup and global memory.
     memory.w.call_void(

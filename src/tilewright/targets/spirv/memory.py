@@ -19,7 +19,7 @@ from tilewright.targets.program import Abi
 _ALIGNMENT = 64
 
 
-class Memory(Protocol):
+class ArgumentMemory(Protocol):
     """The arguments of the kernels of one queue, for one call at a time."""
 
     def give(self, arguments: Sequence[Any], values: Values) -> None:

@@ -13,7 +13,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
 from tilewright.ir.visit import variables
 from tilewright.machines.instruction import Instruction
-from tilewright.targets.llvm.memory import Memory, NotInRegisters
+from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.values import Value
 
@@ -22,7 +22,7 @@ _STORE = "llvm.x86.tilestored64.internal"
 _TILE = "x86_amx"
 
 
-def emit_tiles(memory: Memory, plan: ComputePlan, instruction: Instruction) -> None:
+def emit_tiles(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """``out[m, n] += a[m, k] * b[k, n]``: three tiles are loaded, and one is stored."""
     out, (a, b) = plan.out, plan.operands
     for address in (out, a, b):
@@ -86,7 +86,7 @@ def _variables_of(address: Address) -> set[Expr]:
     return found
 
 
-def _length(memory: Memory, dim: Dim | None) -> int:
+def _length(memory: MemoryMap, dim: Dim | None) -> int:
     """An extent, which is known: LLVM ends the process where it cannot configure tiles early."""
     if dim is None:
         return 1
@@ -99,7 +99,7 @@ def _length(memory: Memory, dim: Dim | None) -> int:
     return int(extent)
 
 
-def _mask(memory: Memory, plan: ComputePlan, position: int) -> Value | bool:
+def _mask(memory: MemoryMap, plan: ComputePlan, position: int) -> Value | bool:
     """The mask of an operand: known now, or one for the whole tile."""
     view = plan.stmt.operands[position].view
     if view.mask is None:
@@ -113,7 +113,7 @@ def _mask(memory: Memory, plan: ComputePlan, position: int) -> Value | bool:
     return value if isinstance(value, Value) else bool(value)
 
 
-def _row(memory: Memory, address: Address, dim: Dim | None, step: int) -> int:
+def _row(memory: MemoryMap, address: Address, dim: Dim | None, step: int) -> int:
     """Bytes from one row of a tile to the next, which is ``step`` further along ``dim``."""
     if dim is None:
         return 0
@@ -128,7 +128,7 @@ def _row(memory: Memory, address: Address, dim: Dim | None, step: int) -> int:
     return stride * address.buffer.dtype.bytes
 
 
-def _place(memory: Memory, address: Address, variable: Var, value: int) -> int:
+def _place(memory: MemoryMap, address: Address, variable: Var, value: int) -> int:
     """Elements from the start of the tile to where ``variable`` has ``value``."""
     place = address.lane_coefficient(variable) * value
     exprs = memory.exprs
@@ -150,7 +150,11 @@ def _place(memory: Memory, address: Address, variable: Var, value: int) -> int:
 
 
 def _load(
-    memory: Memory, address: Address, shape: tuple[str, str], stride: int, mask: Value | bool
+    memory: MemoryMap,
+    address: Address,
+    shape: tuple[str, str],
+    stride: int,
+    mask: Value | bool,
 ) -> str:
     """A tile of rows ``stride`` bytes apart; zeros where ``mask`` does not hold."""
     pointer = memory.pointer(address, {})
