@@ -218,8 +218,8 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     ),
     "two operands": (
         {"] = x": "] = x + y", "        src_packed": "        y = src[0, 0]\n        src_packed"},
-        {"fill": Fill.REGISTERS},
-        "'x_pack' has not one operand[^$]*choose Fill.COPY",
+        {"fill": Fill.ASYNC},
+        "'x_pack' computes on the way, which asynchronous copies do not",
     ),
     "a varying extent": (
         {"part in 2,": "part in k % 2 + 1,"},
@@ -257,3 +257,4 @@ def test_pipeline_of_copies_with_two_operands() -> None:
         source = source.replace(old, new)
     naive = parse_kernel(source)
     equal(naive, pipeline(naive, "k"))
+    equal(naive, pipeline(naive, "k", 2, Fill.REGISTERS))

@@ -7,7 +7,8 @@ import pytest
 from schedule_cases import becomes, convolution, equal, matmul
 from tilewright.dtypes import bf16, f32
 from tilewright.errors import ScheduleError
-from tilewright.ir import Space, parse_kernel, same, to_text
+from tilewright.ir import Compute, Space, parse_kernel, same, to_text
+from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
     hoist_pack,
     stage,
@@ -127,8 +128,22 @@ def test_stage_converts() -> None:
 def test_stage_refuses() -> None:
     with pytest.raises(ScheduleError, match=r"no operand 'q'[^$]*choose one of s, w"):
         stage(convolution(), "conv", "q")
-    with pytest.raises(ScheduleError, match="'acc' is written where it would be copied"):
-        stage(convolution(), "epilogue", "a")
+    with pytest.raises(ScheduleError, match="'y' is written where it would be copied"):
+        stage(
+            parse_kernel(
+                """
+                kernel f(in x: f32[8], inout y: f32[8]):
+                  for k in 2:
+                    compute f(i in 4):
+                      a = x[i + k * 4]
+                      b = y[i + 4 - k * 4]
+                      y[i + k * 4] = a + b
+                """
+            ),
+            "f",
+            "b",
+            at="k",
+        )
     with pytest.raises(ScheduleError, match="the loop 'oc_o' does not hold the compute 'conv'"):
         stage(tile(convolution(), "zero", {"oc": 2}), "conv", "s", at="oc_o")
     with pytest.raises(ScheduleError, match="the new buffer has no dim 'oh'"):
@@ -146,6 +161,14 @@ def test_stage_refuses() -> None:
     with pytest.raises(ScheduleError, match=r'is no box[^$]*shape="dims"'):
         stage(folded, "f", "s")
     equal(folded, stage(folded, "f", "s", shape="dims"))
+
+
+def test_stage_behind_what_fills_the_buffer() -> None:
+    naive = convolution()
+    staged = stage(naive, "epilogue", "a")
+    names = [s.name for s in walk_stmts(staged.body) if isinstance(s, Compute)]
+    assert names == ["zero", "conv", "a_pack", "epilogue"]
+    equal(naive, staged)
 
 
 def test_stage_result() -> None:

@@ -15,6 +15,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of, shape_of
+from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
@@ -53,13 +54,15 @@ def candidates(
     shape = shape_of(main, out)
     vector = machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
-    ready = prepack == main.operands[1].view.buffer.name
+    ready = packable(kernel, prepack)
     configs = partial(
         default_configs, shape, machine, lanes=lanes, vector=vector, fuse=fuse, split=split
     )
     choice = choose_instruction(main, machine, shape, lanes, vector)
     if choice is not None:
-        pack_b = ready or _wants_packing(main, choice.instruction, lanes)
+        # What is computed anyway, is stored in the order in which it is read.
+        made = ready or has_prologue(kernel, 1)
+        pack_b = made or _wants_packing(main, choice.instruction, lanes)
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
             yield Candidate(config, found)

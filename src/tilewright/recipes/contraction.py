@@ -4,6 +4,7 @@ naive
 -> fused, split (dims made one, or two)
 -> copied (A, where its type or its order asks for it)
 -> packed, hoisted (B laid out in the order it is read, in a kernel of its own where that may be)
+   (what makes a factor that is copied, is computed in the copy)
 -> tiled (a register tile of C, then steps of the reduction)
 -> partitioned (borders split off, taps in the padding skipped)
 -> tensorized (multiply-adds become instructions)
@@ -21,9 +22,10 @@ from tilewright.ir.stmt import Compute, For, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.elementwise import lower_rest
+from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
+from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.legal import check
+from tilewright.recipes.prologues import computed_in_copies, computing_copies, packable
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -124,15 +126,17 @@ def _pack_b(
     if config.k and extents(main)[config.k] % depth:
         whole = -(-extents(main)[config.k] // depth) * depth
         kernel = pad(kernel, MAIN, {config.k: whole})
+    packs = packable(kernel, prepack)
+    kernel = computed_in_copies(kernel, view.buffer)
     result.stage("packed", kernel)
-    if prepack == view.buffer.name:
+    if packs and prepack is not None:
         try:
             pack, kernel = hoist_pack(kernel, name)
         except ScheduleError:
             # Something else reads the weights as they are, together with another argument: then
             # the kernel packs them itself.
             return
-        result.packs[view.buffer.name] = lower_rest(pack)
+        result.packs[prepack] = lower_rest(pack)
         result.stage("hoisted", kernel)
 
 
@@ -144,7 +148,7 @@ def _copy_a(
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
-    return stage(
+    kernel = stage(
         kernel,
         MAIN,
         "a",
@@ -152,6 +156,7 @@ def _copy_a(
         layout=[(config.k, None), (config.k, group)] if config.k else (),
         cast=wanted if wanted is not view.buffer.dtype else None,
     )
+    return computed_in_copies(kernel, view.buffer)
 
 
 def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> str | None:
@@ -208,6 +213,7 @@ def _rows(config: ContractionConfig) -> str:
 
 def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
+    made = computing_copies(kernel)
     kernel = lower_computes(
         kernel,
         ["init", MAIN, RESULT],
@@ -216,4 +222,6 @@ def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:
         order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),
         unroll=(*config.tile, *config.step, config.lanes),
     )
+    for name in made:
+        kernel = tiled_root(kernel, name, ElementwiseConfig(vector, unroll=1))
     return lower_rest(kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.recipes.prologues import made_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.groups import Cut, as_contraction, put_together
@@ -18,7 +19,10 @@ def starts(start: Start, cut: Cut) -> list[Start]:
         kernel = group.kernel
         if group.contracts and len(cut.groups) == 1:
             kernel = as_contraction(start.kernel)
-        packable = next((name for name in start.constant if name in group.alone), None)
+        own = [name for name in start.constant if name in group.alone]
+        if group.contracts:
+            own.sort(key=lambda name: name not in made_of(kernel, 1))
+        packable = next(iter(own), None)
         found.append(Start(kernel, kernel, packable, structured=group.contracts))
     return found
 

@@ -14,6 +14,7 @@ from tilewright.recipes.dots import group_of
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
+from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
@@ -75,7 +76,7 @@ def packed(
     """B, where it may be packed beforehand, in the order in which it is shared."""
     main = find_compute(result.kernel, MAIN)
     view = main.operands[1].view
-    if prepack != view.buffer.name:
+    if prepack is None or not packable(result.kernel, prepack):
         return
     parts = roles(main)
     used = {d for d, step in strides(main, view).items() if step != 0}
@@ -89,16 +90,20 @@ def packed(
     elif group_of(machine, config) > 1:
         # Copies take what lies together along the dim that an instruction adds up.
         layout = [*(d for d in layout if d != config.k), config.k]
-    pack_before(result, machine, layout, rounded)
+    pack_before(result, machine, prepack, layout, rounded)
 
 
 def pack_before(
-    result: ScheduledKernel, machine: Machine, layout: Sequence[str], cast: DType | None = None
+    result: ScheduledKernel,
+    machine: Machine,
+    argument: str,
+    layout: Sequence[str],
+    cast: DType | None = None,
 ) -> None:
-    """B packed before the kernel runs, its dims as ``layout`` has them, outermost first; as it was
-    where something else reads it, too."""
-    argument = find_compute(result.kernel, MAIN).operands[1].view.buffer.name
-    name = f"{argument}_packed"
+    """B, which is made of ``argument``, packed before the kernel runs, its dims as ``layout`` has
+    them, outermost first; as it was where something else reads it, too."""
+    factor = find_compute(result.kernel, MAIN).operands[1].view.buffer
+    name = f"{factor.name}_packed"
     kernel = stage(
         result.kernel,
         MAIN,
@@ -109,6 +114,7 @@ def pack_before(
         cast=cast,
         name=name,
     )
+    kernel = computed_in_copies(kernel, factor)
     try:
         pack, kernel = hoist_pack(kernel, name)
     except ScheduleError:

@@ -137,10 +137,10 @@ def _packed(
     """B, where it may be packed beforehand: what an item loads at once lies side by side."""
     main = find_compute(result.kernel, MAIN)
     view = main.operands[1].view
-    if prepack != view.buffer.name:
+    if prepack is None or prepack != view.buffer.name:
         return
     parts = roles(main)
     used = [d for d, step in strides(main, view).items() if step != 0]
     last = [config.lanes] if config.lanes in used else []
     layout = [*parts.k, *(d for d in used if d not in (*parts.k, *last)), *last]
-    pack_before(result, machine, [d for d in layout if d in used])
+    pack_before(result, machine, prepack, [d for d in layout if d in used])

@@ -27,6 +27,7 @@ from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgro
 from tilewright.recipes.mma import mma_of
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
+from tilewright.recipes.prologues import are_made
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, factor_type, find_compute, roles
 from tilewright.recipes.shared_layout import Spread, spreads
@@ -120,7 +121,7 @@ def _ranked(
 ) -> list[WorkgroupCandidate]:
     """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
     whole, main, _ = combined_so
-    alone = _alone(main, machine, any(each.k for each in shapes))
+    alone = not are_made(whole) and _alone(main, machine, any(each.k for each in shapes))
     return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
@@ -278,11 +279,11 @@ def _ahead(
     how many bytes each shares, and how many tiles are wanted.
 
     The machine copies by itself where it can, which takes no registers, into as many as are wanted.
-    It does not convert; and then, as on other machines, the next tile waits in registers, if these
-    have room.
+    It does not convert, nor compute; and then, as on other machines, the next tile waits in
+    registers, if these have room.
     """
     assert machine.hierarchy is not None
-    alone = _alone(main, machine, bool(config.k))
+    alone = not are_made(tiles) and _alone(main, machine, bool(config.k))
     copies, (steps, needed, ahead) = _copies(tiles), size
     room = machine.hierarchy.shared // max(1, needed)
     stages = min(ahead if alone else 2, steps, room)

@@ -12,6 +12,7 @@ naive
 -> stepped (the reduction in steps, of a phase's taps as many as there are)
 -> stream-k (the steps of all tiles in even shares of workgroups)
 -> staged (what a step reads is copied to memory that the work-items share, by all of them)
+-> computed (by the copies, where elementwise computes make what they copy)
 -> pipelined (and copied ahead)
 -> tapped (with a halo: loops over the taps of what is shared)
 -> epilogue (where the workgroup stores its tile together: through shared memory)
@@ -64,6 +65,7 @@ from tilewright.recipes.mma import (
 )
 from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
+from tilewright.recipes.prologues import with_prologues
 from tilewright.recipes.roles import (
     MAIN,
     RESULT,
@@ -115,6 +117,7 @@ def schedule(
         warp_specialized(result, mma, config, STEP)
     else:
         result.stage("staged", _staged(result.kernel, machine, config, taps))
+        result.stage("computed", with_prologues(result.kernel))
     if config.fill != COPY_UNIT and config.stages > 1 and holds_loop(result.kernel.body, STEP):
         fill = Fill(config.fill)
         result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))

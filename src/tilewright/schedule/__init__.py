@@ -2,16 +2,16 @@
 
 In reading order: `place` (where a statement stands, and finding it), `access` (what it touches),
 `provenance` and `transform` (what makes a function a transform, and what is remembered of it),
-`asks` (what it asks of its arguments),
-`flow`, `contractions` and `groups` (what a kernel is made of, found by data flow, and cutting it);
-then the transforms, one family a file: `tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse),
-`distribute` (over a hierarchy), `fuse_dims` (dims made one), `split` (the inverse; by `phases` of
-strides, whose points take the same taps), `unit` (dims of extent 1), `stage` and
-`stage_result` (operands and results in better places, by the `copiers`; `staging`, `work_items`,
-`accumulation`, `results_by_threads` and `results_by_unit` have the parts), `pipeline` (copying
-ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of tiles), `multicast` (by
-the workgroups of a cluster for each other), `finish` (results made in registers before they are
-stored), `load_ahead` (fragments for the next product), `hoist` (packing
+`asks` (what it asks of its arguments), `flow`, `contractions`, `prologues` and `groups` (what a
+kernel is made of, found by data flow, and cutting it); then the transforms, one family a file:
+`tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy),
+`fuse_dims` (dims made one), `split` (the inverse; by `phases` of strides, whose points take the
+same taps), `unit` (dims of extent 1), `stage` and `stage_result` (operands and results in better
+places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_threads` and
+`results_by_unit` have the parts), `inline` (what elementwise computes give, where it is read),
+`pipeline` (copying ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of
+tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
+registers before they are stored), `load_ahead` (fragments for the next product), `hoist` (packing
 apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
 instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run),
 `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
@@ -35,6 +35,7 @@ from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.inline import inline
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
@@ -80,6 +81,7 @@ __all__ = [
     "guard",
     "hoist_pack",
     "hold",
+    "inline",
     "load_ahead",
     "lower_computes",
     "merge_loops",

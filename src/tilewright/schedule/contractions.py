@@ -9,7 +9,8 @@
     compute epilogue(m, h): hidden[m, h] = max(b + acc, 0.0)     # b = b[h], acc = acc[m, h]
 
 What the sums begin with is added at the end: the order of a sum is free. Elementwise computes that
-alone read the sums, one after the other, become one expression.
+alone read the sums, one after the other, become one expression. Those that make what a factor alone
+reads come along, in front (`prologues`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.flow import Item, touching, whole
 from tilewright.schedule.place import fresh
+from tilewright.schedule.prologues import prologues, with_prologues
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +43,21 @@ def contractions(
 ) -> list[Contraction]:
     """Those among ``items``, the largest first where they want the same items; ``local`` are the
     buffers that nobody else sees, ``names`` those of the others."""
-    found: list[Contraction] = []
+    found: list[_Finder] = []
     sizes = {n: points for n, item in enumerate(items) if (points := _points(item))}
     taken: frozenset[int] = frozenset()
     for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
-        contraction = _Finder(items, local, names, n, taken).find()
+        finder = _Finder(items, local, names, n, taken)
+        contraction = finder.find()
         if contraction is not None:
-            found.append(contraction)
+            found.append(finder)
             taken |= contraction.members
-    return found
+    # What one of them may have behind it is no other's prologue.
+    whole: list[Contraction] = []
+    for finder in found:
+        whole.append(finder.with_prologues(taken))
+        taken |= whole[-1].members
+    return whole
 
 
 def _points(item: Item) -> int:
@@ -103,6 +111,8 @@ class _Finder:
         self.names = names
         self.variables = {dim.var.name for dim in compute.dims} | _dim_names(len(compute.dims))
         self.operands: list[Operand] = []  # of the epilogue
+        self.found: Contraction | None = None
+        self.turned = False
 
     def find(self) -> Contraction | None:
         if self.main in self.taken:
@@ -126,7 +136,24 @@ class _Finder:
             Compute.single("epilogue", self.kept, result, operands, value),
         )
         stmts = (Allocate(place.buffer), *(_with_dims(each, names) for each in computes))
-        return Contraction(members, stmts)
+        self.found = Contraction(members, stmts)
+        self.turned = turned
+        return self.found
+
+    def with_prologues(self, taken: frozenset[int]) -> Contraction:
+        """What was found, with its prologues; items that are ``taken`` are nobody's."""
+        assert self.found is not None
+        members, stmts = self.found.members, self.found.stmts
+
+        def may_join(more: Set[int]) -> bool:
+            return not more & taken and self._together(members | more)
+
+        before = prologues(self.items, self.local, self.main, may_join)
+        if not before:
+            return self.found
+        return Contraction(
+            members | {each.item for each in before}, with_prologues(stmts, before, self.turned)
+        )
 
     def _sums(self, result: View) -> View:
         """A private buffer for the sums, as the contraction reaches it."""
@@ -150,7 +177,7 @@ class _Finder:
             return None
         return before[-1] if len(compute.dims) == total.rank else None
 
-    def _together(self, members: frozenset[int]) -> bool:
+    def _together(self, members: Set[int]) -> bool:
         """Whether all ``members`` may run where the last of them does."""
         last = max(members)
         return all(

@@ -27,6 +27,7 @@ from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.access import buffers_allocated, readdress
 from tilewright.schedule.contractions import Contraction, contractions
 from tilewright.schedule.flow import Item, flow, item_of
+from tilewright.schedule.place import sequence
 from tilewright.schedule.provenance import Step, remember
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -166,6 +167,7 @@ def put_together(
     ``packed`` names the arguments that some of them take packed, and says how many arrays they take
     instead of each."""
     params: dict[str, tuple[Param, ...]] = {}
+    allocated: list[Stmt] = []
     bodies: list[Stmt] = []
     for group, kernel in zip(cut.groups, kernels, strict=True):
         body = kernel.body
@@ -177,17 +179,36 @@ def put_together(
             new = next(taken)
             if new.buffer is not old.buffer:
                 body = _reshaped(body, new.buffer, old.buffer)
-        bodies.append(body)
+        held, before, body = _apart(cut.kernel, body)
+        allocated += held
+        bodies += [*before, body]
     result = simplify_kernel(
         replace(
             cut.kernel,
             params=tuple(new for p in cut.kernel.params for new in params.get(p.name, (p,))),
-            body=block(*map(Allocate, cut.between), *bodies),
+            body=block(*map(Allocate, cut.between), *allocated, *bodies),
         )
     )
     step = Step.of("put_together", (), {})
     remember(result, cut.kernel, step, parts=tuple(kernels))
     return result
+
+
+def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:
+    """Of ``body``, the allocations that are the ``kernel``'s own in memory that all workers reach
+    (of what goes into a prologue's results), what fills them, and the rest: each runs where no
+    launch is around it."""
+    own = {buffer.name for buffer in flow(kernel)[0]}
+    held: list[Stmt] = []
+    left: list[Stmt] = []
+    for part in sequence(body):
+        buffer = part.buffer if isinstance(part, Allocate) else None
+        is_own = buffer is not None and buffer.name in own and buffer.space is Space.GLOBAL
+        (held if is_own else left).append(part)
+    if not held:
+        return [], [], body
+    first = next((n for n, part in enumerate(left) if isinstance(part, Allocate)), len(left) - 1)
+    return held, left[:first], block(*left[first:])
 
 
 def _reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:

@@ -165,12 +165,12 @@ class _Pipeline:
                 )
             if self.fill is Fill.COPY:
                 continue
-            if len(copy.operands) != 1 or not all(isinstance(d.extent, Const) for d in copy.dims):
+            if not all(isinstance(d.extent, Const) for d in copy.dims):
                 raise self._refusal(
-                    f"'{copy.name}' has not one operand, or an extent is not constant",
-                    "choose Fill.COPY",
+                    f"in '{copy.name}' an extent is not constant", "choose Fill.COPY"
                 )
-            if self.fill is Fill.ASYNC and copy.body is not copy.operands[0].var:
+            loaded = [operand.var for operand in copy.operands]
+            if self.fill is Fill.ASYNC and loaded != [copy.body]:
                 raise self._refusal(
                     f"'{copy.name}' computes on the way, which asynchronous copies do not",
                     "convert where the copy is read, or choose Fill.COPY",
@@ -311,7 +311,6 @@ class _Held:
     def __init__(self, copy: _Copy, taken: frozenset[str]) -> None:
         self.copy = copy
         compute = copy.compute
-        (operand,) = compute.operands
         # What a subgroup allocates is held by its lanes, one part each.
         dims = [Dim(copy.lanes.var, copy.lanes.extent)] if copy.lanes is not None else []
         dims += compute.dims
@@ -321,7 +320,9 @@ class _Held:
         here = View(self.buffer, tuple(d.var for d in dims))
         # What lies beyond the copy is loaded as zero, and not stored.
         self.load = replace(compute, name=f"{compute.name}_load").with_result(here)
-        held = var(operand.var.name, compute.out.buffer.dtype)
+        # Of what is computed on the way, the result is held.
+        first = next((operand.var.name for operand in compute.operands), "held")
+        held = var(first, compute.out.buffer.dtype)
         self.store = replace(
             compute, name=f"{compute.name}_store", operands=(Operand(held, here),)
         ).with_result(body=held)

@@ -30,6 +30,7 @@ from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
 from tilewright.schedule.guard import guard
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.inline import inline
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
@@ -286,6 +287,7 @@ class KernelSchedule:
     guard = _method(guard)
     hold = _method(hold)
     fuse_nests = _method(fuse_nests)
+    inline = _method(inline)
     load_ahead = _method(load_ahead)
     lower_computes = _method(lower_computes)
     merge_loops = _method(merge_loops)

@@ -80,9 +80,9 @@ def stage(
             src_packed[ow_kw] = s
           compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
 
-    The copy stands at the start of the loop ``at``, or of the kernel (directly before the compute,
-    where ``at`` is its own name), and holds all that is read from there on. What a mask hides is
-    zero in the copy, so that the compute reads without one.
+    The copy stands at the start of the loop ``at``, or of the kernel (behind what fills the buffer
+    there; directly before the compute, where ``at`` is its own name), and holds all that is read
+    from there on. What a mask hides is zero in the copy, so that the compute reads without one.
 
     With ``shape="box"`` the copy has the tensor's dims that vary inside, each as long as the
     footprint, halo included; one is called like the compute's dims that index it, joined by ``_``.
@@ -137,11 +137,22 @@ def _check(kernel: Kernel, by: Copier, staging: Staging, at: str | None) -> None
         )
 
 
+def _behind_writers(parts: Sequence[Stmt], staging: Staging) -> int:
+    """Where in the kernel what is to be copied is there: at its start, or behind what fills it."""
+    here = next((n for n, part in enumerate(parts) if holds(part, staging.compute)), 0)
+    sources = {view.buffer for view in _sources(parts[here], staging)}
+    writers = [n for n in range(here) if buffers_written(parts[n]) & sources]
+    return writers[-1] + 1 if writers else 0
+
+
 def _by_each(kernel: Kernel, staging: Staging, at: str | None) -> Kernel:
     """The copy wherever ``at`` is, by whoever runs there."""
     compute = staging.compute
     if at is None:
-        return replace(kernel, body=staging.on_body(kernel.body, Place()))
+        parts = sequence(kernel.body)
+        first = _behind_writers(parts, staging)
+        staged = staging.on_body(block(*parts[first:]), Place())
+        return replace(kernel, body=block(*parts[:first], *sequence(staged)))
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
