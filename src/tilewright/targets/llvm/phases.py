@@ -226,7 +226,7 @@ class _Lowering:
             self.arguments,
             inputs_of(self.arguments, values),
             lambda: Writer(self.declarations, self.dialect),
-            lambda memory, _planner: Statements(memory, self.instructions, _CALLS),
+            lambda memory, _planner: Statements(memory, self.instructions, _CALLS, self.units),
             write,
         )
         return memory.w, result
