@@ -173,7 +173,7 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "fuse_dims": lambda k, c, d, o: fuse_dims(k, d[:2], "both"),
     "stage": lambda k, c, d, o: stage(k, c, o),
     "stage_result": lambda k, c, d, o: stage_result(tile(k, c, {d[0]: 2}), c, f"{d[0]}_o"),
-    "inline": lambda k, r: inline(k, _some(k, r)[0]),
+    "inline": lambda k, c, d, o: inline(k, c),
     "finish": lambda k, c, d, o: finish(k, c),
     "trim": lambda k, c, d, o: trim(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
     "pipeline": lambda k, c, d, o: pipeline(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
