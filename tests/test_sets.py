@@ -72,7 +72,7 @@ def test_refusals() -> None:
         catalog.load("resnet_51")
     assert str(caught.value) == (
         "unknown set 'resnet_51'\n  where: --set\n"
-        f"  cure: choose one of {', '.join(catalog.names())}"
+        f"  cure: did you mean resnet_50? choose one of {', '.join(catalog.names())}"
     )
     with pytest.raises(ProblemError, match="set mine does not name its driver"):
         catalog.read("mine", "ic3ih3oc3kh3\n")
