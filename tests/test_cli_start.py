@@ -78,7 +78,7 @@ def test_importing_loads_nothing_else() -> None:
 
 def test_doctor_speaks_in_words(tilewright: Command) -> None:
     for line in tilewright("doctor").lines:
-        assert not any(mark in line for mark in ("('", '("', "',", "None")), line
+        assert not any(mark in line for mark in ("('", '("', "None")), line
 
 
 # Completion.

@@ -58,9 +58,6 @@ def emit_compute(
         _check_lanes(memory, plan, instruction)
         units.collective(memory, plan, instruction)
         return
-    if "m" in instruction.sizes and units.tiles is not None:
-        units.tiles(memory, plan, instruction)
-        return
     if plan.stmt.completion is not None:
         raise CompilationError(
             f"this target has no {name!r} that runs by itself",
@@ -72,6 +69,8 @@ def emit_compute(
             emit_transpose(memory, plan, instruction)
         case "reduce":
             emit_reduction(memory, plan, instruction)
+        case _ if "m" in instruction.sizes and units.tiles is not None:
+            units.tiles(memory, plan, instruction)
         case _:
             emit_dot(memory, plan, instruction, units.dot or _vector_dot)
 
