@@ -222,3 +222,9 @@ def test_the_command_line_refuses_schedules(
         ended = tilewright("show", "matmul", "24x40:40x32", *given)
         assert ended.code == 2, given
         assert message in ended.err
+
+
+def test_strict_is_true_or_false() -> None:
+    odd = type("Odd", (), {"__len__": len})()
+    with pytest.raises(ArgumentError, match="strict is neither True nor False"):
+        tw.Schedule.replay(tw.matmul("4x5:5x6"), 'schedule.unroll("k")', "x86", strict=odd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.engine.request import request_of
+from tilewright.errors import ArgumentError
 from tilewright.machines.machine import Machine
 from tilewright.schedule.reading import parse_schedule
 from tilewright.schedule.record import Record
@@ -66,6 +67,12 @@ class Schedule(KernelSchedule):
         false: then each step only checks whether it is legal here. Raises `ParseError` for what is
         no schedule, and `ScheduleError`, which says which step does not fit.
         """
+        if not isinstance(strict, bool):
+            raise ArgumentError(
+                "strict is neither True nor False",
+                where=f"strict={type(strict).__name__}",
+                cure="pass one of them",
+            )
         record = parse_schedule(text) if isinstance(text, str) else text
         record = record if strict else record.anywhere()
         made = cls(what, target, constant=constant)
