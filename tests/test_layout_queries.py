@@ -48,6 +48,19 @@ def test_strides_refused() -> None:
 
 
 @given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(-12, 12)), min_size=1, max_size=4),
+)
+def test_extent_holds_every_element(blocks: list[tuple[int, int]]) -> None:
+    start = sum((size - 1) * -min(0, stride) for size, stride in blocks)
+    parts = tuple(LayoutBlock(i, size, stride) for i, (size, stride) in enumerate(blocks))
+    layout = Layout(parts, start)
+    index = np.indices([size for size, _ in blocks]).reshape(len(blocks), -1)
+    places = layout.place(list(index)) + np.zeros(index.shape[1], int)
+    assert places.min() >= 0
+    assert layout.extent == places.max() + 1
+
+
+@given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), min_size=1, max_size=4),
 )
 def test_overlap_is_exact(blocks: list[tuple[int, int]]) -> None:

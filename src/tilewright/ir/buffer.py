@@ -210,7 +210,8 @@ class Layout:
     def extent(self) -> int:
         """Elements from the start of the buffer to the end of the last one; with a swizzle, to
         the end of those that could change places with it. `UnsupportedError` for a symbolic one."""
-        reach = 1 + sum((b.size - 1) * b.stride for b in self.blocks if b.size > 0)
+        # Strides below 0 lead towards the start.
+        reach = 1 + sum((b.size - 1) * max(0, b.stride) for b in self.blocks if b.size > 0)
         room = self.swizzle.room if self.swizzle is not None else 1
         return self.offset + -(-reach // room) * room
 
