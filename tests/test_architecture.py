@@ -53,7 +53,7 @@ PEERS: Mapping[tuple[str, str], str] = {
 LAYERS: Mapping[str, tuple[str, ...]] = {
     "schedule": (
         "place digits identity storage copiers handles",
-        "access runs rounds excerpt dependence flow contractions prologues phases",
+        "access runs rounds excerpt dependence flow contractions prologues phases barriers",
         "provenance transform",
         "*",
         "record arguments",

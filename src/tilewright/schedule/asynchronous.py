@@ -12,7 +12,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts
 from tilewright.schedule.asks import a_plain_compute, asks
-from tilewright.schedule.pipeline import is_barrier
+from tilewright.schedule.barriers import is_barrier
 from tilewright.schedule.place import Place, computes_named, holds, rewrite_placed
 from tilewright.schedule.transform import transform
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.errors import ScheduleError
+from tilewright.ir.stmt import Kernel
 from tilewright.machines.tile_unit import TileCopy
 
 
@@ -60,6 +62,15 @@ class Threads:
 
     vector: int = 1
     lanes: int = 0
+
+    def check(self, kernel: Kernel, transform: str) -> None:
+        """Raises `ScheduleError` for numbers by which nothing is copied."""
+        if self.vector < 1 or self.lanes < 0:
+            raise ScheduleError(
+                f"{transform}: {self.vector} elements at a time, by {self.lanes} lanes",
+                where=f"kernel {kernel.name}",
+                cure="choose 1 element or more, and the lanes of a subgroup or 0",
+            )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.access import buffers_written
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
-from tilewright.schedule.pipeline import is_barrier
+from tilewright.schedule.barriers import is_barrier
 from tilewright.schedule.place import (
     Place,
     fresh,

@@ -30,7 +30,7 @@ from tilewright.ir.visit import block, nested, substitute_stmt, variables, walk_
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.access import readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
-from tilewright.schedule.pipeline import is_barrier
+from tilewright.schedule.barriers import is_barrier
 from tilewright.schedule.place import (
     Place,
     around,

@@ -27,8 +27,9 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, walk_stmts
-from tilewright.schedule.access import accesses, buffers_written, readdress
+from tilewright.schedule.access import buffers_written, readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks
+from tilewright.schedule.barriers import parts_between, used_elsewhere
 from tilewright.schedule.place import (
     Place,
     fresh,
@@ -127,20 +128,17 @@ class _Pipeline:
     def __post_init__(self) -> None:
         if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise self._refusal("its iterations do not run in order", "choose a serial loop")
-        body = sequence(self.loop.body)
-        barriers = [i for i, s in enumerate(body) if is_barrier(s)]
-        last = len(body) - 1
-        if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
+        between = parts_between(sequence(self.loop.body))
+        if between is None:
             raise self._refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
                 "stage operands at this loop first",
             )
-        parts = body[: barriers[0]]
+        parts, self.rest = between
         found = [_Copy.of(s) for s in parts]
         self.copies = [copy for copy in found if copy is not None]
         if len(self.copies) != len(parts):
             raise self._refusal("more than copies stands before the barrier", "stage first")
-        self.rest = body[barriers[0] + 1 : last]
         filled = [copy.compute.out.buffer for copy in self.copies]
         self.buffers = {buffer: staged(buffer, self.stages) for buffer in filled}
 
@@ -149,13 +147,11 @@ class _Pipeline:
 
     def check(self, kernel: Kernel) -> None:
         """Refuses copies that others read, or that the way of filling cannot do."""
-        own = {id(stmt) for stmt in walk_stmts(self.loop)}
-        for access in accesses(kernel.body, Place()):
-            if access.view.buffer in self.buffers and id(access.stmt) not in own:
-                raise self._refusal(
-                    f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
-                    "pipeline copies that only this loop uses",
-                )
+        for access in used_elsewhere(kernel, self.loop, self.buffers):
+            raise self._refusal(
+                f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                "pipeline copies that only this loop uses",
+            )
         for copy in [each.compute for each in self.copies]:
             if copy.out.buffer.space is not Space.WORKGROUP or copy.combiner is not None:
                 raise self._refusal(f"'{copy.name}' is no copy to shared memory", "stage first")
@@ -265,11 +261,6 @@ def _only(load: Stmt, inside: Expr) -> Stmt:
 def in_slot(new: Buffer, slot: Expr, view: View) -> View:
     """``view`` in one ``slot`` of ``new``, which has several of the view's buffer."""
     return View(new, (slot, *view.index), view.mask)
-
-
-def is_barrier(stmt: Stmt) -> bool:
-    """Whether ``stmt`` is a barrier of the workgroup."""
-    return isinstance(stmt, Call) and stmt.function == "barrier"
 
 
 def staged(old: Buffer, stages: int) -> Buffer:

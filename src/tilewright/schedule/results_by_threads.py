@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
     Call,
@@ -18,29 +17,26 @@ from tilewright.ir.stmt import (
     Kernel,
     Operand,
     Stmt,
-    Store,
     View,
 )
-from tilewright.ir.uses import buffers_in, view_variables
+from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import block, rewrite_stmts, variables, walk_stmts
+from tilewright.ir.visit import block, rewrite_stmts, variables
 from tilewright.schedule.access import buffers_allocated, buffers_written
 from tilewright.schedule.copiers import Threads
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
     Place,
     around,
-    computes_named,
     fresh,
     holds,
-    names_in,
-    rewrite_placed,
     size_of,
     views_of,
     walk_placed,
 )
+from tilewright.schedule.results import SharedResults, refusal, used_besides
 from tilewright.schedule.runs import run_start, steps, uniform
-from tilewright.schedule.storage import BlockList, blocked_layout
+from tilewright.schedule.storage import BlockList
 from tilewright.schedule.work_items import by_items, own_values, work_items
 
 
@@ -52,51 +48,37 @@ def stored_together(
     row_padding: Mapping[str, int],
 ) -> Kernel:
     """``kernel`` whose work-items do together, by way of shared memory, what ``compute`` stores."""
-    if by.vector < 1 or by.lanes < 0:
-        raise ScheduleError(
-            f"stage_result: {by.vector} elements at a time, by {by.lanes} lanes",
-            where=f"kernel {kernel.name}",
-            cure="choose 1 element or more, and the lanes of a subgroup or 0",
-        )
-    buffers, names = names_in(kernel)
-    storing = _Storing(compute, by, layout, row_padding, buffers, names)
-    body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
-    if body is kernel.body:
-        raise _refusal(
-            f"no work-items are around '{compute}'",
-            computes_named(kernel, compute, "stage_result")[0][0],
-            "it is they who make and store the result",
-            "run loops around it as WORKGROUP, SUBGROUP or LANE first",
-        )
-    return replace(kernel, body=body)
-
-
-def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"stage_result: {what}", where=headline(where), why=why, cure=cure)
+    by.check(kernel, "stage_result")
+    shared = SharedResults.of(kernel, compute, layout, row_padding)
+    return shared.made(
+        kernel,
+        _Storing(shared, by).on_stmt,
+        who="work-items",
+        why="it is they who make and store the result",
+        cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
+    )
 
 
 @dataclass(frozen=True)
 class _Storing:
-    """The arguments, and the names of buffers and computes that are taken."""
+    """What is stored, by whom, and the buffers for it."""
 
-    compute: str
+    shared: SharedResults
     by: Threads
-    layout: BlockList
-    row_padding: Mapping[str, int]
-    buffers: set[str]
-    names: set[str]
     made: list[Buffer] = field(default_factory=list)
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The work-items' loops with the buffers that they share around them."""
-        if not (isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, self.compute)):
+        if not (
+            isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, self.shared.compute)
+        ):
             return None
         items, inside = work_items(stmt, place, "stage_result")
         self.made.clear()
         new: dict[Compute, Stmt] = {
             found: self._staged(found, here, items)
             for found, here in walk_placed(items[-1].body, inside)
-            if isinstance(found, Compute) and found.name == self.compute
+            if isinstance(found, Compute) and found.name == self.shared.compute
         }
         body = rewrite_stmts(
             items[-1].body, lambda s: new.get(s, s) if isinstance(s, Compute) else s
@@ -119,7 +101,7 @@ class _Storing:
             index = tuple(d.var for d in (*own, *dims))
             copies.append(
                 Compute.single(
-                    fresh(f"{operand.var.name}_share", self.names),
+                    fresh(f"{operand.var.name}_share", self.shared.names),
                     tuple(dims),
                     View(buffer, index),
                     (operand,),
@@ -137,14 +119,9 @@ class _Storing:
         return block(*copies, barrier, stored, barrier)
 
     def _buffer(self, operand: Operand, dims: Sequence[Dim], order: Sequence[Dim]) -> Buffer:
-        names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
-        layout = self.layout or [d.var.name for d in order if d in dims]
-        padding = {name: size for name, size in self.row_padding.items() if name in names}
-        shape, where = blocked_layout("stage_result", names, sizes, layout, padding)
         old = operand.view.buffer
-        name = fresh(f"{old.name}_shared", self.buffers)
-        self.buffers.add(name)
-        self.made.append(Buffer(name, old.dtype, shape, where, Space.WORKGROUP))
+        layout = [d.var.name for d in order if d in dims]
+        self.made.append(self.shared.buffer(f"{old.name}_shared", old.dtype, dims, layout))
         return self.made[-1]
 
 
@@ -157,14 +134,14 @@ def _held(compute: Compute, items: Sequence[For]) -> list[Operand]:
 def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequence[For]) -> None:
     """Refuses where others cannot do what a work-item does."""
     if not held:
-        raise _refusal(
+        raise refusal(
             f"'{compute.name}' reads nothing that its work-item holds",
             compute,
             "there is nothing to stage",
             "name the compute that stores what work-items accumulate in memory of their own",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise _refusal(
+        raise refusal(
             f"not all tiles of '{compute.name}' are equally large",
             compute,
             "its dims become digits of a number",
@@ -173,7 +150,7 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
     lets = own_values(here, items, "stage_result")
     views = [v for v in views_of(compute) if v not in [o.view for o in held]]
     if (variables(compute.body) | set().union(*map(view_variables, views))) & lets:
-        raise _refusal(
+        raise refusal(
             f"'{compute.name}' depends on a let of the work-item",
             compute,
             "others that store for it have another value",
@@ -181,16 +158,13 @@ def _check(compute: Compute, held: Sequence[Operand], here: Place, items: Sequen
         )
     mine = {operand.view.buffer for operand in held}
     if compute.out.buffer in mine | buffers_allocated(items[-1].body):
-        raise _refusal(
+        raise refusal(
             f"'{compute.out.buffer.name}' is the work-item's own",
             compute,
             "others cannot store there",
             "name the compute that stores to memory that all can reach",
         )
-    others = set[Buffer]()
-    for stmt in walk_stmts(items[-1].body):
-        if isinstance(stmt, Compute | Store | Call) and stmt is not compute:
-            others |= buffers_in(stmt)
+    others = used_besides(compute, items[-1].body)
     _check_touched(compute, mine, others, buffers_written(items[-1]))
 
 
@@ -204,7 +178,7 @@ def _check_touched(
             continue
         same = buffer is not compute.out.buffer or view.index == compute.out.index
         if buffer in others or not same:
-            raise _refusal(
+            raise refusal(
                 f"'{buffer.name}' is also touched otherwise",
                 compute,
                 f"{to_text(view)} would be reached by another work-item than before",

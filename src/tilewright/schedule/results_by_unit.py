@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, Space, Swizzle
+from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.functions import Queue
-from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
     Allocate,
     Call,
@@ -20,26 +19,21 @@ from tilewright.ir.stmt import (
     LoopKind,
     Operand,
     Stmt,
-    Store,
     View,
 )
-from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
+from tilewright.ir.visit import block, rewrite_stmts
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.copiers import CopyUnit
 from tilewright.schedule.place import (
     Place,
     around,
-    computes_named,
     fresh,
     holds,
-    names_in,
-    rewrite_placed,
     sequence,
-    size_of,
     walk_placed,
 )
-from tilewright.schedule.storage import BlockList, blocked_layout
+from tilewright.schedule.results import SharedResults, refusal, used_besides
+from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tile import tile_compute
 from tilewright.schedule.work_items import work_items
 
@@ -54,73 +48,53 @@ def stored_as_boxes(
             where=f"kernel {kernel.name}",
             cure="name the one that stores, as CopyUnit(instruction=...)",
         )
-    buffers, names = names_in(kernel)
-    storing = _Storing(compute, by, layout, swizzle, buffers, names)
-    body = rewrite_placed(kernel.body, Place(), storing.on_stmt)
-    if body is kernel.body:
-        raise _refusal(
-            f"no subgroups are around '{compute}'",
-            computes_named(kernel, compute, "stage_result")[0][0],
-            "a subgroup has its part stored as one",
-            "run loops around it as SUBGROUP first",
-        )
-    return replace(kernel, body=body)
-
-
-def _refusal(what: str, where: Stmt, why: str | None, cure: str) -> ScheduleError:
-    return ScheduleError(f"stage_result: {what}", where=headline(where), why=why, cure=cure)
+    shared = SharedResults.of(kernel, compute, layout, swizzle=swizzle)
+    return shared.made(
+        kernel,
+        _Storing(shared, by).on_stmt,
+        who="subgroups",
+        why="a subgroup has its part stored as one",
+        cure="run loops around it as SUBGROUP first",
+    )
 
 
 @dataclass(frozen=True)
 class _Storing:
-    """The arguments, and the names of buffers and computes that are taken."""
+    """What is stored, and the unit that does it."""
 
-    compute: str
+    shared: SharedResults
     by: CopyUnit
-    layout: BlockList
-    swizzle: Swizzle | None
-    buffers: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The loops over subgroups with the tile around them."""
         if not (isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP):
             return None
-        if not holds(stmt, self.compute):
+        compute = self.shared.compute
+        if not holds(stmt, compute):
             return None
         items, inside = work_items(stmt, place, "stage_result")
         (found, here), *others = [
             (each, within)
             for each, within in walk_placed(items[-1].body, inside)
-            if isinstance(each, Compute) and each.name == self.compute
+            if isinstance(each, Compute) and each.name == compute
         ]
         assert isinstance(found, Compute)
         if others:
-            raise _refusal(
-                f"'{self.compute}' stands here more than once",
+            raise refusal(
+                f"'{compute}' stands here more than once",
                 found,
                 "its subgroups have one tile each",
                 "store before the compute is partitioned",
             )
         _check(found, here, items, inside)
-        tile = self._tile(found, items)
+        dims = [*(Dim(loop.var, loop.extent) for loop in items), *found.dims]
+        target = found.out.buffer
+        tile = self.shared.buffer(f"{target.name}_tile", target.dtype, dims)
         again = len(here.loops) > len(inside.loops)
         made = self._stored(found, here, View(tile, _index(items, found)), again)
         body = rewrite_stmts(items[-1].body, lambda s: made if s is found else s)
         body = block(*sequence(body), Call("wait_stores", (const(0),)))
         return block(Allocate(tile), around(items, body))
-
-    def _tile(self, compute: Compute, items: Sequence[For]) -> Buffer:
-        """The memory for what all subgroups store at a time."""
-        dims = [*(Dim(loop.var, loop.extent) for loop in items), *compute.dims]
-        names, sizes = [d.var.name for d in dims], [size_of(d) for d in dims]
-        shape, where = blocked_layout(
-            "stage_result", names, sizes, self.layout, swizzle=self.swizzle
-        )
-        target = compute.out.buffer
-        name = fresh(f"{target.name}_tile", self.buffers)
-        self.buffers.add(name)
-        return Buffer(name, target.dtype, shape, where, Space.WORKGROUP)
 
     def _stored(self, compute: Compute, here: Place, part: View, again: bool) -> Stmt:
         """What stands for ``compute``: it writes its ``part`` of the tile, which is stored. Where
@@ -138,8 +112,8 @@ class _Storing:
         )
 
     def _boxes(self, compute: Compute, here: Place, part: View) -> Stmt:
-        name = fresh(f"{compute.name}_box", self.names)
-        self.names.add(name)
+        name = fresh(f"{compute.name}_box", self.shared.names)
+        self.shared.names.add(name)
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)
         whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
@@ -164,8 +138,8 @@ class _Storing:
         """Refuses what is no box of the tensor."""
         reason = copy.refuses(store, place.facts)
         if reason is not None:
-            raise _refusal(
-                f"'{self.compute}' stores no box",
+            raise refusal(
+                f"'{self.shared.compute}' stores no box",
                 store,
                 reason,
                 "choose tiles that lie evenly in the tensor, or let work-items store",
@@ -183,21 +157,21 @@ def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -
     if any(loop.kind is not LoopKind.SUBGROUP for loop in items) or any(
         loop.kind is LoopKind.LANE for loop in loops
     ):
-        raise _refusal(
+        raise refusal(
             f"lanes run '{compute.name}', each for itself",
             compute,
             "a subgroup has its part stored as one",
             "store tiles before work is divided among lanes",
         )
     if compute.combiner is not None or compute.instruction or compute.completion is not None:
-        raise _refusal(
+        raise refusal(
             f"'{compute.name}' does more than write its result",
             compute,
             "the unit replaces what was there",
             "name a compute without a combiner or an instruction",
         )
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        raise _refusal(
+        raise refusal(
             f"not all tiles of '{compute.name}' are equally large",
             compute,
             "boxes have sizes that are known",
@@ -205,11 +179,9 @@ def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -
         )
     target = compute.out.buffer
     others = {operand.view.buffer for operand in compute.operands}
-    for stmt in walk_stmts(items[-1].body):
-        if isinstance(stmt, Compute | Store | Call) and stmt is not compute:
-            others |= buffers_in(stmt)
+    others |= used_besides(compute, items[-1].body)
     if target in others:
-        raise _refusal(
+        raise refusal(
             f"'{target.name}' is also touched otherwise",
             compute,
             "nobody in the workgroup knows when the unit has written it",

@@ -188,21 +188,20 @@ class KernelSchedule:
 
     def instruction(self, name: str) -> Instruction:
         """The machine's instruction called ``name``."""
-        if self.machine is None:
-            raise ScheduleError(
-                f"instruction: the schedule has no machine to look '{name}' up in",
-                cure="name the machine when making the schedule",
-            )
-        return self.machine.instruction(name)
+        return self._machine("instruction", name).instruction(name)
 
     def tile_copy(self, name: str) -> TileCopy:
         """The copy of tiles called ``name`` by the machine's unit."""
+        return self._machine("tile_copy", name).tile_copy(name)
+
+    def _machine(self, method: str, name: str) -> Machine:
+        """The machine, which ``method`` looks ``name`` up in."""
         if self.machine is None:
             raise ScheduleError(
-                f"tile_copy: the schedule has no machine to look '{name}' up in",
+                f"{method}: the schedule has no machine to look '{name}' up in",
                 cure="name the machine when making the schedule",
             )
-        return self.machine.tile_copy(name)
+        return self.machine
 
     def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Handles:
         """Applies the transform called ``name``. Raises `ScheduleError` for an unknown one."""

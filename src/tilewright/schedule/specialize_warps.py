@@ -28,8 +28,9 @@ from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.access import accesses, buffers_written, readdress
 from tilewright.schedule.asks import a_loop_of_plain_computes, asks, positive
+from tilewright.schedule.barriers import parts_between, used_elsewhere
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.pipeline import fresh_names, in_slot, is_barrier, staged
+from tilewright.schedule.pipeline import fresh_names, in_slot, staged
 from tilewright.schedule.place import (
     Place,
     fresh,
@@ -212,10 +213,8 @@ class _Specialization:
         return Rounds(self.items[-1].body, name, "specialize_warps")
 
     def _divided(self) -> _Parts:
-        body = sequence(self.loop.body)
-        barriers = [i for i, s in enumerate(body) if is_barrier(s)]
-        last = len(body) - 1
-        if len(barriers) != 2 or barriers[0] == 0 or barriers[1] != last:
+        parts = parts_between(sequence(self.loop.body))
+        if parts is None:
             raise self._refusal(
                 "its body is not copies, a barrier, what reads them, and a barrier",
                 "stage tiles at this loop first",
@@ -227,8 +226,8 @@ class _Specialization:
                     "specialize before results are handed on",
                     "the subgroup that copies does not come there",
                 )
-        copies = tuple(self._by_anyone(s) for s in body[: barriers[0]])
-        return _Parts(copies, body[barriers[0] + 1 : last])
+        copies, rest = parts
+        return _Parts(tuple(map(self._by_anyone, copies)), tuple(rest))
 
     def _by_anyone(self, stmt: Stmt) -> Stmt:
         """A copy without the condition that says which subgroup makes it."""
@@ -254,13 +253,11 @@ class _Specialization:
                 )
 
     def _check_copies(self, kernel: Kernel) -> None:
-        own = {id(stmt) for stmt in walk_stmts(self.loop)}
-        for access in accesses(kernel.body, Place()):
-            if access.view.buffer in self.buffers and id(access.stmt) not in own:
-                raise self._refusal(
-                    f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
-                    "specialize copies that only this loop uses",
-                )
+        for access in used_elsewhere(kernel, self.loop, self.buffers):
+            raise self._refusal(
+                f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                "specialize copies that only this loop uses",
+            )
         written = buffers_written(self.items[0])
         for copies in self.parts.copies:
             for stmt, place in walk_placed(copies, self.here):

@@ -28,6 +28,7 @@ from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
 from tilewright.schedule.access import buffers_allocated, buffers_written
 from tilewright.schedule.asks import a_plain_compute, asks
+from tilewright.schedule.barriers import is_barrier
 from tilewright.schedule.copiers import Copier, CopyUnit, Threads
 from tilewright.schedule.fuse import rename_dims
 from tilewright.schedule.place import (
@@ -122,12 +123,8 @@ def _check(kernel: Kernel, by: Copier, staging: Staging, at: str | None) -> None
             where=where,
             cure="leave `space` out, or `by`",
         )
-    if isinstance(by, Threads) and (by.vector < 1 or by.lanes < 0):
-        raise ScheduleError(
-            f"stage: {by.vector} elements at a time, by {by.lanes} lanes",
-            where=where,
-            cure="choose 1 element or more, and the lanes of a subgroup or 0",
-        )
+    if isinstance(by, Threads):
+        by.check(kernel, "stage")
     if isinstance(by, CopyUnit) and staging.dtype is not None:
         raise ScheduleError(
             f"stage: '{staging.operand}' is to become {staging.dtype.name} at the copy",
@@ -266,7 +263,7 @@ def _unrolled(stmt: Stmt) -> Stmt:
 def _barrier_between(parts: Sequence[Stmt], compute: str) -> int | None:
     """Where the first barrier is, if it stands before ``compute``, and another one at the end: then
     neither a copy in front of the first nor one of the next iteration needs any more."""
-    barriers = [i for i, s in enumerate(parts) if isinstance(s, Call) and s.function == "barrier"]
+    barriers = [i for i, stmt in enumerate(parts) if is_barrier(stmt)]
     if not barriers or barriers[-1] != len(parts) - 1:
         return None
     before = parts[: barriers[0]]
