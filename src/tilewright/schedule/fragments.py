@@ -16,7 +16,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, views_of
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify, simplify_kernel
+from tilewright.simplify import simplify
 
 
 @transform
@@ -161,7 +161,7 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
         spread = _Spread(stmt, lanes, var(fresh(name, place.names)))
         return For(spread.lane, const(lanes), spread.on_lane(place), LoopKind.LANE)
 
-    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
 def _allocated_outside(place: Place) -> set[Buffer]:

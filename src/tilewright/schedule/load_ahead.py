@@ -23,7 +23,6 @@ from tilewright.schedule.place import (
     sequence,
 )
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify_kernel
 
 
 @transform
@@ -86,7 +85,7 @@ def load_ahead(kernel: Kernel, loop: str) -> Kernel:
     body = rewrite_placed(kernel.body, Place(), change)
     if not made:
         raise _refusal(first, "nothing stands before it", "pipeline it first")
-    return simplify_kernel(replace(kernel, body=body))
+    return replace(kernel, body=body)
 
 
 def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:

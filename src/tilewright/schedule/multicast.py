@@ -40,7 +40,7 @@ from tilewright.schedule.place import (
     taken_names,
 )
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify, simplify_kernel
+from tilewright.simplify import simplify
 
 
 @transform
@@ -90,7 +90,7 @@ def multicast(kernel: Kernel, loop: str, unit: TileCopy) -> Kernel:
             return None
         return _Multicast(stmt, place, fresh("peer", taken), unit).stmt()
 
-    return simplify_kernel(replace(kernel, body=rewrite_placed(kernel.body, Place(), change)))
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
 class _Multicast:

@@ -39,7 +39,6 @@ from tilewright.schedule.place import (
 )
 from tilewright.schedule.transform import transform
 from tilewright.schedule.work_items import zero_outside
-from tilewright.simplify import simplify_kernel
 
 # Where the buffers of a pipeline begin: whole vectors and segments stay whole.
 _ALIGNMENT = 64
@@ -104,7 +103,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
             return Allocate(renamed[stmt.buffer], stmt.span)
         return stmt
 
-    return simplify_kernel(replace(kernel, body=rewrite_stmts(body, allocation)))
+    return replace(kernel, body=rewrite_stmts(body, allocation))
 
 
 def fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:

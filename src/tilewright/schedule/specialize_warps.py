@@ -42,7 +42,6 @@ from tilewright.schedule.place import (
 from tilewright.schedule.rounds import Rounds
 from tilewright.schedule.transform import transform
 from tilewright.schedule.work_items import own_values, work_items
-from tilewright.simplify import simplify_kernel
 
 
 @transform
@@ -111,7 +110,7 @@ def specialize_warps(
         return made.stmt()
 
     body = rewrite_placed(kernel.body, Place(), change)
-    return simplify_kernel(replace(kernel, body=_reallocated(body, renamed)))
+    return replace(kernel, body=_reallocated(body, renamed))
 
 
 def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:

@@ -46,7 +46,6 @@ from tilewright.schedule.storage import BlockList
 from tilewright.schedule.tile import tile_compute
 from tilewright.schedule.transform import transform
 from tilewright.schedule.work_items import by_items, item_number, own_values, work_items
-from tilewright.simplify import simplify_kernel
 
 # Bytes that global memory moves at a time, on most devices.
 _SEGMENT = 64
@@ -188,7 +187,7 @@ class _Shared:
                 where=f"kernel {kernel.name}",
                 cure="run loops around it as WORKGROUP, SUBGROUP or LANE first",
             )
-        return simplify_kernel(replace(kernel, body=body))
+        return replace(kernel, body=body)
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The work-items' loops with the buffers that they share around them."""
