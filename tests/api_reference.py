@@ -25,6 +25,7 @@ from tilewright.testing.bounds import roundoff
 # The names of `tw`, in reading order.
 SECTIONS = {
     "Ops": ("convolution", "matmul", "pool", "reduce", "elementwise", "reorder"),
+    "More ops": ("softmax",),
     "What follows an op": (
         *("bias", "add", "sub", "mul", "div", "binary", "relu", "unary", "prelu", "sum"),
         *("scale", "zero_point"),

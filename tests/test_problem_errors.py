@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.errors import ProblemError
 from tilewright.problems import (
+    DRIVERS,
     BinaryProblem,
     ConvProblem,
     EltwiseProblem,
@@ -279,12 +280,12 @@ src1 has 2 dims and src0 only 1
   2:2x3
     ^^^
   cure: give src0 as many dims; a dim that is broadcast is 1""",
-    ("cnv", ""): """\
+    ("cnv", ""): f"""\
 unknown driver 'cnv'
   at position 0:
   cnv
   ^^^
-  cure: did you mean conv? choose one of conv, matmul, pool, reduce, eltwise, binary, reorder""",
+  cure: did you mean conv? choose one of {", ".join(DRIVERS)}""",
 }
 
 

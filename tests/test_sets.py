@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.bench import catalog
 from tilewright.errors import ProblemError
-from tilewright.problems import ConvProblem, parse
+from tilewright.problems import LIBRARY, ConvProblem, parse
 
 # Unique shapes, layers, and multiply-adds (padding counted, without the classifier's matrix).
 # The sums are those that the papers give, rounded, for whole networks: 3.8e9 (ResNet-50), 300e6
@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 def test_all_sets_are_there() -> None:
-    assert catalog.names() == sorted([*EXPECTED, "tails"])
+    assert catalog.names() == sorted([*EXPECTED, "tails", *LIBRARY])
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         unary,
         zero_point,
     )
+    from tilewright.ops.library_calls import softmax
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
     from tilewright.recipes.users import register_recipe, unregister_recipe
@@ -75,6 +76,7 @@ __all__ = [
     "relu",
     "reorder",
     "scale",
+    "softmax",
     "sub",
     "sum",
     "unary",
@@ -84,6 +86,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _OPS = ("convolution", "elementwise", "matmul", "pool", "reduce", "reorder")
+_LIBRARY = ("softmax",)
 _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
@@ -98,6 +101,7 @@ _HOMES = {
     "register_recipe": "tilewright.recipes.users",
     "unregister_recipe": "tilewright.recipes.users",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
+    **dict.fromkeys(_LIBRARY, "tilewright.ops.library_calls"),
 }
 # What is listed and has no home of its own is an element of an epilogue.
 _ELEMENTS = "tilewright.ops.epilogue_elements"

@@ -33,6 +33,7 @@ from tilewright.problems import (
     EltwiseProblem,
     MatmulProblem,
     PoolProblem,
+    Record,
     ReduceProblem,
     ReorderProblem,
     conv_from_sizes,
@@ -386,6 +387,8 @@ def _smallest(op: Op) -> Op:
             small = BinaryProblem(ones, ones)
         case EltwiseProblem():
             small = EltwiseProblem((1,) * len(problem.shape))
+        case Record():
+            small = problem.smallest()
         case _:
             assert isinstance(problem, ReorderProblem)
             small = ReorderProblem((1,) * len(problem.shape))

@@ -11,6 +11,7 @@ PyTorch is optional: without it, and for what it has no function for, there is n
 from __future__ import annotations
 
 from tilewright.bench.peer_contraction import convolution_peers, matmul_peers
+from tilewright.bench.peer_library import library_peers
 from tilewright.bench.peer_quantized import check_no_quantization
 from tilewright.bench.peer_streaming import (
     elementwise_peers,
@@ -22,6 +23,7 @@ from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
 from tilewright.ops.pooling import Pooling
@@ -41,6 +43,8 @@ def find_peers(op: Op, threads: int) -> Peers:
             return convolution_peers(torch, op)
         case Matmul():
             return matmul_peers(torch, op)
+        case LibraryOp():
+            return library_peers(torch, op)
     check_no_quantization(op)
     match op:
         case Pooling():

@@ -10,14 +10,16 @@ from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
 from tilewright.cli.completing import KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
-from tilewright.cli.knobs import DEFAULTS, Knobs
+from tilewright.cli.knobs import DEFAULTS, LIBRARY_KNOBS, Knobs
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.problems import (
     DRIVERS,
+    LIBRARY,
     Problem,
+    Record,
     parse,
     parse_binary_function,
     parse_direction,
@@ -30,12 +32,10 @@ from tilewright.problems import (
     parse_unary,
     parse_zero_points,
 )
-from tilewright.testing.case import ROLES, Case
+from tilewright.testing.case import ROLES, TAG_KNOBS, Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
 
-# Which knob gives the tag of each tensor.
-_TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
 _ALGORITHM_PARSERS: dict[str, Callable[[str], object]] = {
     "pool": parse_pool_algorithm,
     "reduce": parse_reduce_algorithm,
@@ -136,7 +136,7 @@ def _random(knobs: Knobs) -> Iterator[Case]:
 def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
     """The cases of one problem: every combination of the values of knobs."""
     values = DEFAULTS | texts
-    tag_knobs = [_TAG_KNOBS[role] for role in ROLES[driver]]
+    tag_knobs = [TAG_KNOBS[role] for role in ROLES[driver] if role in TAG_KNOBS]
     _check_knobs(driver, texts, tag_knobs)
     lists = [values[name].split(",") for name in values if not name.endswith("tag")]
     tag_lists = [values[name].split(",") for name in tag_knobs]
@@ -144,14 +144,19 @@ def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[C
         chosen = dict(zip((name for name in values if not name.endswith("tag")), each, strict=True))
         case = _case(driver, problem, chosen)
         for tags in itertools.product(*tag_lists):
-            yield replace(case, tags=tags)
+            given = dict(zip(tag_knobs, tags, strict=True))
+            all_tags = (given.get(TAG_KNOBS.get(role, ""), "any") for role in ROLES[driver])
+            yield replace(case, tags=tuple(all_tags))
 
 
 def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
     """Refuses knobs that the driver would ignore."""
-    useless = {"wtag"} - set(tag_knobs)
-    if driver not in _ALGORITHM_PARSERS:
+    own = LIBRARY[driver].knobs if driver in LIBRARY else ()
+    useless = {*LIBRARY_KNOBS, "wtag"} - {*tag_knobs, *own}
+    if driver not in _ALGORITHM_PARSERS and "alg" not in own:
         useless.add("alg")
+    if driver in LIBRARY:
+        useless |= {"attr-scales", "attr-zero-points", "attr-post-ops"}
     if driver not in ("conv", "matmul"):
         useless |= {"bia-dt", "attr-fpmath"}
     for name in texts:
@@ -162,18 +167,23 @@ def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> No
 
 
 def _case(driver: str, problem: Problem, texts: dict[str, str]) -> Case:
-    if texts["alg"]:
+    if texts["alg"] and driver in _ALGORITHM_PARSERS:
         _ALGORITHM_PARSERS[driver](texts["alg"])
     mb = texts["mb"]
     if not (mb.isascii() and mb.isdecimal() and len(mb) < 19):
         raise ProblemError(
             f"--mb takes a whole number, not {mb!r}", where="--mb", cure="write --mb 1"
         )
+    problem = problem.with_mb(int(mb)) if int(mb) else problem
+    if isinstance(problem, Record):
+        for knob in problem.knobs:
+            if texts[knob]:
+                problem = getattr(problem, f"with_{knob}")(texts[knob])
     return Case(
-        problem.with_mb(int(mb)) if int(mb) else problem,
+        problem,
         parse_types(texts["dt"], ROLES[driver]),
         direction=parse_direction(texts["dir"]),
-        algorithm=texts["alg"],
+        algorithm="" if isinstance(problem, Record) else texts["alg"],
         bias=_bias_type(texts["bia-dt"]),
         scales=parse_scales(texts["attr-scales"]),
         zero_points=parse_zero_points(texts["attr-zero-points"]),

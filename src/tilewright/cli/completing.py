@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tilewright.cli.loading import loading
 
 # The names of `problems.DRIVERS`, which take long to load for a word.
-DRIVERS = ("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder")
+DRIVERS = ("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder", "softmax")
 # The driver whose descriptors are files of kernels.
 KERNEL = "kernel"
 

@@ -32,12 +32,15 @@ DEFAULTS = {
     "dtag": "any",
     "mb": "0",
     "alg": "",
+    "axis": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
     "attr-post-ops": "",
     "attr-fpmath": "",
 }
+# Of these, settings of the library's ops.
+LIBRARY_KNOBS = ("axis",)
 
 
 class Place(Enum):
@@ -87,6 +90,7 @@ def _texts(
     alg: Annotated[
         str, typer.Option("--alg", help="What pool, reduce, eltwise (elu:0.5) or binary do.")
     ] = "",
+    axis: Annotated[str, typer.Option("--axis", help="The dim of softmax and the like.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

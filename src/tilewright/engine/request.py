@@ -31,6 +31,8 @@ class Source(Protocol):
     @property
     def flops(self) -> int: ...
     @property
+    def structured(self) -> bool: ...
+    @property
     def prepacked(self) -> str | None: ...
     def resolved(self) -> Source: ...
     def kernel(self) -> Kernel: ...
@@ -107,7 +109,10 @@ def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
 
 def _source_start(source: Source, constant: tuple[str, ...]) -> Start:
     prepacked = source.prepacked or next(iter(constant), None)
-    return Start(source.kernel(), source.exact_kernel(), prepacked, structured=True)
+    kernel, exact = source.kernel(), source.exact_kernel()
+    if not source.structured:
+        return Start(kernel, exact, constant=constant)
+    return Start(kernel, exact, prepacked, structured=True)
 
 
 def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:

@@ -72,7 +72,7 @@ def to_text(node: Expr | View | Stmt | Kernel | Buffer | ScalarParam) -> str:
     if isinstance(node, Buffer):
         return _declaration(node)
     if isinstance(node, ScalarParam):
-        return _param(node)
+        return parameter_text(node)
     lines: list[str] = []
     if isinstance(node, Kernel):
         lines += _kernel_header(node)
@@ -208,14 +208,15 @@ def _typed(variable: Var, usual: DType = s64) -> str:
 
 def _kernel_header(kernel: Kernel) -> list[str]:
     start = f"kernel {quoted(kernel.name)}("
-    params = [_param(p) for p in kernel.params]
+    params = [parameter_text(p) for p in kernel.params]
     line = f"{start}{', '.join(params)}):"
     if len(line) <= _WIDTH:
         return [line]
     return [start, *(f"{_INDENT * 2}{p}," for p in params), "):"]
 
 
-def _param(param: Param | ScalarParam) -> str:
+def parameter_text(param: Param | ScalarParam) -> str:
+    """A parameter as it stands in the header of a kernel."""
     if isinstance(param, Param):
         if param.digest is not None:
             return f"constant {_declaration(param.buffer)} = {param.digest}"

@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 from tilewright.dtypes import DType, bf16, f16, f32, f64, s32, s64
 from tilewright.errors import ArgumentError, LayoutError, UnsupportedError, one_of
 from tilewright.ir.buffer import Buffer, Layout, buffer
-from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ir.stmt import Block, Kernel, Param, Stmt
 from tilewright.ir.visit import block
 from tilewright.layout.strides import check_blocks, check_reach, from_strides, overlaps
 from tilewright.layout.tags import ANY, layout_of
@@ -76,7 +76,8 @@ class Op(ABC):
     ``accumulator`` is the type that sums are kept in.
     """
 
-    kind: ClassVar[str]
+    # Whether computes have the names and the order that the module describes, which recipes know.
+    structured: ClassVar[bool] = True
 
     problem: Problem
     types: tuple[tuple[str, DType], ...]
@@ -119,6 +120,11 @@ class Op(ABC):
                     why="only weights that are read, of convolution and matmul, may have 4 bits",
                     cure=f"use {'s8' if each.dtype.kind == 'int' else 'u8'}",
                 )
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The driver: ``"conv"`` and so on."""
 
     @property
     @abstractmethod
@@ -215,15 +221,25 @@ class Op(ABC):
     @cached_property
     def _naive(self) -> Kernel:
         params = tuple(Param(_buffer(argument), argument.access) for argument in self.arguments)
-        buffers = {param.name: param.buffer for param in params}
-        statements = list(self._statements(buffers))
-        for param in params:
+        return self._with_padding(self._body(params))
+
+    def _body(self, params: tuple[Param, ...]) -> Kernel:
+        """The kernel of these arguments, without what fills the padding of results."""
+        statements = self._statements({param.name: param.buffer for param in params})
+        return Kernel(self._kernel_name, params, block(*statements))
+
+    @property
+    def _kernel_name(self) -> str:
+        return f"{self.kind}_{self.direction.value.lower()}"
+
+    def _with_padding(self, kernel: Kernel) -> Kernel:
+        fills: list[Stmt] = []
+        for param in kernel.arrays:
             if param.access != "in":
-                statements += padding_fills(param.buffer)
+                fills += padding_fills(param.buffer)
         notes = {"problem": self.problem.descriptor(), "direction": self.direction.value}
-        return Kernel(
-            f"{self.kind}_{self.direction.value.lower()}", params, block(*statements), notes
-        )
+        body = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+        return replace(kernel, body=block(*body, *fills), notes=notes)
 
 
 def resolve(spec: LayoutSpec, shape: Shape, tensor: Tensor | None = None) -> Layout:

@@ -6,7 +6,7 @@ In reading order:
 - `pieces`, `descriptor`, `shapes`: texts cut into pieces that know their place, for errors.
 - `window`: one spatial dim of a sliding window; how missing sizes and padding are deduced.
 - `conv`, `pool`, `matmul`, `reduce`, `eltwise`, `binary`, `reorder`: one problem each, with its
-  parser; `drivers` picks one by name.
+  parser; `library`: all other ops, each a record; `drivers` picks one by name.
 - `unary_functions`, `binary_functions`: functions of elements, each in one record.
 - `policy`, `knobs`, `post_ops`: direction, types, algorithms, scales, zero points, post-ops.
 
@@ -36,6 +36,7 @@ from tilewright.problems.knobs import (
     parse_types,
     parse_zero_points,
 )
+from tilewright.problems.library import LIBRARY, Record
 from tilewright.problems.matmul import MatmulProblem, parse_matmul
 from tilewright.problems.policy import Policy
 from tilewright.problems.pool import PoolProblem, parse_pool, pool_from_sizes
@@ -64,6 +65,7 @@ __all__ = [
     "BINARY_FUNCTIONS",
     "BINARY_RECORDS",
     "DRIVERS",
+    "LIBRARY",
     "UNARY_ALIASES",
     "UNARY_FUNCTIONS",
     "Binary",
@@ -79,6 +81,7 @@ __all__ = [
     "PostOp",
     "Prelu",
     "Problem",
+    "Record",
     "ReduceAlgorithm",
     "ReduceProblem",
     "ReorderProblem",

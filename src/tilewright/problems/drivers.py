@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tilewright.problems.binary import parse_binary
 from tilewright.problems.conv import parse_conv
 from tilewright.problems.eltwise import parse_eltwise
+from tilewright.problems.library import LIBRARY
 from tilewright.problems.matmul import parse_matmul
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.pool import parse_pool
@@ -22,6 +23,7 @@ DRIVERS: dict[str, Callable[[str], Problem]] = {
     "eltwise": parse_eltwise,
     "binary": parse_binary,
     "reorder": parse_reorder,
+    **{driver: record.parse for driver, record in LIBRARY.items()},
 }
 
 

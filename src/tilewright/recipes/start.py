@@ -9,8 +9,10 @@ from tilewright.ir.stmt import Kernel
 
 
 class Source(Protocol):
-    """What gives a kernel with the computes that `ops.op` describes: an op."""
+    """What gives a kernel: an op. ``structured``: with the computes that `ops.op` describes."""
 
+    @property
+    def structured(self) -> bool: ...
     def kernel(self) -> Kernel: ...
     def exact_kernel(self) -> Kernel: ...
     @property
@@ -35,5 +37,6 @@ class Start:
 
     @staticmethod
     def of(source: Source) -> Start:
-        """The start of what gives a structured kernel."""
-        return Start(source.kernel(), source.exact_kernel(), source.prepacked, structured=True)
+        """The start of what gives a kernel."""
+        kernel, exact = source.kernel(), source.exact_kernel()
+        return Start(kernel, exact, source.prepacked, structured=source.structured)

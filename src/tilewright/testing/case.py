@@ -10,12 +10,14 @@ from tilewright.errors import ProblemError
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import convolution_op
 from tilewright.ops.elementwise import binary_op, eltwise_op
+from tilewright.ops.library import library_op
 from tilewright.ops.matmul import matmul_op
 from tilewright.ops.op import LayoutSpec, Op
 from tilewright.ops.pooling import pooling_op
 from tilewright.ops.reduction import reduction_op
 from tilewright.ops.reorder import reorder_op
 from tilewright.problems import (
+    LIBRARY,
     BinaryProblem,
     ConvProblem,
     Direction,
@@ -24,6 +26,7 @@ from tilewright.problems import (
     PoolProblem,
     PostOp,
     Problem,
+    Record,
     ReduceProblem,
     ReorderProblem,
     Scale,
@@ -44,9 +47,11 @@ ROLES = {
     "eltwise": ("src", "dst"),
     "binary": ("src0", "src1", "dst"),
     "reorder": ("src", "dst"),
+    **{driver: record.roles for driver, record in LIBRARY.items()},
 }
 ALGORITHMS = {"pool": "max", "reduce": "sum", "eltwise": "relu", "binary": "add"}
-_TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
+# Which knob gives the tag of each tensor.
+TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Case:
         roles = len(ROLES[self.driver])
         if not self.types:
             object.__setattr__(self, "types", (f32,) * roles)
+        if isinstance(self.problem, Record) and len(set(self.types)) == 1:
+            object.__setattr__(self, "types", self.problem.expanded(self.types[:1]))
         if not self.tags:
             object.__setattr__(self, "tags", ("any",) * roles)
         if not self.algorithm:
@@ -97,6 +104,8 @@ class Case:
         )
         problem = self.problem
         match problem:
+            case Record():
+                return library_op(problem, self.direction, types, layouts, attributes)
             case ConvProblem():
                 if self.direction is Direction.BWD_WB and self.bias is not None:
                     types["bias"] = self.bias
@@ -148,6 +157,8 @@ class Case:
             words.append(f"--bia-dt={self.bias}")
         if self.algorithm:
             words.append(f"--alg={self.algorithm}")
+        if isinstance(self.problem, Record):
+            words += [f"--{knob}={text}" for knob, text in self.problem.settings().items()]
         for knob, entries in (("scales", self.scales), ("zero-points", self.zero_points)):
             if entries:
                 words.append(f"--attr-{knob}=" + "+".join(each.describe() for each in entries))
@@ -160,7 +171,7 @@ class Case:
 
     def _tags_text(self) -> dict[str, str]:
         names = zip(ROLES[self.driver], self.tags, strict=True)
-        return {_TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
+        return {TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
 
 
 def _types_text(types: tuple[DType, ...]) -> str:

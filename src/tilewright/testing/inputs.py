@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType
+from tilewright.conversions import convert
+from tilewright.dtypes import DType, f64
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
@@ -65,6 +67,8 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
     if argument.access == "inout" or argument.role == "bias":
         # Not the result of a sum: any small number will do.
         return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
+    if isinstance(op, LibraryOp):
+        return _of_record(op, argument, exact, seed)
     if isinstance(op, Reduction):
         return _reduced(op, shape, dtype, exact, seed)
     if isinstance(op, Eltwise) and op.function.function in _POSITIVE:
@@ -78,6 +82,18 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
         return reals(shape, dtype, seed=seed, low=low, high=high)
     axes, terms = _thinning(op, argument.name)
     return integers(shape, dtype, seed=seed, axes=axes, terms=terms)
+
+
+def _of_record(op: LibraryOp, argument: Argument, exact: bool, seed: int) -> Any:
+    """What the record asks for; otherwise small numbers."""
+    shape, dtype = argument.shape, argument.dtype
+    rng = np.random.default_rng(seed)
+    found = None
+    if not (exact and dtype.is_float):
+        found = op.problem.data(argument.name, shape, dtype, rng, op.direction)
+    if found is not None:
+        return convert(found, f64, dtype) if dtype.is_float else found.astype(dtype.numpy)
+    return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
 
 
 def _operand(op: Op, argument: Argument, exact: bool, seed: int) -> Any:

@@ -16,6 +16,7 @@ from tilewright.dtypes import (
     s4,
     s8,
     s32,
+    s64,
     tf32,
     u4,
     u8,
@@ -24,6 +25,7 @@ from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.layout.tags import CANONICAL
 from tilewright.problems import (
     BINARY_FUNCTIONS,
+    LIBRARY,
     UNARY_FUNCTIONS,
     Binary,
     BinaryProblem,
@@ -34,6 +36,7 @@ from tilewright.problems import (
     PostOp,
     Prelu,
     Problem,
+    Record,
     ReduceAlgorithm,
     ReduceProblem,
     ReorderProblem,
@@ -45,7 +48,7 @@ from tilewright.problems import (
     pool_from_sizes,
 )
 from tilewright.problems.policy import Policy
-from tilewright.testing.case import ALGORITHMS, ROLES, Case
+from tilewright.testing.case import ALGORITHMS, ROLES, TAG_KNOBS, Case
 
 _FLOATS = (f32, f32, f32, bf16, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 _INTEGERS = (u8, s8, u8, s8, s32)
@@ -81,6 +84,8 @@ def _valid(driver: str, rng: random.Random) -> Case:
 
 
 def _case(driver: str, rng: random.Random) -> Case:
+    if driver in LIBRARY:
+        return _of_record(LIBRARY[driver], rng)
     problem = _PROBLEMS[driver](rng)
     direction = _direction(driver, rng)
     types = _types(driver, direction, rng)
@@ -110,6 +115,25 @@ def _case(driver: str, rng: random.Random) -> Case:
         bias=rng.choice((f32, bf16, f16)) if biased else None,
         fpmath=rng.choice((tf32, bf16)) if rounded else None,
     )
+
+
+def _of_record(record: type[Record], rng: random.Random) -> Case:
+    """A problem of the library, with types and layouts that it may have."""
+    problem = record.drawn(rng)
+    direction = rng.choice(problem.directions)
+    one = rng.choice(problem.data_types)
+    types = list(problem.expanded((one,)))
+    for place, role in enumerate(problem.roles):
+        if role in problem.indices:
+            types[place] = rng.choice((s32, s64))
+        elif rng.random() < 0.3:
+            types[place] = rng.choice(problem.data_types)
+    shapes = {slot.role: slot.shape for slot in problem.slots(direction)}
+    tags = ["any"] * len(types)
+    for place, role in enumerate(problem.roles):
+        if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
+            tags[place] = _tag(len(shapes[role]), rng)
+    return Case(problem, tuple(types), tuple(tags), direction)
 
 
 def _size(rng: random.Random) -> int:

@@ -1,0 +1,101 @@
+"""Ops of the library: a record's problem with types and layouts, as a kernel.
+
+The kernel is parsed from the text that the record writes, so that it is what a user would write by
+hand, and is scheduled as such: its computes have no names or order that recipes know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.dtypes import DType, f32
+from tilewright.errors import UnsupportedError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import parameter_text
+from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ops.attributes import Attributes
+from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
+from tilewright.problems import Direction, Record
+from tilewright.problems.library.record import accumulator_for
+
+
+@dataclass(frozen=True)
+class LibraryOp(Op):
+    """What a record describes."""
+
+    problem: Record
+
+    structured: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> str:
+        """The record's driver."""
+        return self.problem.driver
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those of the record in this direction."""
+        return tuple(
+            Tensor(slot.name, slot.shape, slot.access, slot.letters)
+            for slot in self.problem.slots(self.direction)
+        )
+
+    @property
+    def prepacked(self) -> str | None:
+        """Nothing: no recipe packs arrays of these by itself."""
+        return None
+
+    def _attribute_arguments(self) -> tuple[Argument, ...]:
+        return ()
+
+    def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
+        params = tuple(Param(buffers[each.name], each.access) for each in self.arguments)
+        return (self._body(params).body,)
+
+    def _body(self, params: tuple[Param, ...]) -> Kernel:
+        header = f"kernel {self._kernel_name}({', '.join(map(parameter_text, params))}):"
+        body = self.problem.body(dict(self.types), self.direction)
+        lines = (f"  {line}" for line in body.splitlines() if line.strip())
+        return parse_kernel("\n".join((header, *lines)) + "\n")
+
+
+def library_op(
+    problem: Record,
+    direction: Direction = Direction.FWD_D,
+    types: Mapping[str, DType] | DType = f32,
+    layouts: Mapping[str, LayoutSpec] | None = None,
+    attributes: Attributes | None = None,
+) -> LibraryOp:
+    """The op of ``problem``; ``types`` and ``layouts`` for the record's roles (a type for all:
+    indices are s32).
+
+    Raises `UnsupportedError` for types, directions and attributes that the record does not take,
+    and `LayoutError`.
+    """
+    if isinstance(types, DType):
+        types = dict(zip(problem.roles, problem.expanded((types,)), strict=True))
+    if direction not in problem.directions:
+        names = ", ".join(each.value for each in problem.directions)
+        raise UnsupportedError(
+            f"{problem.driver} has no direction {direction.value}", cure=f"choose one of {names}"
+        )
+    if attributes is not None and attributes != Attributes():
+        raise UnsupportedError(
+            f"{problem.driver} takes no bias, scales, zero points or post-ops",
+            cure="compute them in an op of their own, or in a kernel from text",
+        )
+    problem.check(types, direction)
+    acc = accumulator_for(types)
+    slots = problem.slots(direction)
+    chosen = {**types, **{slot.name: types[slot.role] if slot.role else acc for slot in slots}}
+    given = layouts or {}
+    placed = {slot.name: given[slot.role] for slot in slots if slot.role in given}
+    unknown = set(given) - set(problem.roles)
+    if unknown:
+        placed |= {name: given[name] for name in unknown}
+    return LibraryOp(
+        problem, tuple(chosen.items()), acc, tuple(placed.items()), direction=direction
+    )

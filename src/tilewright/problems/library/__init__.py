@@ -1,0 +1,13 @@
+"""The library of ops: each a record, of which everything else is made.
+
+In reading order: `record` (what a record says), `wording` (pieces of kernels' texts) and `draws`
+(random sizes); then a file for each family: `softmax`. `LIBRARY` has all of them by their drivers.
+"""
+
+from tilewright.problems.library.record import Answer, Record, Slot
+from tilewright.problems.library.softmax import SoftmaxProblem
+
+_RECORDS: tuple[type[Record], ...] = (SoftmaxProblem,)
+LIBRARY = {record.driver: record for record in _RECORDS}
+
+__all__ = ["LIBRARY", "Answer", "Record", "Slot", "SoftmaxProblem"]

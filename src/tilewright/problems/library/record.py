@@ -1,0 +1,205 @@
+"""What an op of the library is: one record, which says all that the project knows of it.
+
+A record is a frozen dataclass whose fields are the sizes and settings of one problem. To add an op,
+write one, list it in `library`, and write the function that users call (`ops.library_calls`):
+
+- ``driver``, ``example``: its name on the command line, and a descriptor;
+- ``parse``: its grammar; ``knobs``: options of the command line that set fields (``--axis``), each
+  with a method ``with_NAME`` that takes the text;
+- ``slots``: its tensors in a direction, inputs first;
+- ``body``: what it computes, as statements in the language of kernels (`docs/ir.md`), which is why
+  the op runs on every target, in the interpreter, and fuses with its neighbours;
+- ``answers``: the same in float64 numpy, written independently, and what its rounding errors are
+  relative to;
+- ``drawn``, ``data``, ``types``: random problems, what they are verified on, types that it takes;
+- ``peer``: PyTorch's way to compute the same.
+
+Everything that works on ops reads it there: parsers, ``verify``, ``check``, ``bench``, ``show``.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, s32, s64, tf32, u8
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.knobs import Direction
+from tilewright.problems.numbers import short
+from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.problem import Problem, Shape, check_minibatch, no_minibatch
+
+Array = Any
+FLOATS = (f32, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
+# What most ops compute on; sums of integers are kept in f32, unless a record says otherwise.
+NUMBERS = (*FLOATS, s32, s8, u8)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor: ``role`` is whose type and layout it has, another's or its own; ``""`` for numbers
+    that the op computes or takes beside its data (statistics, factors): f32, or f64 with f64.
+    ``letters`` name its dims in tags."""
+
+    name: str
+    shape: Shape
+    access: str
+    role: str
+    letters: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Results in float64 (or integers), with errors of at most ``roundings`` of the accumulator's
+    type, relative to ``magnitude``. None of them: the numbers are exact."""
+
+    value: Array
+    magnitude: Array = 0.0
+    roundings: int = 0
+
+
+@dataclass(frozen=True)
+class Record(Problem):
+    """The base of all records: what most of them have in common."""
+
+    example: ClassVar[str]
+    # Tensors whose types ``--dt`` gives; those named in `indices` hold integers.
+    roles: ClassVar[tuple[str, ...]] = ("src", "dst")
+    indices: ClassVar[tuple[str, ...]] = ()
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D,)
+    knobs: ClassVar[tuple[str, ...]] = ()
+    algorithms: ClassVar[tuple[str, ...]] = ()
+    # Types that are computed on: those of the first role, and of others.
+    data_types: ClassVar[tuple[DType, ...]] = NUMBERS
+    # Work for each element of the largest tensor.
+    work: ClassVar[int] = 1
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self:
+        """The problem that a descriptor asks for. Raises `ProblemError`, with the place in it."""
+
+    @classmethod
+    @abstractmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random problem, small enough for the interpreter."""
+
+    @abstractmethod
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        """The tensors, inputs first."""
+
+    @abstractmethod
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        """The statements, where each tensor is called by its name, and has the type given."""
+
+    @abstractmethod
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        """What each result is, of inputs in float64 (integers: as they are)."""
+
+    def data(
+        self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        """What an input is verified on, where any small numbers won't do (None: they do), in f64 or
+        as integers; ``rng`` is numpy's."""
+        return None
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's way to compute the results of tensors by name; gives one or a tuple of them,
+        in our order. Raises `UnsupportedError` where it has none."""
+        raise UnsupportedError(f"PyTorch has no {self.driver} like this")
+
+    def check(self, types: Mapping[str, DType], direction: Direction) -> None:
+        """Raises `UnsupportedError` for types that the op does not take."""
+        for role in self.roles:
+            allowed = (s32, s64) if role in self.indices else self.data_types
+            if types[role] not in allowed:
+                raise UnsupportedError(
+                    f"{self.driver} takes no {types[role]} here",
+                    where=role,
+                    cure="choose one of " + ", ".join(map(str, allowed)),
+                )
+
+    def expanded(self, types: Sequence[DType]) -> tuple[DType, ...]:
+        """One type for each role, of one for all: indices are s32 then."""
+        if len(types) == 1:
+            return tuple(s32 if role in self.indices else types[0] for role in self.roles)
+        return tuple(types)
+
+    def changed(self, **fields: Any) -> Self:
+        """The problem with other values of fields."""
+        problem: Any = self
+        changed: Self = replace(problem, **fields)
+        return changed
+
+    def with_alg(self, text: str) -> Self:
+        """The problem with the algorithm that ``--alg`` names."""
+        if not isinstance(text, str):
+            raise ProblemError(f"{short(text)} is no algorithm", where="algorithm")
+        if text not in self.algorithms:
+            raise unknown("algorithm", Piece.whole(text), self.algorithms)
+        return self.changed(algorithm=text)
+
+    def with_axis(self, text: str) -> Self:
+        """The problem along the dim that ``--axis`` gives; negative: from the end."""
+        return self.changed(axis=Piece.whole(text).integer("an axis"))
+
+    def settings(self) -> dict[str, str]:
+        """What options say of the problem, by their names, for a command that asks for it again."""
+        found = {}
+        for knob in self.knobs:
+            value = getattr(self, "algorithm" if knob == "alg" else knob)
+            if value != "":
+                found[knob] = str(value)
+        return found
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Logical shapes of all tensors of the first direction."""
+        return {slot.name: slot.shape for slot in self.slots(self.directions[0])}
+
+    @property
+    def nominal_flops(self) -> int:
+        """So many operations for each element of the largest tensor."""
+        return self.work * max(map(math.prod, self.shapes.values()))
+
+    @property
+    def valid_flops(self) -> int:
+        """The same: there is no padding that nobody needs."""
+        return self.nominal_flops
+
+    def with_mb(self, mb: int) -> Self:
+        """The same with ``mb`` as the first dim of ``shape``, where there is one."""
+        shape = getattr(self, "shape", None)
+        if shape is None:
+            raise no_minibatch(self.driver)
+        check_minibatch(mb)
+        return self.changed(shape=(mb, *shape[1:]))
+
+    def smallest(self) -> Self:
+        """The problem on next to nothing, of the same rank: what a call costs is measured on it."""
+        return self
+
+    def _check_shapes(self) -> None:
+        for slot in self.slots(self.directions[0]):
+            self._check_sizes(**{slot.name: slot.shape})
+
+
+def checked_axis(axis: object, shape: Shape, driver: str) -> int:
+    """``axis`` counted from the front. Raises `ProblemError` for a dim that is not there."""
+    rank = len(shape)
+    if type(axis) is not int or not -rank <= axis < rank:
+        raise ProblemError(
+            f"{driver} has no dim {short(axis)}",
+            where="axis",
+            cure=f"choose a number from 0 to {rank - 1}, or from -{rank} to -1",
+        )
+    return axis % rank
+
+
+def accumulator_for(types: Mapping[str, DType]) -> DType:
+    """What floats are computed in: f64 if one is f64, else f32."""
+    return f64 if f64 in types.values() else f32

@@ -1,0 +1,189 @@
+"""Softmax and its logarithm. Source: oneDNN's developer guide, "Softmax"."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.record import (
+    Answer,
+    Array,
+    Record,
+    Slot,
+    accumulator_for,
+    checked_axis,
+)
+from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.shapes import join, parse_shapes
+
+# What functions of the library are off, in roundings.
+_UNITS = 32
+
+
+@dataclass(frozen=True)
+class SoftmaxProblem(Record):
+    """``dst = exp(src - peak) / total`` along ``axis``, or its logarithm."""
+
+    shape: Shape
+    axis: int = 1
+    algorithm: str = "SOFTMAX"
+    name: str = ""
+
+    driver: ClassVar[str] = "softmax"
+    example: ClassVar[str] = "32x1000"
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "axis")
+    algorithms: ClassVar[tuple[str, ...]] = ("SOFTMAX", "LOGSOFTMAX")
+    work: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        if self.axis == 1 and len(self.shape) == 1:
+            object.__setattr__(self, "axis", 0)  # what is usual means the only dim there is
+        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        parsed = parse_shapes(text, ("src",))
+        return cls(parsed.tensors[0].sizes, name=parsed.name)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        shape = shape_of(rng)
+        return cls(shape, rng.randrange(len(shape)), rng.choice(cls.algorithms))
+
+    def descriptor(self) -> str:
+        return join(self.shape) + name_suffix(self.name)
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape))
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        if direction.is_forward:
+            return Slot("src", self.shape, "in", "src"), Slot("dst", self.shape, "out", "dst")
+        return (
+            Slot("dst", self.shape, "in", "dst"),
+            Slot("diff_dst", self.shape, "in", "dst"),
+            Slot("diff_src", self.shape, "out", "src"),
+        )
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        if not direction.is_forward:
+            return self._gradient(types)
+        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
+        logarithm = self.algorithm == "LOGSOFTMAX"
+        shifted, given = f"{acc}(x) - peak", f"exp({acc}(x) - peak)"
+        result = f"{shifted} - log(total)" if logarithm else "power / total"
+        last = (
+            f"x = src[{d.at()}]\n  peak = peak[{d.kept(axis)}]"
+            if logarithm
+            else f"power = power[{d.at()}]"
+        )
+        return f"""
+alloc peak: {acc}[{d.sizes(axis)}]
+alloc total: {acc}[{d.sizes(axis)}]
+alloc power: {acc}[{d.sizes()}]
+compute init({d.dims(axis)}):
+  peak[{d.kept(axis)}] = {number(-np.inf, acc)}
+  total[{d.kept(axis)}] = {number(0.0, acc)}
+compute peak({d.dims()}):
+  x = src[{d.at()}]
+  peak[{d.kept(axis)}] max= {acc}(x)
+compute power({d.dims()}):
+  x = src[{d.at()}]
+  peak = peak[{d.kept(axis)}]
+  power[{d.at()}] = {given}
+compute total({d.dims()}):
+  power = power[{d.at()}]
+  total[{d.kept(axis)}] add= power
+compute result({d.dims()}):
+  {last}
+  total = total[{d.kept(axis)}]
+  dst[{d.at()}] = {stored(result, acc, types["dst"])}
+"""
+
+    def _gradient(self, types: Mapping[str, DType]) -> str:
+        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
+        logarithm = self.algorithm == "LOGSOFTMAX"
+        term = f"{acc}(g)" if logarithm else f"{acc}(g) * {acc}(y)"
+        value = (
+            f"{acc}(g) - exp({acc}(y)) * total" if logarithm else f"{acc}(y) * ({acc}(g) - total)"
+        )
+        loaded = "" if logarithm else f"y = dst[{d.at()}]\n  "
+        return f"""
+alloc total: {acc}[{d.sizes(axis)}]
+compute init({d.dims(axis)}):
+  total[{d.kept(axis)}] = {number(0.0, acc)}
+compute total({d.dims()}):
+  {loaded}g = diff_dst[{d.at()}]
+  total[{d.kept(axis)}] add= {term}
+compute result({d.dims()}):
+  y = dst[{d.at()}]
+  g = diff_dst[{d.at()}]
+  total = total[{d.kept(axis)}]
+  diff_src[{d.at()}] = {stored(value, acc, types["src"])}
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        axis, terms = self.axis, self.shape[self.axis]
+        logarithm = self.algorithm == "LOGSOFTMAX"
+        if direction.is_forward:
+            x = given["src"]
+            shifted = x - x.max(axis=axis, keepdims=True)
+            total = np.exp(shifted).sum(axis=axis, keepdims=True)
+            if logarithm:
+                value = shifted - np.log(total)
+                size = np.abs(x) + np.abs(shifted) + np.abs(value) + 1
+            else:
+                value = np.exp(shifted) / total
+                size = value * (1 + np.abs(shifted))
+            return {"dst": Answer(value, size, terms + _UNITS)}
+        y, g = given["dst"], given["diff_dst"]
+        weights = np.exp(y) if logarithm else y
+        parts = g if logarithm else g * y
+        total = parts.sum(axis=axis, keepdims=True)
+        sizes = np.abs(parts).sum(axis=axis, keepdims=True)
+        if logarithm:
+            size = np.abs(g) + weights * (1 + np.abs(y)) * sizes
+            return {"diff_src": Answer(g - weights * total, size, terms + _UNITS)}
+        return {
+            "diff_src": Answer(y * (g - total), np.abs(y) * (np.abs(g) + sizes), terms + _UNITS)
+        }
+
+    def data(
+        self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        if not dtype.is_float:
+            return None
+        low = -4.0 if direction.is_forward or name != "dst" else 0.0
+        return rng.uniform(low, 4.0 if direction.is_forward else 1.0, shape)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        aten, logarithm = torch.ops.aten, self.algorithm == "LOGSOFTMAX"
+        if direction.is_forward:
+            run = aten._log_softmax.out if logarithm else aten._softmax.out
+            return lambda: run(given["src"], self.axis, False, out=given["dst"])
+        back = aten._log_softmax_backward_data.out if logarithm else aten._softmax_backward_data
+        if logarithm:
+            return lambda: back(
+                given["diff_dst"],
+                given["dst"],
+                self.axis,
+                given["dst"].dtype,
+                out=given["diff_src"],
+            )
+        return lambda: back.out(
+            given["diff_dst"],
+            given["dst"],
+            self.axis,
+            given["dst"].dtype,
+            grad_input=given["diff_src"],
+        )
