@@ -173,17 +173,18 @@ def _imports(module: Module, known: Mapping[str, Module]) -> Iterator[Import]:
             yield Import(target, node.lineno, function, typing_only)
 
 
-def _placed(
-    node: ast.AST, function: str = "", typing_only: bool = False
-) -> Iterator[tuple[ast.AST, str, bool]]:
+def _placed(tree: ast.AST) -> Iterator[tuple[ast.AST, str, bool]]:
     """Each node, the outermost function around it, and whether only type checkers see it."""
-    for child in ast.iter_child_nodes(node):
-        yield child, function, typing_only
-        inside = function
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not function:
-            inside = child.name
-        guarded = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        yield from _placed(child, inside, typing_only or guarded)
+    rest = [(child, "", False) for child in ast.iter_child_nodes(tree)][::-1]
+    while rest:
+        node, function, typing_only = rest.pop()
+        yield node, function, typing_only
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = function or node.name
+        elif isinstance(node, ast.If):
+            typing_only = typing_only or ast.unparse(node.test) == "TYPE_CHECKING"
+        inside = [(child, function, typing_only) for child in ast.iter_child_nodes(node)]
+        rest += inside[::-1]
 
 
 def _inner(target: str) -> str | None:
