@@ -14,6 +14,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from staged import check_races
+from sweeps import in_turns
 from tilewright import interpret
 from tilewright.errors import CompilationError, ScheduleError
 from tilewright.interpret import FaultKind, Findings
@@ -134,7 +135,7 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     stages = check_races(op, MACHINE, replace(CONFIG, **changed)).stages
