@@ -258,13 +258,33 @@ s8 cannot be used here
   wei:per_oc:s8
              ^^
   cure: choose one of f32, f16, bf16""",
-    (parse_scales, "wei:per_ocic:f32:2x1"): """\
-there is too much behind the type
-  at position 17:
-  wei:per_ocic:f32:2x1
-                   ^^^
-  why: groups of scales and zero points are not available
+    (parse_scales, "wei:per_ocic:f32:2x1:3"): """\
+there is too much behind the group
+  at position 21:
+  wei:per_ocic:f32:2x1:3
+                       ^
   cure: leave it out""",
+    (parse_scales, "wei:per_ocic:f32:2"): """\
+'2' is no group
+  at position 17:
+  wei:per_ocic:f32:2
+                   ^
+  why: a group is two sizes: how many neighbours along K and along N have one value
+  cure: write 64x1""",
+    (parse_scales, "wei:per_ocic:f32:2x3"): """\
+groups of 3 along N are not available
+  at position 17:
+  wei:per_ocic:f32:2x3
+                   ^^^
+  why: a group lies along K, and each column has its own
+  cure: write 2x1""",
+    (parse_zero_points, "src:per_ocic:u8:2x1"): """\
+src has no groups
+  at position 16:
+  src:per_ocic:u8:2x1
+                  ^^^
+  why: groups of scales and zero points are those of the weights of a matmul, along K
+  cure: leave the group out, or give it for wei""",
     (parse_zero_points, "src:common:1.5"): """\
 a zero point must be a whole number, not '1.5'
   at position 11:

@@ -152,6 +152,18 @@ def matmul(
     epilogue's tensors, ``dst`` (batch, M, N). The layout ``"ba"`` is transposed. A tensor has at
     most 12 dims and 2^60 elements. ``accumulator`` and ``fpmath`` are as of `convolution`.
 
+    Weights as language models have them, of u4, s4, u8 or s8 with a scale, and maybe a zero point,
+    for each ``group`` of neighbours along K, beside a float ``src``:
+
+        matmul("1x4096:4096x4096", dtype="f32:u4:f32", epilogue=[
+            zero_point("weights", policy="per_ocic", dtype="u4", group=64),
+            scale("weights", policy="per_ocic", group=64)])
+
+    ``weights_scale`` and ``weights_zero_point`` are (K / group, N) then. With groups, weights of 4
+    bits lie two to a byte: ``weights`` is an array of u8 of (batch, K / 2, N), a byte with an
+    element in its lower half and the next along K in its upper one. ``weights="ba"`` is that of
+    PyTorch's ``Linear``, (N, K / 2) in memory. Without groups each takes a byte.
+
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Matrix Multiplication".
     """

@@ -10,8 +10,9 @@ from tilewright.errors import LayoutError, UnsupportedError
 from tilewright.ir.buffer import row_major
 from tilewright.layout.tags import ANY, layout_of
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
+from tilewright.ops.group_factors import factor_shape
 from tilewright.ops.op import Argument
-from tilewright.problems import Binary, Policy, Prelu, Shape, Sum
+from tilewright.problems import Binary, Prelu, Scale, Shape, Sum, ZeroPoint
 
 
 def attribute_arguments(
@@ -55,15 +56,21 @@ def attribute_arguments(
                 where=point.describe(),
                 cure="use policy common",
             )
+        if point.dtype.is_nibble and point.tensor != "weights":
+            raise UnsupportedError(
+                f"a zero point of {point.tensor} is not kept in {point.dtype}",
+                where=point.describe(),
+                cure="use s8, u8 or s32",
+            )
         if point.value is None:
-            shape = _flat(point.policy, target, driver, grouped)
+            shape = _shape(point, target, driver, grouped)
             name = zero_point_name(point.tensor)
             layout = row_major(shape)
             added.append(Argument(name, shape, point.dtype, layout, "in", "zero_point"))
     for scale in attributes.scales:
         target = _target(scale.tensor, tensors, "scale", driver)
         if scale.value is None:
-            shape = _flat(scale.policy, target, driver, grouped)
+            shape = _shape(scale, target, driver, grouped)
             name = scale_name(scale.tensor)
             added.append(Argument(name, shape, scale.dtype, row_major(shape), "in", "scale"))
     for position, post_op in attributes.tensors:
@@ -80,11 +87,23 @@ def _target(tensor: str, tensors: Mapping[str, Argument], what: str, driver: str
     return tensors[tensor]
 
 
-def _flat(policy: Policy, target: Argument, driver: str, grouped: tuple[str, ...]) -> Shape:
-    """One dim for all that vary, row-major, so that grouped channels count through."""
+def _shape(
+    factor: Scale | ZeroPoint, target: Argument, driver: str, grouped: tuple[str, ...]
+) -> Shape:
+    """One dim for all that vary, row-major, so that grouped channels count through; with groups
+    along K, one for each."""
+    if factor.group is not None:
+        if driver != "matmul":
+            raise UnsupportedError(
+                f"{driver} takes no groups of scales and zero points",
+                where=factor.describe(),
+                why="they lie along K, and only a matmul's weights have them",
+                cure="use policy per_oc, or write the product as a matmul",
+            )
+        return factor_shape(factor, target.shape)
     name = "dst" if target.access != "in" else target.name
     rank = len(target.shape)
-    chosen = policy.dims(rank, tensor=name, driver=driver, grouped=name in grouped)
+    chosen = factor.policy.dims(rank, tensor=name, driver=driver, grouped=name in grouped)
     return (math.prod(target.shape[each] for each in chosen),)
 
 

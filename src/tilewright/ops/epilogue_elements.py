@@ -142,18 +142,20 @@ def scale(
     *,
     policy: str = "common",
     dtype: str | DType = f32,
+    group: int | None = None,
 ) -> Scale:
     """A factor of ``src`` or ``weights``, a divisor of ``dst``.
 
         dst = (src_scale * weights_scale * sum + bias, post-ops) / dst_scale
 
     Without a value it is the kernel argument ``TENSOR_scale``, of one element or as ``policy``
-    says. A value is finite and not 0. Raises `ProblemError`. Source: oneDNN's developer guide,
-    "Quantization".
+    says. A value is finite and not 0. ``scale("weights", policy="per_ocic", group=64)``: one for
+    64 neighbours along K of each column of a matmul, an array of (K / 64, N); see `matmul`. Raises
+    `ProblemError`. Source: oneDNN's developer guide, "Quantization".
     """
     chosen = Policy(policy)
     _check_policy("scale", tensor, value, policy)
-    return Scale(tensor, chosen, value, dtype_of(dtype))
+    return Scale(tensor, chosen, value, dtype_of(dtype), group)
 
 
 def zero_point(
@@ -162,17 +164,19 @@ def zero_point(
     *,
     policy: str = "common",
     dtype: str | DType = s32,
+    group: int | None = None,
 ) -> ZeroPoint:
     """What is subtracted from ``src`` or ``weights``, and added to ``dst``.
 
         sum = sum of (src - src_zero_point) * (weights - weights_zero_point), of taps that exist
 
-    Without a value, a whole number, it is the kernel argument ``TENSOR_zero_point``; see `scale`.
+    Without a value, a whole number, it is the kernel argument ``TENSOR_zero_point``; see `scale`,
+    also for ``group``. Zero points of weights may have 4 bits, each in a byte.
     Raises `ProblemError`. Source: oneDNN's developer guide, "Quantization".
     """
     chosen = Policy(policy)
     _check_policy("zero_point", tensor, value, policy)
-    return ZeroPoint(tensor, chosen, value, dtype_of(dtype))
+    return ZeroPoint(tensor, chosen, value, dtype_of(dtype), group)
 
 
 def attributes_of(elements: Sequence[Element], *, bias: DType, result: DType) -> Attributes:

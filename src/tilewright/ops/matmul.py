@@ -20,13 +20,23 @@ from tilewright.ops.attributes import Attributes
 from tilewright.ops.contraction import Contraction, contract
 from tilewright.ops.domain import dim
 from tilewright.ops.epilogue import Result
+from tilewright.ops.group_factors import (
+    as_held,
+    check_groups,
+    dequantized,
+    has_groups,
+    without_weights,
+)
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types, chosen_accumulator
 from tilewright.problems import Direction, MatmulProblem, Shape
 
 
 @dataclass(frozen=True)
 class Matmul(Op):
-    """``dst = epilogue(src * weights)``; a bias varies along n."""
+    """``dst = epilogue(src * weights)``; a bias varies along n.
+
+    Scales and zero points for groups of K: see `ops.group_factors`.
+    """
 
     problem: MatmulProblem
 
@@ -36,10 +46,19 @@ class Matmul(Op):
     def tensors(self) -> tuple[Tensor, ...]:
         """``src``, ``weights``, ``dst``."""
         accesses = ("in", "in", self.attributes.result_access)
+        shapes = dict(self.problem.shapes)
+        if has_groups(self.attributes):
+            shapes["weights"], _ = as_held(shapes["weights"], self.dtype_of("weights"))
         return tuple(
             Tensor(name, shape, access, CANONICAL[: len(shape)])
-            for (name, shape), access in zip(self.problem.shapes.items(), accesses, strict=True)
+            for (name, shape), access in zip(shapes.items(), accesses, strict=True)
         )
+
+    def _argument(self, tensor: Tensor) -> Argument:
+        found = super()._argument(tensor)
+        if tensor.name != "weights" or not has_groups(self.attributes):
+            return found
+        return replace(found, dtype=as_held(found.shape, found.dtype)[1])
 
     @property
     def _channel(self) -> int:
@@ -47,6 +66,7 @@ class Matmul(Op):
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         src, weights, dst = (self._argument(tensor) for tensor in self.tensors)
+        weights = replace(weights, shape=self.problem.weights_shape, dtype=self.dtype_of("weights"))
         return attribute_arguments(
             self.attributes,
             dst,
@@ -56,10 +76,20 @@ class Matmul(Op):
         )
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-        problem = self.problem
+        problem, weights, attributes = self.problem, buffers["weights"], self.attributes
+        if has_groups(attributes):
+            values = dequantized(
+                problem.weights_shape,
+                self.dtype_of("weights"),
+                self.accumulator,
+                attributes,
+                buffers,
+            )
+            yield from values.statements
+            weights, attributes = values.buffer, without_weights(attributes)
         views = Contraction(
             a=View(buffers["src"], _index(problem.batch_src, ("m", "k"))),
-            b=View(buffers["weights"], _index(problem.batch_wei, ("k", "n"))),
+            b=View(weights, _index(problem.batch_wei, ("k", "n"))),
             c=View(buffers["dst"], tuple(each.var for each in _dst_dims(problem))),
             kept=_dst_dims(problem),
             reduced=(dim("k", problem.k),),
@@ -72,7 +102,7 @@ class Matmul(Op):
             channel=self._channel,
             inputs={"src": views.a, "weights": views.b},
         )
-        yield from contract(views, self.accumulator, result, self.attributes, buffers)
+        yield from contract(views, self.accumulator, result, attributes, buffers)
 
 
 def matmul_op(
@@ -95,6 +125,8 @@ def matmul_op(
     acc = chosen_accumulator(accumulator, types["src"], types["weights"])
     if bias and attributes.bias is None:
         attributes = replace(attributes, bias=types.get("bias", f64 if acc is f64 else f32))
+    if has_groups(attributes):
+        check_groups(problem, types, attributes, acc)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     direction = Direction.FWD_D if attributes.bias is None else Direction.FWD_B
     return Matmul(problem, chosen, acc, tuple((layouts or {}).items()), attributes, direction)

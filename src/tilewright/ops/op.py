@@ -37,7 +37,7 @@ _MEMORY_ORDER = "ndhwigoc"
 LayoutSpec = str | tuple[int, ...] | Layout
 
 # What naive kernels call their temporaries, and what calls of a kernel take beside its arguments.
-RESERVED = ("acc", "bias_acc", "weight_sums", "compensation", "out", "stream")
+RESERVED = ("acc", "bias_acc", "weight_sums", "compensation", "dequantized", "out", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,10 @@ class Op(ABC):
                 )
 
     def _check_nibbles(self) -> None:
-        """Only weights that are read may have 4 bits: those of convolution and matmul."""
+        """Only weights that are read may have 4 bits, those of convolution and matmul, and their
+        zero points."""
         for each in self.arguments:
-            read = each.role == "weights" and each.access == "in"
+            read = each.role in ("weights", "zero_point") and each.access == "in"
             if each.dtype.is_nibble and not read:
                 raise UnsupportedError(
                     f"{self.kind} takes no {each.dtype} here",

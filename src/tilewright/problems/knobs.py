@@ -7,11 +7,12 @@ option and raises `ProblemError` (types: `UnsupportedError`) with the place in i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tilewright.dtypes import DType, bf16, dtype, f16, f32, s8, s32, u8
+from tilewright.dtypes import DType, bf16, dtype, f16, f32, s4, s8, s32, u4, u8
 from tilewright.errors import ProblemError, UnsupportedError, one_of
 from tilewright.problems.numbers import real_number, short, whole_number
 from tilewright.problems.pieces import Piece, unknown
@@ -21,7 +22,8 @@ from tilewright.problems.policy import COMMON, Policy, parse_policy
 _TENSORS = {"src": "src", "src0": "src", "src1": "src1", "wei": "weights", "dst": "dst"}
 _SCALE_TYPES = (f32, f16, bf16)
 _FPMATH = ("tf32", "bf16")
-_ZERO_POINT_TYPES = (s32, s8, u8)
+_ZERO_POINT_TYPES = (s32, s8, u8, s4, u4)
+_GROUP = re.compile(r"([0-9]{1,12})x([0-9]{1,12})")
 
 
 class Direction(Enum):
@@ -72,12 +74,14 @@ class Scale:
     """Factors of a tensor (``src``, ``src1``, ``weights`` or ``dst``).
 
     ``value`` is given for policy ``common`` only; other factors are an argument of the kernel.
+    ``group``: so many neighbours along K have one factor, of the weights of a matmul.
     """
 
     tensor: str
     policy: Policy = COMMON
     value: float | None = None
     dtype: DType = f32
+    group: int | None = None
 
     def __post_init__(self) -> None:
         where = f"the scale of {short(self.tensor)}"
@@ -89,11 +93,11 @@ class Scale:
             if number == 0:
                 raise ProblemError("a scale must not be 0", where=where, cure="write 1 for none")
             object.__setattr__(self, "value", number)
+        _check_group(self, where)
 
     def describe(self) -> str:
         """The text that parses to this scale, ``src:common:0.25``."""
-        value = [] if self.value is None else [shortest(self.value)]
-        return _describe(self.tensor, self.policy, value, self.dtype, f32)
+        return _describe(self, [] if self.value is None else [shortest(self.value)], f32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,14 @@ class ZeroPoint:
     """What is subtracted from a tensor's elements (added to those of ``dst``).
 
     ``value`` is given for policy ``common`` only; other values are an argument of the kernel.
+    ``group`` is as of `Scale`.
     """
 
     tensor: str
     policy: Policy = COMMON
     value: int | None = None
     dtype: DType = s32
+    group: int | None = None
 
     def __post_init__(self) -> None:
         where = f"the zero point of {short(self.tensor)}"
@@ -115,11 +121,11 @@ class ZeroPoint:
             raise _wrong_type(self.dtype, where, _ZERO_POINT_TYPES)
         if self.value is not None:
             object.__setattr__(self, "value", whole_number(self.value, "a zero point", where))
+        _check_group(self, where)
 
     def describe(self) -> str:
         """The text that parses to this zero point, ``src:common:3``."""
-        value = [] if self.value is None else [str(self.value)]
-        return _describe(self.tensor, self.policy, value, self.dtype, s32)
+        return _describe(self, [] if self.value is None else [str(self.value)], s32)
 
 
 def parse_direction(text: str) -> Direction:
@@ -189,9 +195,10 @@ def parse_type(piece: Piece, allowed: Sequence[DType] = ()) -> DType:
 
 
 def parse_scales(text: str) -> tuple[Scale, ...]:
-    """``--attr-scales``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty for none."""
+    """``--attr-scales``: ``TENSOR:POLICY[:VALUE][:TYPE[:GROUP]]``, joined by ``+``; empty for
+    none."""
     scales = []
-    for tensor, policy, value, last in _entries(text):
+    for tensor, policy, value, last, group in _entries(text):
         number = None
         if value is not None:
             number = value.number("a scale")
@@ -200,17 +207,18 @@ def parse_scales(text: str) -> tuple[Scale, ...]:
                     "a scale must be finite and not 0", where=value.span, cure="write 1 for none"
                 )
         kind = f32 if last is None else parse_type(last, _SCALE_TYPES)
-        scales.append(Scale(tensor, policy, number, kind))
+        scales.append(Scale(tensor, policy, number, kind, group))
     return tuple(scales)
 
 
 def parse_zero_points(text: str) -> tuple[ZeroPoint, ...]:
-    """``--attr-zero-points``: ``TENSOR:POLICY[:VALUE][:TYPE]``, joined by ``+``; empty: none."""
+    """``--attr-zero-points``: ``TENSOR:POLICY[:VALUE][:TYPE[:GROUP]]``, joined by ``+``; empty:
+    none."""
     points = []
-    for tensor, policy, value, last in _entries(text):
+    for tensor, policy, value, last, group in _entries(text):
         number = None if value is None else value.integer("a zero point")
         kind = s32 if last is None else parse_type(last, _ZERO_POINT_TYPES)
-        points.append(ZeroPoint(tensor, policy, number, kind))
+        points.append(ZeroPoint(tensor, policy, number, kind, group))
     return tuple(points)
 
 
@@ -248,10 +256,14 @@ def parse_fpmath(text: str) -> DType | None:
     return dtype(text)
 
 
-def _entries(text: str) -> list[tuple[str, Policy, Piece | None, Piece | None]]:
-    """Tensor, policy, value and type of each entry; the value where the policy has one."""
+# Tensor, policy, value, type and group; the value where the policy has one.
+_Entry = tuple[str, Policy, Piece | None, Piece | None, int | None]
+
+
+def _entries(text: str) -> list[_Entry]:
+    """What each entry says."""
     whole = Piece.whole(text)
-    entries: dict[str, tuple[str, Policy, Piece | None, Piece | None]] = {}
+    entries: dict[str, _Entry] = {}
     for entry in whole.split("+") if whole.word else ():
         tensor_piece, *rest = entry.split(":")
         if tensor_piece.word not in _TENSORS:
@@ -271,9 +283,63 @@ def _entries(text: str) -> list[tuple[str, Policy, Piece | None, Piece | None]]:
         wanted = 1 if policy.name == "common" else 0
         _check_values(entry, policy, rest[1:], wanted)
         value = rest[1] if wanted else None
-        last = rest[1 + wanted] if len(rest) > 1 + wanted else None
-        entries[tensor] = (tensor, policy, value, last)
+        last, group = (*rest[1 + wanted :], None, None)[:2]
+        entries[tensor] = (tensor, policy, value, last, _group(tensor, policy, group))
     return list(entries.values())
+
+
+def _group(tensor: str, policy: Policy, piece: Piece | None) -> int | None:
+    """How many neighbours along K ``64x1`` makes a group of."""
+    if piece is None:
+        return None
+    sizes = _GROUP.fullmatch(piece.word)
+    if sizes is None:
+        raise ProblemError(
+            f"{piece.word!r} is no group",
+            where=piece.span,
+            why="a group is two sizes: how many neighbours along K and along N have one value",
+            cure="write 64x1",
+        )
+    if int(sizes[2]) != 1:
+        raise UnsupportedError(
+            f"groups of {sizes[2]} along N are not available",
+            where=piece.span,
+            why="a group lies along K, and each column has its own",
+            cure=f"write {sizes[1]}x1",
+        )
+    try:
+        return _checked_group(int(sizes[1]), tensor, policy, "")
+    except ProblemError as error:
+        raise type(error)(error.what, where=piece.span, why=error.why, cure=error.cure) from None
+
+
+def _check_group(factor: Scale | ZeroPoint, where: str) -> None:
+    if factor.group is not None:
+        checked = _checked_group(factor.group, factor.tensor, factor.policy, where)
+        object.__setattr__(factor, "group", checked)
+
+
+def _checked_group(group: object, tensor: str, policy: Policy, where: str) -> int:
+    size = whole_number(group, "the size of a group", where)
+    if size < 1:
+        raise ProblemError(
+            "a group has one element at least", where=where, cure="write 32, 64 or 128"
+        )
+    if tensor != "weights":
+        raise ProblemError(
+            f"{tensor} has no groups",
+            where=where,
+            why="groups of scales and zero points are those of the weights of a matmul, along K",
+            cure="leave the group out, or give it for wei",
+        )
+    if policy.name in ("common", "per_oc"):
+        raise ProblemError(
+            f"policy {policy.name} has no groups",
+            where=where,
+            why="it does not vary along K",
+            cure="use policy per_ocic",
+        )
+    return size
 
 
 def _check_values(entry: Piece, policy: Policy, values: list[Piece], wanted: int) -> None:
@@ -291,16 +357,16 @@ def _check_values(entry: Piece, policy: Policy, values: list[Piece], wanted: int
             why="its values are an array, given when the kernel is called",
             cure=f"leave :{values[0].word} out, or use policy common",
         )
-    if len(values) > wanted + 1:
+    if len(values) > wanted + 2:
         raise ProblemError(
-            "there is too much behind the type",
-            where=values[wanted + 1].span,
-            why="groups of scales and zero points are not available",
+            "there is too much behind the group",
+            where=values[wanted + 2].span,
             cure="leave it out",
         )
 
 
-def _describe(tensor: str, policy: Policy, value: list[str], kind: DType, usual: DType) -> str:
-    word = next(word for word, name in _TENSORS.items() if name == tensor)
-    last = [] if kind is usual else [kind.name]
-    return ":".join([word, policy.name, *value, *last])
+def _describe(factor: Scale | ZeroPoint, value: list[str], usual: DType) -> str:
+    word = next(word for word, name in _TENSORS.items() if name == factor.tensor)
+    last = [] if factor.dtype is usual and factor.group is None else [factor.dtype.name]
+    group = [] if factor.group is None else [f"{factor.group}x1"]
+    return ":".join([word, factor.policy.name, *value, *last, *group])

@@ -16,6 +16,7 @@ from tilewright.dtypes import DType, f32, f64
 from tilewright.ops.attributes import scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
@@ -29,8 +30,10 @@ from tilewright.problems import (
     PoolAlgorithm,
     Prelu,
     ReduceAlgorithm,
+    Scale,
     Sum,
     Unary,
+    ZeroPoint,
 )
 from tilewright.testing import reference
 from tilewright.testing.approximate import Accepted, Approximate
@@ -78,6 +81,7 @@ def _of_record(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accepted]:
 class _Expected:
     def __init__(self, op: Op, arrays: Mapping[str, Any], exact: bool) -> None:
         self.op = op
+        self._raw = arrays
         self.arrays = {name: np.asarray(a).astype(np.float64) for name, a in arrays.items()}
         self.exact = exact
         self.result = next(t.name for t in op.tensors if t.access != "in")
@@ -90,9 +94,7 @@ class _Expected:
             case Convolution():
                 value = self._convolution(op)
             case Matmul():
-                value = self._product(
-                    lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
-                )
+                value = self._matmul(op)
             case Pooling():
                 value = self._pooling(op)
             case Reduction():
@@ -176,6 +178,60 @@ class _Expected:
         mean = np.divide(total, count, out=np.ones(total.shape), where=count > 0)
         # Scales are of f32 at most: what the division left behind is no part of them.
         return Approximate.exact(mean.astype(np.float32), self.arithmetic)
+
+    def _matmul(self, op: Matmul) -> Approximate:
+        if not has_groups(op.attributes):
+            return self._product(
+                lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
+            )
+        src, weights = self.arrays["src"], self._raw["weights"]
+        if op.dtype_of("weights").is_nibble:
+            weights = reference.halves(weights, signed=op.dtype_of("weights").kind == "int")
+        values, magnitudes = self._dequantized(weights.astype(np.float64))
+        plain = reference.matmul(src, values)
+        error = np.zeros(plain.shape)
+        if not self.exact:
+            # Beside the sums: a zero point that is taken away, a scale, a sum of them.
+            terms = op.problem.k + 4
+            error = self._sum_error(reference.matmul(np.abs(src), magnitudes), plain, terms)
+        value = Approximate(plain, error, self.arithmetic)
+        for name in ("src", "weights"):
+            scale = op.attributes.scale(name)
+            if scale is not None and scale.group is None:
+                factor = self._scale(name, self._logical(name))
+                assert factor is not None
+                value = value.multiply(factor)
+        return value
+
+    def _dequantized(self, weights: Any) -> tuple[Any, Any]:
+        """Weights with groups as numbers, and the greatest that their parts may be: a zero point
+        may be subtracted from the sum of a group."""
+        attributes = self.op.attributes
+        point, scale = attributes.zero_point("weights"), attributes.scale("weights")
+        values, sizes = weights, np.abs(weights)
+        if point is not None:
+            shift = self._per_element(point, zero_point_name("weights"), weights.shape)
+            values, sizes = values - shift, sizes + np.abs(shift)
+        if scale is not None and scale.group is not None:
+            factor = self._per_element(scale, scale_name("weights"), weights.shape)
+            values, sizes = values * factor, sizes * np.abs(factor)
+        return values, sizes
+
+    def _per_element(self, factor: Scale | ZeroPoint, name: str, shape: tuple[int, ...]) -> Any:
+        """A factor of the weights for each element, or one that is broadcast to them."""
+        if factor.value is not None:
+            return np.float64(factor.value)
+        array = self.arrays[name]
+        if factor.group is None:
+            return self._spread(array, factor.policy, "weights", shape)
+        dims = factor.policy.dims(len(shape), tensor="weights", driver="matmul")
+        for axis in range(len(shape)):
+            if axis not in dims:
+                array = np.expand_dims(array, axis)
+        return np.repeat(array, factor.group, axis=len(shape) - 2)
+
+    def _logical(self, name: str) -> tuple[int, ...]:
+        return tuple(dict(self.op.problem.shapes)[name])
 
     def _sum_error(self, magnitudes: Any, plain: Any, terms: int) -> Any:
         types = tuple(t for t in dict(self.op.types).values() if t.name == "tf32")

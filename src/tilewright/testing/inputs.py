@@ -13,6 +13,7 @@ from tilewright.dtypes import DType, f64
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Argument, Op
@@ -33,6 +34,8 @@ MAX_ELEMENTS = 2**28
 # Functions whose results are real for positive arguments only.
 _POSITIVE = ("log", "sqrt", "pow")
 _PRODUCT_FACTORS = 6
+# The greatest weight of a group less its zero point, by how far scales are apart.
+_GROUPED = 32 * 8
 
 
 def make_inputs(op: Op, *, exact: bool, seed: int) -> dict[str, Any]:
@@ -60,8 +63,13 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
     if argument.role == "scale":
         exponents = np.random.default_rng(seed).integers(-2, 1, shape, endpoint=True)
         return np.exp2(exponents).astype(dtype.numpy)
-    if argument.role == "zero_point":
+    if argument.role == "zero_point" and not dtype.is_nibble:
         return np.random.default_rng(seed).integers(0, 4, shape).astype(dtype.numpy)
+    if argument.role == "zero_point":
+        return integers(shape, dtype, seed=seed)
+    if argument.role == "weights" and argument.dtype is not op.dtype_of("weights"):
+        # Two numbers of 4 bits to a byte: any.
+        return np.random.default_rng(seed).integers(0, 255, shape, dtype.numpy, endpoint=True)
     if argument.role == "post_op":
         return _operand(op, argument, exact, seed)
     if argument.access == "inout" or argument.role == "bias":
@@ -128,6 +136,10 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         first = 1 if problem.g > 1 else 0
         channel = first if op.direction is Direction.BWD_D else first + 1
         return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
+    if isinstance(op, Matmul) and has_groups(op.attributes):
+        # Weights less a zero point have some digits, and so have their scales.
+        limit = exact_limit(op.accumulator) // (_GROUPED * integer_range(op.dtype_of("src"))[1])
+        return ((len(op.problem.src_shape) - 1,), limit) if name == "src" else ((), None)
     if isinstance(op, Matmul) and name == "weights":
         src, weights, dst = (op.dtype_of(each) for each in ("src", "weights", "dst"))
         terms = exact_terms(src, weights, op.accumulator, dst)

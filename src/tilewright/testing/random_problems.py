@@ -86,6 +86,8 @@ def _valid(driver: str, rng: random.Random) -> Case:
 def _case(driver: str, rng: random.Random) -> Case:
     if driver in LIBRARY:
         return _of_record(LIBRARY[driver], rng)
+    if driver == "matmul" and rng.random() < 0.15:
+        return _of_groups(rng)
     problem = _PROBLEMS[driver](rng)
     direction = _direction(driver, rng)
     types = _types(driver, direction, rng)
@@ -181,6 +183,47 @@ def _matmul(rng: random.Random) -> Problem:
     src, wei = (tuple(rng.choice((size, size, 1)) for size in batch) for _ in range(2))
     m, k, n = (rng.choice((1, 2, 3, 7, 8, 16, 17, 31, 32, 48, 65)) for _ in range(3))
     return MatmulProblem(src, wei, m, k, n)
+
+
+def _of_groups(rng: random.Random) -> Case:
+    """A matmul whose weights have scales, or zero points, for groups along K."""
+    weights = rng.choice((u4, u4, s4, s4, u8, s8))
+    group = rng.choice((2, 4, 8, 16, 32, 64, 128) if weights.is_nibble else (1, 3, 8, 32, 64))
+    number = rng.choice((1, 2, 3, 4, 7))
+    batch = tuple(rng.choice((1, 2)) for _ in range(rng.choice((0, 0, 0, 0, 1, 2))))
+    src, wei = (tuple(rng.choice((size, size, 1)) for size in batch) for _ in range(2))
+    m, n = rng.choice((1, 1, 1, 2, 3, 5, 17)), rng.choice((1, 2, 7, 8, 16, 17, 31, 33, 48, 65))
+    problem = MatmulProblem(src, wei, m, group * number, n)
+    along = Policy(rng.choice(("per_ocic", "per_ocic", "per_tensor")))
+    kind = rng.choice((f32, f32, f16, bf16))
+    scale = rng.choice(
+        (
+            Scale("weights", along, dtype=kind, group=group),
+            Scale("weights", along, dtype=kind, group=group),
+            Scale("weights", Policy("per_oc"), dtype=kind),
+        )
+    )
+    point = rng.choice(
+        (
+            None,
+            ZeroPoint("weights", along, dtype=rng.choice((u4, s4, u8, s8, s32)), group=group),
+            ZeroPoint("weights", value=rng.choice((1, 8)), dtype=s8),
+            ZeroPoint("weights", Policy("per_oc"), dtype=u8),
+        )
+    )
+    rank = len(problem.dst_shape)
+    result = rng.choice((f32, f32, bf16, f16))
+    one = rng.choice((f32, f32, bf16, f16))
+    return Case(
+        problem,
+        (one, weights, result),
+        tuple(_tag(rank, rng) for _ in range(3)),
+        scales=(scale, *([Scale("src", value=0.5)] * (rng.random() < 0.1))),
+        zero_points=(point,) if point is not None else (),
+        post_ops=(_post_op(rank, rng),) if rng.random() < 0.3 else (),
+        bias=f32 if rng.random() < 0.2 else None,
+        fpmath=rng.choice((tf32, bf16)) if one is f32 and rng.random() < 0.1 else None,
+    )
 
 
 def _shape(rng: random.Random) -> tuple[int, ...]:

@@ -176,6 +176,14 @@ def matmul(a: Any, b: Any, bias: Any = None) -> Array:
     return np.asarray(product if bias is None else product + np.asarray(bias, np.float64))
 
 
+def halves(held: Any, *, signed: bool) -> Array:
+    """The numbers of 4 bits that the bytes ``held`` (..., K / 2, N) are, as (..., K, N): the lower
+    half of a byte comes first."""
+    pairs = np.stack([held & 15, held >> 4], axis=-2)
+    numbers = pairs.reshape(*held.shape[:-2], 2 * held.shape[-2], held.shape[-1]).astype(np.float64)
+    return np.where(numbers < 8, numbers, numbers - 16) if signed else numbers
+
+
 def pooling(
     src: Any,
     *,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tilewright.dtypes import bf16, s32
 from tilewright.errors import CompilationError
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Const, Var, const
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
@@ -118,10 +118,14 @@ def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim | None]:
-    """The dim across lanes, which the result has, and the one that is added up."""
+    """The dim across lanes, which the result has, and the one that is added up. Of a tail of one
+    lane, simplifying left its dim in no index."""
     kept = {variable for variable, _ in plan.out.lanes}
     lanes = [dim for dim in plan.stmt.dims if dim.var in kept]
     reduced = [dim for dim in plan.stmt.dims if dim.var not in kept]
+    if not lanes and len(reduced) == 1 + len(instruction.reduced):
+        lanes = [dim for dim in reduced if dim.extent is const(1)][:1]
+        reduced = [dim for dim in reduced if dim not in lanes]
     if len(lanes) != 1 or len(reduced) != len(instruction.reduced):
         raise CompilationError(
             f"{plan.stmt.name!r} does not have the dims of {instruction.name}",

@@ -1,0 +1,189 @@
+"""Weights of a matmul with scales and zero points for each group of neighbours along K.
+
+    w[k, n] = (q[k, n] - zero_point[k // 64, n]) * scale[k // 64, n]
+
+Their values are a compute of their own in front of the product, a prologue of its second factor:
+what becomes of it, schedules decide.
+
+Such weights of 4 bits lie two to a byte: an array of u8 that is half as long along K, of which byte
+``j`` holds element ``2 j`` in its lower half and ``2 j + 1`` in its upper one. The layout is that
+of this array: ``ab`` for (K / 2, N), ``ba`` for (N, K / 2) in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import DType, s32, u8
+from tilewright.errors import UnsupportedError
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.expr import Expr, cast, const
+from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
+from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
+from tilewright.ops.domain import dim, extents, operand
+from tilewright.problems import MatmulProblem, Scale, Shape, ZeroPoint
+
+# What the values are called until they are multiplied.
+DEQUANTIZED = "dequantized"
+
+
+def has_groups(attributes: Attributes) -> bool:
+    """Whether a scale or a zero point of the weights has groups."""
+    factors = (attributes.scale("weights"), attributes.zero_point("weights"))
+    return any(each is not None and each.group is not None for each in factors)
+
+
+def as_held(shape: Shape, type: DType) -> tuple[Shape, DType]:
+    """The array that holds weights of ``type``: those of 4 bits two to a byte."""
+    if not type.is_nibble:
+        return shape, type
+    return (*shape[:-2], shape[-2] // 2, shape[-1]), u8
+
+
+def factor_shape(factor: Scale | ZeroPoint, shape: Shape) -> Shape:
+    """The shape of a factor with groups of weights of ``shape``: one dim for each that it varies
+    along."""
+    assert factor.group is not None
+    dims = factor.policy.dims(len(shape), tensor="weights", driver="matmul")
+    k = len(shape) - 2
+    return tuple(shape[each] // factor.group if each == k else shape[each] for each in dims)
+
+
+def check_groups(
+    problem: MatmulProblem, types: Mapping[str, DType], attributes: Attributes, total: DType
+) -> None:
+    """Raises `UnsupportedError` for groups that the weights cannot have."""
+    shape, type = problem.weights_shape, types["weights"]
+    if not type.is_integer or type.bits > 8:
+        raise UnsupportedError(
+            f"weights of {type} have no groups of scales and zero points",
+            where="weights",
+            cure="use u4, s4, u8 or s8, or leave the group out",
+        )
+    if not total.is_float:
+        raise UnsupportedError(
+            f"products of {types['src']} and {type} are added up in {total}, which has no room "
+            "for scales of groups",
+            where="src",
+            why="a scale that varies along K is applied inside of the sum",
+            cure="use f32, bf16 or f16 for src, or one scale for each column",
+        )
+    for factor in (attributes.scale("weights"), attributes.zero_point("weights")):
+        if factor is not None and factor.group is not None:
+            _check_group(factor, problem.k, len(shape))
+    if type.is_nibble and problem.k % 2:
+        raise UnsupportedError(
+            f"{type} weights with groups lie two to a byte along K, and K = {problem.k} is odd",
+            where="weights",
+            cure="add a row of zeros, and a column of zeros to src",
+        )
+
+
+def _check_group(factor: Scale | ZeroPoint, k: int, rank: int) -> None:
+    where = factor.describe()
+    dims = factor.policy.dims(rank, tensor="weights", driver="matmul")
+    if rank - 2 not in dims:
+        raise UnsupportedError(
+            f"policy {factor.policy.name} does not vary along K, and has no groups there",
+            where=where,
+            cure="use policy per_ocic",
+        )
+    if k % factor.group if factor.group is not None else False:
+        raise UnsupportedError(
+            f"K = {k} is no multiple of the group of {factor.group}",
+            where=where,
+            why=f"a group of {factor.group} is longer than K"
+            if factor.group is not None and factor.group > k
+            else "all groups have as many elements",
+            cure=f"choose a group that divides {k}",
+        )
+
+
+def without_weights(attributes: Attributes) -> Attributes:
+    """``attributes`` less what is applied where weights with groups are made of their parts: their
+    zero point, and a scale with groups."""
+    return replace(
+        attributes,
+        scales=tuple(e for e in attributes.scales if e.tensor != "weights" or e.group is None),
+        zero_points=tuple(e for e in attributes.zero_points if e.tensor != "weights"),
+    )
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """The values of weights with groups, the statements that make them, and where they are."""
+
+    statements: tuple[Stmt, ...]
+    buffer: Buffer
+
+
+def dequantized(
+    shape: Shape,
+    held: DType,
+    type: DType,
+    attributes: Attributes,
+    buffers: Mapping[str, Buffer],
+) -> Dequantized:
+    """Weights of ``shape`` and the type ``held`` as numbers of ``type``."""
+    domain = _domain(shape)
+    target = buffer(DEQUANTIZED, type, shape)
+    out = View(target, tuple(each.var for each in domain))
+    q, value = _element(domain, held, buffers["weights"])
+    operands = [q]
+    value = cast(type, value)
+    point, scale = attributes.zero_point("weights"), attributes.scale("weights")
+    if point is not None:
+        value = value - _factor(point, zero_point_name("weights"), domain, type, buffers, operands)
+    if scale is not None and scale.group is not None:
+        value = value * _factor(scale, scale_name("weights"), domain, type, buffers, operands)
+    compute = Compute.single("dequantize", domain, out, tuple(operands), value)
+    return Dequantized((Allocate(target), compute), target)
+
+
+def _domain(shape: Shape) -> tuple[Dim, ...]:
+    # A batch dim of one element is none of the product's.
+    batch = (f"b{i}" if size > 1 else f"one{i}" for i, size in enumerate(shape[:-2]))
+    names = (*batch, "k", "n")
+    return tuple(dim(name, size) for name, size in zip(names, shape, strict=True))
+
+
+def _element(domain: tuple[Dim, ...], held: DType, weights: Buffer) -> tuple[Operand, Expr]:
+    """An element of the weights: of 4 bits, the half of a byte, as s32."""
+    *batch, k, n = (each.var for each in domain)
+    if not held.is_nibble:
+        q = operand("q", weights, (*batch, k, n))
+        return q, q.var
+    q = operand("q", weights, (*batch, k // 2, n))
+    first = cast(s32, k % 2 * 4)
+    if held.kind == "uint":
+        return q, (cast(s32, q.var) >> first) & const(15, s32)
+    # The sign of the half becomes that of the number.
+    return q, (cast(s32, q.var) << (const(28, s32) - first)) >> const(28, s32)
+
+
+def _factor(
+    factor: Scale | ZeroPoint,
+    name: str,
+    domain: tuple[Dim, ...],
+    type: DType,
+    buffers: Mapping[str, Buffer],
+    operands: list[Operand],
+) -> Expr:
+    """A scale or zero point of an element, loaded as one more of ``operands``."""
+    if factor.value is not None:
+        return const(factor.value, type)
+    dims = factor.policy.dims(len(domain), tensor="weights", driver="matmul")
+    places: list[Expr] = [domain[each].var for each in dims]
+    if factor.group is not None:
+        along_k = dims.index(len(domain) - 2)
+        places[along_k] = places[along_k] // factor.group
+    else:
+        # Without groups, an array has one dim for all that it varies along.
+        flat: Expr = const(0)
+        for place, size in zip(places, extents(domain[each] for each in dims), strict=True):
+            flat = flat * size + place
+        places = [flat]
+    added = operand(name, buffers[name], places)
+    operands.append(added)
+    return cast(type, added.var)
