@@ -238,7 +238,7 @@ def test_what_cannot_be_compiled() -> None:
     for name in ("out", "stream"):
         with pytest.raises(ArgumentError, match=f"an argument cannot be called '{name}'"):
             tw.compile(tw.parse_kernel(ADD.replace("a[", f"{name}[").replace("a:", f"{name}:")))
-    with pytest.raises(ScheduleError, match=r"plain recipe only[^$]*use a PlainConfig"):
+    with pytest.raises(ScheduleError, match=r"is no contraction[^$]*use a ReductionConfig"):
         tw.compile(kernel, config="ElementwiseConfig(vector=8)")
     with pytest.raises(UnsupportedError, match="no variant 'fast'"):
         tw.compile(kernel, "interpreter:fast")

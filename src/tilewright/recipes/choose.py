@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from tilewright.errors import ScheduleError
 from tilewright.machines.machine import Machine
 from tilewright.recipes import own
-from tilewright.recipes.config import Config, GroupsConfig, OwnSchedule, PlainConfig, UserConfig
+from tilewright.recipes.config import (
+    Config,
+    GroupsConfig,
+    OwnSchedule,
+    PlainConfig,
+    ReductionConfig,
+    UserConfig,
+)
 from tilewright.recipes.given import GivenConfig, PartialConfig, fitted
 from tilewright.recipes.groups import starts, together
 from tilewright.recipes.legal import legal
@@ -18,6 +25,9 @@ from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
 from tilewright.schedule.transform import TRANSFORMS, each_once
+
+# What takes groups that are no contraction.
+_UNSTRUCTURED = (ReductionConfig, PlainConfig, UserConfig)
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
@@ -129,12 +139,12 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> Schedule
             else "use the config of the one group itself",
         )
     for group, each in zip(groups, configs, strict=True):
-        if not group.structured and not isinstance(each, PlainConfig | UserConfig):
+        if not group.structured and not isinstance(each, _UNSTRUCTURED):
             raise ScheduleError(
-                f"{group.kernel.name} is scheduled by the plain recipe only",
+                f"{group.kernel.name} is no contraction",
                 where=f"config {each!r}",
                 why="no contraction whose sizes are numbers was found in it",
-                cure="use a PlainConfig",
+                cure="use a ReductionConfig or a PlainConfig",
             )
     pairs = zip(groups, configs, strict=True)
     parts = [_carried_out(group, machine, each) for group, each in pairs]

@@ -168,6 +168,23 @@ class ElementwiseConfig:
 
 
 @dataclass(frozen=True)
+class ReductionConfig:
+    """How elementwise computes, reductions and scans run on a CPU, a tile at a time.
+
+    - ``vector``: elements per vector
+    - ``copies``: vectors of partial results of what is reduced along neighbours in memory
+    - ``columns``: how many neighbours are a tile where they are not reduced
+    """
+
+    vector: int
+    copies: int = 4
+    columns: int = 256
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True)
 class PlainConfig:
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 
@@ -221,6 +238,7 @@ Config = (
     | OwnSchedule
     | PlainConfig
     | ElementwiseConfig
+    | ReductionConfig
     | UserConfig
     | WorkgroupConfig
 )
@@ -229,6 +247,7 @@ CONFIGS: dict[str, type[Config]] = {
     "WorkgroupConfig": WorkgroupConfig,
     "StencilConfig": StencilConfig,
     "ElementwiseConfig": ElementwiseConfig,
+    "ReductionConfig": ReductionConfig,
     "PlainConfig": PlainConfig,
     "OwnSchedule": OwnSchedule,
     "GroupsConfig": GroupsConfig,

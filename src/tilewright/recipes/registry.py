@@ -12,6 +12,7 @@ from tilewright.recipes import (
     contraction,
     elementwise,
     plain,
+    reductions,
     stencil,
     workgroup_model,
     workgroups,
@@ -21,6 +22,7 @@ from tilewright.recipes.config import (
     ContractionConfig,
     ElementwiseConfig,
     PlainConfig,
+    ReductionConfig,
     StencilConfig,
     UserConfig,
     WorkgroupConfig,
@@ -117,6 +119,13 @@ _ELEMENTWISE = Recipe(
     lambda s, machine: iter([Candidate(elementwise.choose(s.kernel, machine), None)]),
     lambda s, machine, config: elementwise.schedule(s.exact, machine, config),
 )
+_REDUCTIONS = Recipe(
+    "reductions",
+    ReductionConfig,
+    reductions.matches,
+    lambda s, machine: iter([Candidate(reductions.choose(s.kernel, machine), None)]),
+    lambda s, machine, config: reductions.schedule(s.exact, machine, config),
+)
 _PLAIN = Recipe(
     "plain",
     PlainConfig,
@@ -126,8 +135,8 @@ _PLAIN = Recipe(
 )
 
 # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
-_BANKED = (_STENCIL, _WORKGROUPS, _CONTRACTION, _ELEMENTWISE, _PLAIN)
-_CACHED = (_CONTRACTION, _ELEMENTWISE, _PLAIN)
+_BANKED = (_STENCIL, _WORKGROUPS, _CONTRACTION, _ELEMENTWISE, _REDUCTIONS, _PLAIN)
+_CACHED = (_CONTRACTION, _ELEMENTWISE, _REDUCTIONS, _PLAIN)
 
 
 def recipes_for(machine: Machine) -> tuple[Recipe, ...]:

@@ -4,7 +4,8 @@ In reading order: `place` (where a statement stands, and finding it), `access` (
 `provenance` and `transform` (what makes a function a transform, and what is remembered of it),
 `asks` (what it asks of its arguments), `flow`, `contractions`, `prologues` and `groups` (what a
 kernel is made of, found by data flow, and cutting it); then the transforms, one family a file:
-`tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `distribute` (over a hierarchy),
+`tile`, `reorder`, `merge` (loops), `fuse` (tile-and-fuse), `share_loops` (of computes that follow
+one another), `name_operands` (what values load), `distribute` (over a hierarchy),
 `fuse_dims` (dims made one), `split` (the inverse; by `phases` of strides, whose points take the
 same taps), `unit` (dims of extent 1), `stage` and `stage_result` (operands and results in better
 places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_threads` and
@@ -41,6 +42,7 @@ from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
+from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
@@ -48,6 +50,7 @@ from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
@@ -86,6 +89,7 @@ __all__ = [
     "lower_computes",
     "merge_loops",
     "multicast",
+    "name_operands",
     "on_lanes",
     "open_nests",
     "pad",
@@ -97,6 +101,7 @@ __all__ = [
     "rasterize",
     "reorder",
     "set_kind",
+    "share_loops",
     "slice_reduction",
     "specialize_warps",
     "split_dim",

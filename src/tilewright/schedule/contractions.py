@@ -73,9 +73,9 @@ def _points(item: Item) -> int:
     extents = {dim.var.name: _extent(dim) for dim in compute.dims}
     parts = roles(compute)
     reduced = [extents[name] for name, role in parts.items() if role is Role.K]
-    kept = [extents[name] for name, role in parts.items() if role is not Role.K]
-    # One product, or one result, leaves nothing to tile.
-    if max(reduced, default=1) < 2 or max(kept, default=1) < 2:
+    again = [extents[name] for name, role in parts.items() if role in (Role.M, Role.N)]
+    # Where all results have factors of their own, nothing is read again, and nothing to tile.
+    if max(reduced, default=1) < 2 or max(again, default=1) < 2:
         return 0
     return prod(extents.values())
 

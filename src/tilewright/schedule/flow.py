@@ -71,12 +71,13 @@ def _simple(stmt: Stmt) -> Compute | None:
         return None
     if any(reads_memory(e) for o in stmt.operands for e in view_exprs(o.view)):
         return None
-    return _with_operands(stmt)
+    return with_operands(stmt)
 
 
-def _with_operands(compute: Compute) -> Compute | None:
-    """``compute`` without loads in its value; None where one says where another is."""
-    loads = list(loads_in(compute.body))
+def with_operands(compute: Compute) -> Compute | None:
+    """``compute`` without loads in its values; None where one says where another is."""
+    results = compute.results
+    loads = list(dict.fromkeys(x for r in results for value in r.values for x in loads_in(value)))
     if not loads:
         return compute
     if any(reads_memory(index) for each in loads for index in each.index):
@@ -91,8 +92,11 @@ def _with_operands(compute: Compute) -> Compute | None:
     if any(variables(e) & own or reads_memory(e) for view in views for e in view_exprs(view)):
         return None
     added = (Operand(v, view) for v, view in zip(known.values(), views, strict=True))
-    body = rewrite_loads(compute.body, lambda each: known[each])
-    return replace(compute, operands=(*compute.operands, *added)).with_result(body=body)
+    named = tuple(
+        replace(r, values=tuple(rewrite_loads(v, lambda each: known[each]) for v in r.values))
+        for r in results
+    )
+    return replace(compute, operands=(*compute.operands, *added), results=named)
 
 
 def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:

@@ -36,6 +36,7 @@ from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
+from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
@@ -53,6 +54,7 @@ from tilewright.schedule.record import (
     digest_of,
 )
 from tilewright.schedule.reorder import reorder
+from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
@@ -291,6 +293,7 @@ class KernelSchedule:
     lower_computes = _method(lower_computes)
     merge_loops = _method(merge_loops)
     multicast = _method(multicast)
+    name_operands = _method(name_operands)
     on_lanes = _method(on_lanes)
     open_nests = _method(open_nests)
     pad = _method(pad)
@@ -302,6 +305,7 @@ class KernelSchedule:
     rasterize = _method(rasterize)
     reorder = _method(reorder)
     set_kind = _method(set_kind)
+    share_loops = _method(share_loops)
     slice_reduction = _method(slice_reduction)
     specialize_warps = _method(specialize_warps)
     split_dim = _method(split_dim)

@@ -8,7 +8,8 @@ launches inside. What is allocated here lives across launches: a workspace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,7 +30,14 @@ from tilewright.ir.stmt import (
     Store,
     While,
 )
-from tilewright.ir.visit import block, direct_exprs, reads_memory, variables, walk_stmts
+from tilewright.ir.visit import (
+    block,
+    direct_exprs,
+    reads_memory,
+    replace_buffer,
+    variables,
+    walk_stmts,
+)
 
 # Loops that the host can run: those of other kinds say where their body runs.
 _HOSTS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
@@ -96,6 +104,17 @@ def split_host(
     return splitter.nodes(kernel.body), splitter.workspaces
 
 
+def _renewed(stmts: Sequence[Stmt], twice: Collection[Buffer]) -> tuple[Stmt, ...]:
+    """``stmts`` with memory of their own where they allocate some ``twice``: that of another piece
+    of a loop is inside of a launch, and no workspace."""
+    left = list(stmts)
+    for position, stmt in enumerate(stmts):
+        if isinstance(stmt, Allocate) and stmt.buffer in twice:
+            own = replace(stmt.buffer)
+            left[position:] = [replace_buffer(s, stmt.buffer, own) for s in left[position:]]
+    return tuple(left)
+
+
 class _Splitter:
     def __init__(self, kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool) -> None:
         self.is_launch = is_launch
@@ -114,9 +133,17 @@ class _Splitter:
                 found.add(stmt.buffer.name)
         return found
 
+    @cached_property
+    def twice(self) -> set[Buffer]:
+        """The buffers that are allocated in several places, as pieces of a loop do."""
+        stmts = walk_stmts(self.kernel.body)
+        counts = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Allocate))
+        return {buffer for buffer, count in counts.items() if count > 1}
+
     def nodes(self, stmt: Stmt) -> list[Node]:
         """What the host does for ``stmt``, which is its own."""
-        stmts = tuple(self._flat(stmt.body if isinstance(stmt, Block) else (stmt,)))
+        flat = tuple(self._flat(stmt.body if isinstance(stmt, Block) else (stmt,)))
+        stmts = _renewed(flat, self.twice) if self.twice else flat
         found: list[Node] = []
         serial: list[Stmt] = []
 

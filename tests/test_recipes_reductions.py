@@ -1,0 +1,151 @@
+"""Softmax, norms, sums, argmax, scans: computes that are no contraction, in nests of their own."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from chains import drawn
+from sweeps import in_turns
+from tilewright.interpret import run as interpret
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.recipes import choose
+from tilewright.recipes.config import PlainConfig, ReductionConfig
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
+from tilewright.targets.registry import find_target
+
+SOFTMAX = """
+kernel softmax(in x: f32[{n}, {m}], out y: f32[{n}, {m}]):
+  alloc largest: f32[{n}]
+  alloc e: f32[{n}, {m}]
+  alloc total: f32[{n}]
+  compute start(i in {n}):
+    largest[i] = -inf
+  compute find(i in {n}, j in {m}):
+    largest[i] max= x[i, j]
+  compute exponential(r in {n}, c in {m}):
+    e[r, c] = exp(x[r, c] - largest[r])
+  compute zero(i in {n}):
+    total[i] = 0.0
+  compute sum(i in {n}, j in {m}):
+    total[i] add= e[i, j]
+  compute divide(i in {n}, k in {m}):
+    y[i, k] = e[i, k] / total[i]
+"""
+
+
+def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, ScheduledKernel]:
+    return choose.choose(Start(kernel, kernel), find_target(target).machine)
+
+
+def stages(kernel: Kernel) -> str:
+    """All stages that changed something, as text."""
+    _, made = scheduled(kernel)
+    return "\n".join(f"# {name}\n{to_text(each)}\n" for name, each in made.stages.items())
+
+
+def arrays_of(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        each.name: rng.integers(-3, 4, each.buffer.shape).astype(each.dtype.numpy)
+        for each in kernel.arrays
+        if each.access != "out"
+    }
+
+
+def defined(kernel: Kernel, arrays: dict[str, Any]) -> dict[str, Any]:
+    """What the kernel's definition gives."""
+    memory = {name: array.ravel().copy() for name, array in arrays.items()}
+    for each in kernel.arrays:
+        if each.name not in memory:
+            memory[each.name] = np.zeros(each.buffer.layout.extent, each.dtype.numpy)
+    interpret(kernel, memory)
+    return {p.name: memory[p.name].reshape(p.buffer.shape) for p in kernel.arrays}
+
+
+def check(kernel: Kernel, target: str = "x86:avx2") -> Any:
+    """Compiled code gives what the definition gives, to the bit."""
+    arrays = arrays_of(kernel)
+    wanted = defined(kernel, arrays)
+    made = tw.compile(kernel, target, threads=2)
+    given = made(**arrays)
+    results = given if isinstance(given, dict) else {"y": given}
+    for name, values in results.items():
+        np.testing.assert_array_equal(values, wanted[name], err_msg=name)
+    return made
+
+
+def test_stages_of_softmax(golden: Any) -> None:
+    golden("softmax_stages", stages(tw.parse_kernel(SOFTMAX.format(n=64, m=72))))
+
+
+@pytest.mark.parametrize(("n", "m"), [(7, 1000), (64, 3), (1, 40000)])
+def test_softmax(n: int, m: int) -> None:
+    made = tw.compile(tw.parse_kernel(SOFTMAX.format(n=n, m=m)), "x86:avx2", threads=2)
+    assert isinstance(made.config, ReductionConfig)
+    x = (np.random.default_rng(0).standard_normal((n, m)) * 20).astype(np.float32)
+    x[0, 0] = 1e30  # An exponential that is not shifted would be infinite.
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(made(x=x), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
+
+
+def test_nan_and_infinity_in_softmax() -> None:
+    made = tw.compile(tw.parse_kernel(SOFTMAX.format(n=4, m=40)), "x86:avx2", threads=1)
+    x = np.zeros((4, 40), np.float32)
+    x[0, 17], x[1, 3], x[2, 39] = np.nan, np.inf, -np.inf
+    y = made(x=x)
+    assert np.isnan(y[0]).all()
+    assert np.isnan(y[1]).all()  # inf - inf is in the sum
+    assert y[2, 39] == 0 and np.allclose(y[2, :39], 1 / 39)
+
+
+def test_sums_over_rows() -> None:
+    kernel = tw.parse_kernel("""
+kernel rows(in x: f32[37, 1003], out y: f32[37]):
+  compute zero(i in 37):
+    y[i] = 0.0
+  compute sum(i in 37, j in 1003):
+    y[i] add= x[i, j]
+""")
+    made = check(kernel)
+    assert made.config == ReductionConfig(vector=8)
+    assert "parallel for i in 37" in to_text(made.schedule.kernel)
+
+
+@pytest.mark.parametrize("seed", in_turns(8, range(64)))
+def test_random_chains(seed: int) -> None:
+    kernel = tw.parse_kernel(drawn(random.Random(seed)))
+    assert not isinstance(check(kernel).config, PlainConfig)
+
+
+def test_a_sum_of_products_that_reads_nothing_again_is_no_contraction() -> None:
+    kernel = tw.parse_kernel("""
+kernel variance(in x: f32[16, 64], in mean: f32[16], out y: f32[16]):
+  compute zero(i in 16):
+    y[i] = 0.0
+  compute squares(i in 16, j in 64):
+    y[i] add= (x[i, j] - mean[i]) * (x[i, j] - mean[i])
+""")
+    assert isinstance(check(kernel).config, ReductionConfig)
+
+
+def test_memory_of_a_last_tile_that_is_shorter() -> None:
+    """Both tiles allocate the same buffers: the last one's were taken for the first one's."""
+    kernel = tw.parse_kernel("""
+kernel columns(in x: f32[3, 261], out y: f32[3, 261]):
+  alloc best: f32[261]
+  compute start(j in 261):
+    best[j] = -inf
+  compute find(i in 3, j in 261):
+    best[j] max= x[i, j]
+  compute store(i in 3, j in 261):
+    y[i, j] = x[i, j] - best[j]
+""")
+    made = check(kernel)
+    assert "parallel for i in 3" in to_text(made.schedule.kernel)

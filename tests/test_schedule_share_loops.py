@@ -1,0 +1,140 @@
+"""Computes that follow one another in common loops: before and after, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import ScheduleError
+from tilewright.interpret import run
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.verify import verify
+from tilewright.schedule import name_operands, share_loops
+
+BEFORE = """
+kernel parts(in x: f32[10, 6], out y: f32[10, 6]):
+  alloc s: f32[10]
+  alloc t: f32[10, 6]
+  compute zero(i in 10):
+    s[i] = 0.0
+  compute total(i in 10, j in 6):
+    s[i] add= x[i, j]
+  compute part(r in 10, j in 6):
+    t[r, j] = x[r, j] / s[r]
+  compute store(i in 10, j in 6):
+    y[i, j] = t[i, j]
+"""
+ROWS = {"zero": ["i"], "total": ["i"], "part": ["r"], "store": ["i"]}
+
+
+def parsed(text: str = BEFORE) -> Kernel:
+    return tw.parse_kernel(text)
+
+
+def same(before: Kernel, after: Kernel) -> None:
+    """Both are right, and give the same."""
+    results = []
+    for kernel in (before, after):
+        verify(kernel)
+        memory = {
+            p.name: np.arange(1, p.buffer.layout.extent + 1).astype(p.dtype.numpy)
+            for p in kernel.arrays
+        }
+        run(kernel, memory)
+        results.append({p.name: memory[p.name] for p in kernel.arrays})
+    for name, values in results[0].items():
+        np.testing.assert_array_equal(values, results[1][name])
+
+
+def test_one_row_at_a_time() -> None:
+    after = share_loops(parsed(), ROWS, [1])
+    assert to_text(after).splitlines()[1:] == (
+        """\
+  for i in 10:
+    alloc t: f32[1, 6] private
+    alloc s: f32[1] private
+    compute zero():
+      s[0] = 0.0
+    compute total(j in 6):
+      s[0] add= x[i, j]
+    compute part(j in 6):
+      t[0, j] = x[i, j] / s[0]
+    compute store(j in 6):
+      y[i, j] = t[0, j]""".splitlines()
+    )
+    same(parsed(), after)
+
+
+def test_tiles_whose_last_is_shorter() -> None:
+    after = share_loops(parsed(), ROWS, [4], keep=["t"])
+    text = to_text(after)
+    assert "for i_o in 3" in text and "total(i in min(10 - i_o * 4, 4), j in 6)" in text
+    assert "alloc s: f32[4] private" in text and "alloc t: f32[10, 6]\n" in text
+    same(parsed(), after)
+    assert share_loops(parsed(), ROWS, [10]) is not None
+    assert "for " not in to_text(share_loops(parsed(), ROWS, [10]))
+
+
+def test_two_levels() -> None:
+    two = {"part": ["r", "j"], "store": ["i", "j"]}
+    after = share_loops(parsed(), two, [1, 2])
+    text = to_text(after)
+    assert "for r in 10:\n    for j_o in 3:\n      alloc t: f32[1, 2] private" in text
+    same(parsed(), after)
+
+
+def test_computes_of_any_kind() -> None:
+    kernel = parsed("""
+kernel kinds(in x: f32[6, 8], out best: f32[6], out place: s64[6], out y: f32[6, 8]):
+  compute start(i in 6):
+    best[i] = -inf
+    place[i] = 8
+  compute find(i in 6, j in 8):
+    x = x[i, j]
+    combiner first(v: f32, p; w: f32, q) from (-inf, 8) = select(v < w, w, v), select(v < w, q, p)
+    best[i], place[i] first= x, j
+  compute scan(i in 6, ordered j in 8):
+    before = y[i, j - 1 | 0 < j]
+    y[i, j] = max(before, x[i, j] - best[i])
+""")
+    after = share_loops(kernel, {n: ["i"] for n in ("start", "find", "scan")}, [1])
+    assert "compute scan(ordered j in 8)" in to_text(after)
+    same(kernel, after)
+
+
+SPOILED = BEFORE.replace(
+    "  compute part", "  compute other(i in 10):\n    y[i, 0] = 0.0\n  compute part"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "dims", "sizes", "what"),
+    [
+        (BEFORE, {"zero": ["i"], "total": ["j"]}, [1], "'total' has 6 of 'j', and 'zero' 10 of"),
+        (BEFORE, {"total": ["j"], "part": ["j"]}, [1], "iterations of 'j' depend on each other"),
+        (BEFORE, ROWS, [0], "sizes has 0"),
+        (BEFORE, ROWS, [1, 1], "'zero' has the dims i, for 2 sizes"),
+        (BEFORE, {"zero": [], "total": []}, [], "'zero' has the dims none, for 0 sizes"),
+        (BEFORE, {"zero": ["k"]}, [1], "the compute 'zero' has no dim 'k'"),
+        (BEFORE, {"nothing": ["k"]}, [1], "there is no compute 'nothing'"),
+        (SPOILED, ROWS, [1], "something else stands between the computes"),
+    ],
+)
+def test_refusals(text: str, dims: dict[str, list[str]], sizes: list[int], what: str) -> None:
+    with pytest.raises(ScheduleError, match=what):
+        share_loops(parsed(text), dims, sizes)
+
+
+def test_computes_of_two_blocks() -> None:
+    kernel = share_loops(parsed(), {"zero": ["i"], "total": ["i"]}, [1])
+    with pytest.raises(ScheduleError, match="'part' stands in another block"):
+        share_loops(kernel, {"total": ["j"], "part": ["j"]}, [1])
+
+
+def test_loads_become_operands() -> None:
+    text = to_text(name_operands(parsed()))
+    assert "    x = x[r, j]\n    s = s[r]\n    t[r, j] = x / s" in text
+    again = name_operands(parsed(text))
+    assert to_text(again) == text
