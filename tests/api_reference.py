@@ -25,7 +25,13 @@ from tilewright.testing.bounds import roundoff
 # The names of `tw`, in reading order.
 SECTIONS = {
     "Ops": ("convolution", "matmul", "pool", "reduce", "elementwise", "reorder"),
-    "More ops": ("softmax",),
+    "More ops": (
+        "softmax",
+        "layer_norm",
+        "rms_norm",
+        "batch_norm",
+        "group_norm",
+    ),
     "What follows an op": (
         *("bias", "add", "sub", "mul", "div", "binary", "relu", "unary", "prelu", "sum"),
         *("scale", "zero_point"),

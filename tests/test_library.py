@@ -116,3 +116,11 @@ def test_answers_are_those_of_torch(driver: str) -> None:
 
 
 NO_PEER: tuple[str, ...] = ()
+
+
+def test_sets_between_groups_have_layouts_with_blocks_of_one_element() -> None:
+    """Such a block may have any stride, another block's too."""
+    problem = LIBRARY["bnorm"].parse("mb2ic5iw4")
+    case = Case(problem, tags=("aBc8b", "any"))
+    verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
+    assert verdict.status is Status.PASSED, verdict.reason

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
         unary,
         zero_point,
     )
-    from tilewright.ops.library_calls import softmax
+    from tilewright.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
     from tilewright.ops.op import Op
+    from tilewright.ops.softmax import softmax
     from tilewright.recipes.config import Config
     from tilewright.recipes.users import register_recipe, unregister_recipe
     from tilewright.schedule.copiers import CopyUnit, Threads
@@ -59,12 +60,15 @@ __all__ = [
     "Threads",
     "TilewrightError",
     "add",
+    "batch_norm",
     "bias",
     "binary",
     "compile",
     "convolution",
     "div",
     "elementwise",
+    "group_norm",
+    "layer_norm",
     "matmul",
     "mul",
     "parse_kernel",
@@ -75,6 +79,7 @@ __all__ = [
     "register_recipe",
     "relu",
     "reorder",
+    "rms_norm",
     "scale",
     "softmax",
     "sub",
@@ -86,7 +91,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _OPS = ("convolution", "elementwise", "matmul", "pool", "reduce", "reorder")
-_LIBRARY = ("softmax",)
+_LIBRARY = {
+    "softmax": ("softmax",),
+    "normalization": ("layer_norm", "rms_norm", "batch_norm", "group_norm"),
+}
 _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
@@ -101,7 +109,7 @@ _HOMES = {
     "register_recipe": "tilewright.recipes.users",
     "unregister_recipe": "tilewright.recipes.users",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),
-    **dict.fromkeys(_LIBRARY, "tilewright.ops.library_calls"),
+    **{name: f"tilewright.ops.{file}" for file, names in _LIBRARY.items() for name in names},
 }
 # What is listed and has no home of its own is an element of an epilogue.
 _ELEMENTS = "tilewright.ops.epilogue_elements"

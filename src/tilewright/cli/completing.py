@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from tilewright.cli.loading import loading
 
 # The names of `problems.DRIVERS`, which take long to load for a word.
-DRIVERS = ("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder", "softmax")
+DRIVERS = (
+    *("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder"),
+    *("softmax", "lnorm", "bnorm", "gnorm"),
+)
 # The driver whose descriptors are files of kernels.
 KERNEL = "kernel"
 

@@ -33,6 +33,8 @@ DEFAULTS = {
     "mb": "0",
     "alg": "",
     "axis": "",
+    "flags": "",
+    "eps": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
@@ -40,7 +42,7 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Of these, settings of the library's ops.
-LIBRARY_KNOBS = ("axis",)
+LIBRARY_KNOBS = ("axis", "flags", "eps")
 
 
 class Place(Enum):
@@ -91,6 +93,10 @@ def _texts(
         str, typer.Option("--alg", help="What pool, reduce, eltwise (elu:0.5) or binary do.")
     ] = "",
     axis: Annotated[str, typer.Option("--axis", help="The dim of softmax and the like.")] = "",
+    flags: Annotated[
+        str, typer.Option("--flags", help="Of lnorm, bnorm, gnorm: letters such as CH.")
+    ] = "",
+    eps: Annotated[str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

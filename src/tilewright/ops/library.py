@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tilewright.dtypes import DType, f32
 from tilewright.errors import UnsupportedError
@@ -16,10 +16,15 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import parameter_text
 from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ops.argument_forms import direction_of, layouts_of, problem_of, types_of
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
 from tilewright.problems import Direction, Record
 from tilewright.problems.library.record import accumulator_for
+
+# One element type, which is what `dtypes.dtype` takes, or several.
+Types = Any
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -99,3 +104,23 @@ def library_op(
     return LibraryOp(
         problem, tuple(chosen.items()), acc, tuple(placed.items()), direction=direction
     )
+
+
+def asked(given: object, kind: type[R], **settings: Any) -> R:
+    """The problem that a descriptor, a shape or an object says, with these settings: what the
+    functions that users call are made of. Raises `ProblemError`."""
+    found = problem_of(given, kind.parse, kind, lambda shape: (shape,))
+    algorithm = settings.pop("algorithm", None)
+    if algorithm is not None:
+        found = found.with_alg(algorithm)
+    return found.changed(**settings)
+
+
+def op_of(problem: Record, direction: object, dtype: Types, **layouts: object) -> LibraryOp:
+    """The op that a function which users call gives, of what it was given: one type or several,
+    layouts by role."""
+    types: Mapping[str, DType] = types_of(dtype, problem.roles)
+    if len(set(types.values())) == 1:
+        one = problem.expanded((next(iter(types.values())),))
+        types = dict(zip(problem.roles, one, strict=True))
+    return library_op(problem, direction_of(direction), types, layouts_of(**layouts))

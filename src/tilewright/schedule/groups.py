@@ -226,7 +226,9 @@ def index_at(layout: Layout, rank: int, offset: Expr) -> tuple[Expr, ...]:
     `ScheduleError` for a layout in which elements are not nested."""
     found: list[Expr] = [const(0)] * rank
     rest, reach = offset - layout.offset, 0
-    for each in sorted(layout.blocks, key=lambda b: b.stride):
+    # Where a block of one element lies says nothing: its stride may be anything.
+    blocks = [each for each in layout.blocks if each.size != 1]
+    for each in sorted(blocks, key=lambda b: b.stride):
         if each.stride <= reach or layout.swizzle is not None:
             raise ScheduleError(
                 "elements of the layout cannot be told by where they lie",
@@ -235,8 +237,8 @@ def index_at(layout: Layout, rank: int, offset: Expr) -> tuple[Expr, ...]:
                 cure="choose a layout whose dims do not run into each other",
             )
         reach += (each.size - 1) * each.stride
-    for position, each in sorted(enumerate(layout.blocks), key=lambda pair: -pair[1].stride):
-        inside = prod(b.size for b in layout.blocks[position + 1 :] if b.dim == each.dim)
+    for position, each in sorted(enumerate(blocks), key=lambda pair: -pair[1].stride):
+        inside = prod(b.size for b in blocks[position + 1 :] if b.dim == each.dim)
         found[each.dim] = found[each.dim] + rest // each.stride * inside
         rest = rest % each.stride
     return tuple(found)

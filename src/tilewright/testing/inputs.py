@@ -96,9 +96,7 @@ def _of_record(op: LibraryOp, argument: Argument, exact: bool, seed: int) -> Any
     """What the record asks for; otherwise small numbers."""
     shape, dtype = argument.shape, argument.dtype
     rng = np.random.default_rng(seed)
-    found = None
-    if not (exact and dtype.is_float):
-        found = op.problem.data(argument.name, shape, dtype, rng, op.direction)
+    found = op.problem.data(argument.name, shape, dtype, rng, op.direction)
     if found is not None:
         return convert(found, f64, dtype) if dtype.is_float else found.astype(dtype.numpy)
     return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)

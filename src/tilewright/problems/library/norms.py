@@ -1,0 +1,284 @@
+"""Layer, batch and group normalization: which elements belong together, and PyTorch's names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.descriptor import tokenize
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.normalizations import Normalization, Wording
+from tilewright.problems.library.record import Array
+from tilewright.problems.library.wording import Domain
+from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.shapes import join, parse_shapes
+
+_KEYS = ("mb", "ic", "id", "ih", "iw")
+
+
+def _flags(rng: random.Random, letters: str) -> str:
+    return "".join(letter for letter in letters if rng.random() < 0.4)
+
+
+@dataclass(frozen=True)
+class LayerNormProblem(Normalization):
+    """Each row, the elements of the last dim, by itself."""
+
+    driver: ClassVar[str] = "lnorm"
+    example: ClassVar[str] = "32x128x768"
+    letters: ClassVar[str] = "GCHMI"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        parsed = parse_shapes(text, ("src",))
+        return cls(parsed.tensors[0].sizes, name=parsed.name)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
+
+    def descriptor(self) -> str:
+        return join(self.shape) + name_suffix(self.name)
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.shape) < 2:
+            raise ProblemError(
+                "lnorm needs two dims at least",
+                where="shape",
+                why="statistics have one less",
+                cure=f"write 1x{self.shape[0]}",
+            )
+
+    @property
+    def set_shape(self) -> Shape:
+        return self.shape[:-1]
+
+    @property
+    def factors(self) -> Shape:
+        return self.shape[-1:]
+
+    @property
+    def wording(self) -> Wording:
+        d, last = Domain(self.shape), len(self.shape) - 1
+        rows = Domain(self.shape[:-1])
+        every = range(last)
+        return Wording(d.dims(), d.dims(last), d.at(), rows.at(), d.dims(*every), f"d{last}")
+
+    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+        last = len(self.shape) - 1
+        return array, (last,), (last,)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        size, scale, shift = [self.shape[-1]], given.get("scale"), given.get("shift")
+        if self.has("G") or (self.has("M") and (shift is not None or not direction.is_forward)):
+            raise UnsupportedError("PyTorch has no layer normalization like this")
+        src = given["src"]
+        if self.has("M"):
+            return lambda: torch.nn.functional.rms_norm(src, size, scale, self.eps)
+        scale, shift = _like(src, scale), _like(src, shift)
+        if direction.is_forward:
+            return lambda: torch.native_layer_norm(src, size, scale, shift, self.eps)[:1]
+        mean, inverse = (each.unsqueeze(-1) for each in _saved(self, given))
+        run, back = torch.ops.aten.native_layer_norm_backward, given["diff_dst"]
+        if direction is Direction.BWD_W:
+            ones = torch.ones(size, dtype=src.dtype)
+            wanted = [False, True, True]
+            return lambda: run(back, src, size, mean, inverse, ones, ones, wanted)[1:]
+        wanted = [True, False, False]
+        return lambda: run(back, src, size, mean, inverse, scale, None, wanted)[0]
+
+
+@dataclass(frozen=True)
+class _Images(Normalization):
+    """Normalizations of images, (N, C, spatial), by benchdnn's keys or as a shape."""
+
+    keys: ClassVar[tuple[str, ...]] = _KEYS
+
+    @property
+    def tags(self) -> str | None:
+        return "nc" + "dhw"[3 - max(0, len(self.shape) - 2) :]
+
+    @property
+    def factors(self) -> Shape:
+        return self.shape[1:2]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= len(self.shape) <= 5:
+            raise ProblemError(
+                f"{self.driver} has no images of {len(self.shape)} dims",
+                where="shape",
+                cure="give N, C, and up to three spatial dims",
+            )
+
+    def descriptor(self) -> str:
+        spatial = "dhw"[5 - len(self.shape) :]
+        sizes = "".join(f"i{a}{n}" for a, n in zip(spatial, self.shape[2:], strict=True))
+        return f"{self._lead}mb{self.shape[0]}ic{self.shape[1]}{sizes}{name_suffix(self.name)}"
+
+    @property
+    def _lead(self) -> str:
+        return ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        fields = tokenize(text, cls.keys)
+        fields.refuse_zeros(cls.keys)
+        ic = fields.require("ic", "the number of channels")
+        axes = next((axes for axes in ("dhw", "hw", "w") if fields.get(f"i{axes[0]}")), "")
+        sizes: list[int] = []
+        for axis in axes:
+            # As in benchdnn: what is left out is like the dim in front of it.
+            sizes.append(fields.get(f"i{axis}") or sizes[-1])
+        shape = (fields.get("mb") or 2, ic, *sizes)
+        more = {"groups": fields.require("g", "the number of groups")} if "g" in cls.keys else {}
+        made: Any = cls
+        found: Self = made(shape, name=fields.name, **more)
+        return found
+
+
+@dataclass(frozen=True)
+class BatchNormProblem(_Images):
+    """Each channel over the whole batch."""
+
+    driver: ClassVar[str] = "bnorm"
+    example: ClassVar[str] = "mb8ic64ih56"
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape))
+
+    @property
+    def set_shape(self) -> Shape:
+        return self.shape[1:2]
+
+    @property
+    def wording(self) -> Wording:
+        d = Domain(self.shape)
+        others = [i for i in range(len(self.shape)) if i != 1]
+        return Wording(d.dims(), d.dims(*others), d.at(), "d1", d.dims(*others), "d1")
+
+    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+        return array, tuple(i for i in range(array.ndim) if i != 1), (1,)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        src, scale, shift = given["src"], given.get("scale"), given.get("shift")
+        trained = not self.has("G")
+        mean, variance = given.get("mean"), given.get("variance")
+        if direction.is_forward:
+            run = torch.native_batch_norm
+            if trained:
+                mean = variance = None
+            return lambda: run(src, scale, shift, mean, variance, trained, 0.0, self.eps)[:1]
+        mean, inverse = _saved(self, given)
+        run, back = torch.ops.aten.native_batch_norm_backward, given["diff_dst"]
+        wanted = [direction is Direction.BWD_D] + [direction is Direction.BWD_W] * 2
+        args = (None, None) if trained else (given["mean"], given["variance"])
+
+        def work() -> Any:
+            ones = torch.ones_like(mean) if scale is None else scale
+            made = run(back, src, ones, *args, mean, inverse, trained, self.eps, wanted)
+            return made[0] if direction is Direction.BWD_D else made[1:]
+
+        return work
+
+
+@dataclass(frozen=True)
+class GroupNormProblem(_Images):
+    """Each image's channels in groups; as many groups as channels: instance normalization."""
+
+    groups: int = 1
+
+    driver: ClassVar[str] = "gnorm"
+    example: ClassVar[str] = "g8mb8ic64ih28"
+    keys: ClassVar[tuple[str, ...]] = ("g", *_KEYS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.groups) is not int or self.groups < 1 or self.shape[1] % self.groups:
+            raise ProblemError(
+                f"{self.groups} groups do not divide {self.shape[1]} channels",
+                where="groups",
+                cure="choose a divisor of the number of channels",
+            )
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        n, c, *spatial = shape_of(rng, 2, 4)
+        groups = rng.choice((1, 2, 3, c))
+        shape = (n, c if groups == c else groups * min(c, 4), *spatial)
+        return cls(shape, _flags(rng, cls.letters), groups=groups)
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape), groups=1)
+
+    @property
+    def _lead(self) -> str:
+        return f"g{self.groups}"
+
+    @property
+    def set_shape(self) -> Shape:
+        return self.shape[0], self.groups
+
+    @property
+    def wording(self) -> Wording:
+        d, inside = Domain(self.shape), self.shape[1] // self.groups
+        lead, rest = f"d0 in {self.shape[0]}, g in {self.groups}", d.dims(0, 1)
+        spatial = "" if len(self.shape) == 2 else f", {rest}"
+        channel = "g" if inside == 1 else f"g * {inside} + c"
+        own = "" if inside == 1 else f", c in {inside}"
+        return Wording(
+            f"{lead}{own}{spatial}",
+            lead,
+            d.at({1: channel}),
+            "d0, g",
+            f"g in {self.groups}{own}",
+            channel,
+        )
+
+    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+        n, c, *spatial = self.shape
+        whole = array.reshape(n, self.groups, c // self.groups, *spatial)
+        return whole, tuple(range(2, whole.ndim)), (1, 2)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        if self.has("G"):
+            raise UnsupportedError("PyTorch's group normalization takes no statistics")
+        src, groups = given["src"], self.groups
+        scale, shift = _like(src, given.get("scale")), _like(src, given.get("shift"))
+        if direction.is_forward:
+            return lambda: torch.nn.functional.group_norm(src, groups, scale, shift, self.eps)
+        n, c, *spatial = self.shape
+        points = 1
+        for size in spatial:
+            points *= size
+        mean, inverse = _saved(self, given)
+        run, back = torch.ops.aten.native_group_norm_backward, given["diff_dst"]
+        wanted = [direction is Direction.BWD_D] + [direction is Direction.BWD_W] * 2
+
+        def work() -> Any:
+            made = run(back, src, mean, inverse, scale, n, c, points, groups, wanted)
+            return made[0] if direction is Direction.BWD_D else made[1:]
+
+        return work
+
+
+def _saved(problem: Normalization, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The statistics that a gradient is given, as PyTorch keeps them."""
+    return given["mean"], (given["variance"] + problem.eps).rsqrt()
+
+
+def _like(src: Any, factors: Any) -> Any:
+    """Scale or shift in the type of the data, where there is one."""
+    return None if factors is None else factors.to(src.dtype)
