@@ -15,6 +15,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from staged import check_races
+from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import dtype, f32
 from tilewright.errors import (
@@ -243,7 +244,7 @@ CASES: dict[str, tuple[Op, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_default_configs_multiply_matrices(name: str) -> None:
     op, level = CASES[name]
     used = _used(_stages(op, level))

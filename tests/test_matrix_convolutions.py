@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from staged import check_races
+from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.ir import to_text
 from tilewright.ir.expr import const
@@ -115,8 +116,7 @@ def test_lanes_store_whole_segments_directly() -> None:
     assert config.k and not config.epilogue_tile
 
 
-@pytest.mark.parametrize("pieces", [8, 16, 32])
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize(("layout", "pieces"), in_turns(2, ["nhwc", "nchw"], [8, 16, 32]))
 def test_tiles_go_through_in_pieces(layout: str, pieces: int) -> None:
     op = tw.convolution(
         "mb2ic16ih7oc40oh7kh3ph1",
@@ -252,8 +252,10 @@ def test_pixels_need_no_quotients() -> None:
 # Tiles of which a condition leaves one column, or one row.
 
 
-@pytest.mark.parametrize("level", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("problem", ["177x72:72x2", "1x72:72x90", "2x72:72x90", "33x72:72x9"])
+@pytest.mark.parametrize(
+    ("problem", "level"),
+    in_turns(2, ["177x72:72x2", "1x72:72x90", "2x72:72x90", "33x72:72x9"], ["sm_80", "sm_90a"]),
+)
 def test_narrow_results_stay_in_their_lanes(problem: str, level: str) -> None:
     """``lane % 4 * 2 < 2`` makes the digit zero: it is still the lane's."""
     op = tw.matmul(problem, dtype="f16:f16:f32", src="ba", weights="ba").resolved()

@@ -328,7 +328,7 @@ STRIDED = (
 @pytest.mark.parametrize(
     ("descriptor", "words", "machine"),
     in_turns(
-        3,
+        9,
         STRIDED,
         ("f32", "f16", "bf16"),
         (nvidia.machine("sm_80"), nvidia.machine("sm_70"), spirv.machine("gpu")),
