@@ -268,55 +268,6 @@ def test_a_pipeline_of_asynchronous_copies() -> None:
     np.testing.assert_array_equal(got.reshape(2, 8), x.sum(axis=1)[:, ::-1])
 
 
-def test_split_barriers() -> None:
-    body = """
-    grid for g in 2:
-      alloc s: s64[2, 8] workgroup
-      workgroup for t in 8:
-        s[0, t] = t
-        for k in 4:
-          barrier_arrive()
-          barrier_wait()
-          s[(k + 1) % 2, t] = s[k % 2, 7 - t]
-        barrier()
-        y[g, t] = s[0, t]
-    """
-    params = "out y: s64[2, 8]"
-    got = run(params, body)["y"].reshape(2, 8)
-    np.testing.assert_array_equal(got, [list(range(8))] * 2)
-    # Between the halves stand accesses to memory of the work-item's own.
-    ahead = body.replace("barrier_arrive()\n", "barrier_arrive()\n          y[g, t] = k\n", 1)
-    assert found(params, ahead) == []
-
-
-def test_split_barriers_of_workgroups_that_are_at_different_ones() -> None:
-    body = """
-    grid for g in 4:
-      alloc s: s64[8] workgroup
-      workgroup for t in 8:
-        s[t] = t
-        for k in g + 1:
-          barrier_arrive()
-          y[g, t] = 0
-          barrier_wait()
-          alloc r: s64[1] private
-          r[0] = s[7 - t]
-          barrier_arrive()
-          barrier_wait()
-          s[t] = r[0]
-        barrier()
-        y[g, t] = s[t]
-    """
-    params = "out y: s64[4, 8]"
-    got = run(params, body)["y"].reshape(4, 8)
-    np.testing.assert_array_equal(got, [list(range(8))[::-1], list(range(8))] * 2)
-    # What is read behind the arrival may be read after another's wait.
-    read, arrive = "          r[0] = s[7 - t]\n", "          barrier_arrive()\n"
-    assert found(params, body.replace(read + arrive, arrive + read)) == [
-        (KINDS.RACE, "s[t] = r[0]", 80)
-    ]
-
-
 # Races.
 
 
@@ -439,27 +390,6 @@ def test_lanes_are_not_ordered_without_a_subgroup_barrier() -> None:
     assert "work-item 7 writes the element at offset 7 and work-item 0 reads it" in text
 
 
-def test_between_the_halves_of_a_barrier_nothing_is_ordered() -> None:
-    body = """
-    alloc s: s64[8]
-    alloc u: s64[8]
-    workgroup for t in 8:
-      s[t] = t
-      barrier_arrive()
-      u[t] = t
-      barrier_wait()
-      y[t] = s[7 - t]
-      barrier()
-      y[t] = u[7 - t]
-    """
-    params = "out y: s64[8]"
-    assert found(params, body) == []
-    early = body.replace("u[t] = t\n", "u[t] = s[7 - t]\n")
-    assert found(params, early) == [(KINDS.RACE, "u[t] = s[7 - t]", 8)]
-    late = body.replace("y[t] = s[7 - t]", "y[t] = u[7 - t]")
-    assert found(params, late) == [(KINDS.RACE, "y[t] = u[7 - t]", 8)]
-
-
 def test_atomics_and_plain_accesses() -> None:
     body = """
     alloc s: s64[1]
@@ -524,18 +454,6 @@ def test_loops_of_different_extents_around_a_barrier() -> None:
     """
     with pytest.raises(VerificationError, match="runs as often as a work-item wants"):
         found("", body)
-
-
-def test_unmatched_halves_of_a_barrier() -> None:
-    body = """
-    workgroup for t in 4:
-      barrier_wait()
-      barrier_arrive()
-      barrier_arrive()
-      barrier_wait()
-    """
-    kind = KINDS.UNMATCHED_BARRIER
-    assert found("", body) == [(kind, "barrier_wait()", 1), (kind, "barrier_arrive()", 1)]
 
 
 # Asynchronous copies.

@@ -12,7 +12,7 @@ import pytest
 
 from tilewright import interpret
 from tilewright.dtypes import s64
-from tilewright.errors import InterpreterFault, UnsupportedError
+from tilewright.errors import InterpreterFault
 from tilewright.interpret import FaultKind, Findings, Profile
 from tilewright.ir import (
     Allocate,
@@ -404,17 +404,6 @@ def test_a_barrier_that_one_lane_does_not_reach() -> None:
           barrier()
     """
     with pytest.raises(InterpreterFault, match="divergent barrier"):
-        run(body)
-
-
-def test_split_barriers_are_refused() -> None:
-    body = """
-    subgroup for w in 2:
-      fence_async()
-      barrier_arrive()
-      barrier_wait()
-    """
-    with pytest.raises(UnsupportedError, match="split barrier of subgroups that run different"):
         run(body)
 
 

@@ -21,7 +21,6 @@ class FaultKind(Enum):
     FOREIGN_REGISTER = "register of another lane"  # reaches it
     WRONG_FRAGMENT = "wrong fragment"  # takes the elements from where they are
     DIVERGENT_BARRIER = "divergent barrier"  # all work-items take part
-    UNMATCHED_BARRIER = "unmatched barrier"  # the half that is missing is added
     EARLY_ACCESS = (
         "access before arrival"  # before a copy, what was there; behind an op, its result
     )

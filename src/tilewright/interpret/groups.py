@@ -30,7 +30,6 @@ from tilewright.ir.functions import (
     Fence,
     Group,
     Initialize,
-    Phase,
     Synchronize,
 )
 from tilewright.ir.printer import headline
@@ -83,7 +82,6 @@ class Synchronized:
 
     clusters: bool
     subgroups: bool
-    split: bool
     specialized: bool  # by mbarriers and asynchronous ops: subgroups may run different code
 
 
@@ -100,7 +98,6 @@ def synchronized(body: Stmt) -> Synchronized:
     return Synchronized(
         any(effect.group is Group.CLUSTER for effect in barriers),
         any(effect.group is Group.SUBGROUP for effect in barriers),
-        any(effect.phase is not Phase.WHOLE for effect in barriers),
         any(isinstance(effect, Initialize | Arrive | AwaitPhase | Fence) for effect in effects)
         or any(isinstance(stmt, Compute) and stmt.completion is not None for stmt in stmts),
     )
@@ -121,11 +118,7 @@ class GridRun:
         self.subgroup = lanes or subgroup
         self.subgroups = -(-self.items // self.subgroup)
         self.copies = Copies(self)
-        self.watched: dict[Group, list[TeamRun]] = {}
-        # Per group that synchronizes: whose teams arrived at a split barrier, and which of the two
-        # windows of each is the older one.
-        self._arrived: dict[Group, Any] = {}
-        self._older: dict[Group, Any] = {}
+        self.watched: dict[Group, TeamRun] = {}
 
     def run(self, execute: Callable[[Frame], None], frame: Frame) -> None:
         """``execute`` for all of them."""
@@ -169,73 +162,40 @@ class GridRun:
         return found
 
     def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> Sequence[Run]:
-        """The runs to watch, with stamps from ``start`` on.
-
-        Where barriers are split, there are two windows of accesses that are not ordered with each
-        other: one ends where the wait is, the next has begun where the arrival is.
-        """
+        """The runs to watch, with stamps from ``start`` on."""
         if self.items == 1:
             return []
-        teams, windows = self.workgroups, 2 if how.split else 1
-        self.watched = {Group.WORKGROUP: [], Group.SUBGROUP: []}
-        for _ in range(windows):
-            if not how.subgroups:
-                self.watched[Group.WORKGROUP].append(TeamRun(start, teams, self.items, stored))
-                continue
+        teams = self.workgroups
+        if how.subgroups:
             across = SubgroupsRun(start, teams, self.subgroups, stored)
             lanes = LanesRun(start, teams * self.subgroups, self.items, stored, self.subgroups)
-            self.watched[Group.WORKGROUP].append(across)
-            self.watched[Group.SUBGROUP].append(lanes)
-        return [run for runs in self.watched.values() for run in runs]
+            self.watched = {Group.WORKGROUP: across, Group.SUBGROUP: lanes}
+        else:
+            self.watched = {Group.WORKGROUP: TeamRun(start, teams, self.items, stored)}
+        return list(self.watched.values())
 
     def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
-        """A barrier, or one half of it, at ``site``."""
+        """A barrier at ``site``."""
         if effect.group is Group.CLUSTER:
             raise UnsupportedError(
                 f"no subgroup acts as one here: {headline(site.stmt)}",
                 why="the workgroups of a cluster are told apart by their subgroups",
                 cure="let a loop over subgroups be the innermost of the nest of work-items",
             )
-        teams = self._teams(effect.group, site, findings)
-        arrived = self._arrived.get(effect.group)
-        if arrived is None:
-            arrived = np.zeros(self._count(effect.group), np.bool_)
-            self._arrived[effect.group] = arrived
-            self._older[effect.group] = np.zeros(len(arrived), np.intp)
-        here: Any = slice(None) if teams is None else teams
-        waits = effect.phase is Phase.WAIT
-        if np.any(arrived[here] != waits):
-            findings.report(
-                FaultKind.UNMATCHED_BARRIER, site.stmt, 1, lambda: _unmatched(site, waits)
-            )
-        arrived[here] = effect.phase is Phase.ARRIVE
-        if effect.phase is Phase.WHOLE:
-            self._renew(effect.group, teams, None)
-        else:
-            # Arrival begins the newer window anew; the wait ends the older one, and they swap.
-            older = self._older[effect.group]
-            self._renew(effect.group, teams, older if waits else 1 - older)
-            if waits:
-                older[here] = 1 - older[here]
+        self._renew(effect.group, self._teams(effect.group, site, findings))
 
     def _count(self, group: Group) -> int:
         return self.workgroups * (self.subgroups if group is Group.SUBGROUP else 1)
 
-    def _renew(self, group: Group, teams: Any, windows: Any) -> None:
-        """All accesses of ``teams`` are ordered with what comes, in the window of each team that
-        ``windows`` says (None: in both)."""
-        for level in (Group.WORKGROUP, Group.SUBGROUP):
+    def _renew(self, group: Group, teams: Any) -> None:
+        """All accesses of ``teams`` (None: of all) are ordered with what comes."""
+        for level, run in self.watched.items():
             if level is Group.WORKGROUP and group is Group.SUBGROUP:
                 continue
-            for window, run in enumerate(self.watched.get(level, ())):
-                chosen = teams
-                if windows is not None:
-                    chosen = windows == window if teams is None else teams & (windows == window)
-                    if not chosen.any():
-                        continue
-                if chosen is not None and self._count(level) != len(chosen):
-                    chosen = np.repeat(chosen, self.subgroups)
-                run.renew(chosen)
+            if teams is not None and self._count(level) != len(teams):
+                run.renew(np.repeat(teams, self.subgroups))
+            else:
+                run.renew(teams)
 
     def _teams(self, group: Group, site: Site, findings: Findings) -> Any:
         """The teams that are at this barrier (None: all). Reports where only part of one is."""
@@ -275,15 +235,4 @@ def divergent(group: Group, site: Site, missing: Any) -> InterpreterFault:
         lane,
         why="a barrier waits for all of them; the values are those of one that does not come",
         cure=f"move the barrier out of what only some work-items of the {group.value} run",
-    )
-
-
-def _unmatched(site: Site, waits: bool) -> InterpreterFault:
-    what = "waits at a barrier without having arrived" if waits else "has arrived already"
-    return fault(
-        f"unmatched barrier: the work-item {what}",
-        site,
-        (),
-        why="each arrival at a split barrier is followed by its wait",
-        cure="let arrivals and waits alternate",
     )

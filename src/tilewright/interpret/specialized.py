@@ -32,7 +32,7 @@ from tilewright.interpret.races import VERBS, LanesRun, Run
 from tilewright.interpret.storage import Started, Storage
 from tilewright.interpret.transfers import Transfers
 from tilewright.ir.buffer import Buffer, Space, part_extent
-from tilewright.ir.functions import Group, Phase, Queue, Synchronize
+from tilewright.ir.functions import Group, Queue, Synchronize
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Stmt, View
 
@@ -157,12 +157,6 @@ class SpecializedLaunch(GridRun):
 
     def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
         """A barrier of the cluster, of the workgroup, or of the subgroup."""
-        if effect.phase is not Phase.WHOLE:
-            raise UnsupportedError(
-                "a split barrier of subgroups that run different code",
-                why="arrivals and waits of theirs are not told apart",
-                cure="use an mbarrier",
-            )
         subgroup, here = subgroup_of(site.frame), self._here(site.frame)
         groups = np.flatnonzero(here.any(axis=1))
         if not np.array_equal(here.any(axis=1), here.all(axis=1)):

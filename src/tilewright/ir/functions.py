@@ -42,24 +42,12 @@ class Queue(Enum):
     PRODUCTS = "products"  # of matrices, by subgroups as one
 
 
-class Phase(Enum):
-    """The part of a barrier: all of it, or one of the halves of a split one."""
-
-    WHOLE = "whole"
-    ARRIVE = "arrive"
-    WAIT = "wait"
-
-
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """Accesses of the group's work-items before it come before those behind it.
-
-    All work-items of the group take part. Of a split barrier, what comes before the arrival is
-    done behind the wait; what stands between the two is ordered with neither.
-    """
+    """Accesses of the group's work-items before it come before those behind it. All work-items of
+    the group take part."""
 
     group: Group
-    phase: Phase = Phase.WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,18 +180,6 @@ _ALL = (
         (),
         (Synchronize(Group.SUBGROUP),),
         "Waits for all lanes of the subgroup; their memory accesses before it are done.",
-    ),
-    Function(
-        "barrier_arrive",
-        (),
-        (Synchronize(Group.WORKGROUP, Phase.ARRIVE),),
-        "The first half of a barrier: the work-item goes on, its memory accesses before it count.",
-    ),
-    Function(
-        "barrier_wait",
-        (),
-        (Synchronize(Group.WORKGROUP, Phase.WAIT),),
-        "The second half: waits until all work-items of the workgroup have arrived.",
     ),
     Function(
         "copy_async",
