@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from assembly import assembled
 from staged import check_races
+from sweeps import in_turns
 from tilewright.errors import InterpreterFault, ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text
@@ -120,7 +121,7 @@ def _stores(kernel: Kernel) -> list[Compute]:
     return [compute for compute in found if compute.instruction == TILE_UNIT.store.name]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))

@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 import tilewright as tw
+from sweeps import in_turns
 from tilewright.dtypes import bf16, f32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Layout, LayoutBlock
@@ -71,8 +72,7 @@ GROWING: dict[str, Callable[[int], Op]] = {
 }
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize(("name", "level"), in_turns(2, GROWING, LEVELS))
 def test_twice_as_much_is_not_faster(name: str, level: str) -> None:
     seconds = [best(GROWING[name](2**n), level).prediction.seconds for n in range(6)]
     assert seconds == sorted(seconds)
