@@ -100,7 +100,7 @@ def _completed(words: str) -> list[str]:
 
 def test_shells_complete_commands_options_and_values() -> None:
     assert _completed("tilewright ver") == ["verify"]
-    assert _completed("tilewright verify con") == ["conv"]
+    assert _completed("tilewright verify con") == ["conv", "concat"]
     assert _completed("tilewright show conv --st") == ["--stag", "--stage"]
     assert _completed("tilewright verify conv --set resnet") == ["resnet_50"]
 

@@ -39,9 +39,11 @@ if TYPE_CHECKING:
         unary,
         zero_point,
     )
+    from tilewright.ops.moves import concat, pad, pixels, shuffle, slice, tile, transpose, zeropad
     from tilewright.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
     from tilewright.ops.op import Op
     from tilewright.ops.softmax import softmax
+    from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
     from tilewright.recipes.config import Config
     from tilewright.recipes.users import register_recipe, unregister_recipe
     from tilewright.schedule.copiers import CopyUnit, Threads
@@ -60,19 +62,26 @@ __all__ = [
     "Threads",
     "TilewrightError",
     "add",
+    "argmax",
+    "argmin",
     "batch_norm",
     "bias",
     "binary",
     "compile",
+    "concat",
     "convolution",
     "div",
     "elementwise",
     "group_norm",
     "layer_norm",
+    "logsumexp",
     "matmul",
+    "moments",
     "mul",
+    "pad",
     "parse_kernel",
     "parse_schedule",
+    "pixels",
     "pool",
     "prelu",
     "reduce",
@@ -81,12 +90,18 @@ __all__ = [
     "reorder",
     "rms_norm",
     "scale",
+    "scan",
+    "shuffle",
+    "slice",
     "softmax",
     "sub",
     "sum",
+    "tile",
+    "transpose",
     "unary",
     "unregister_recipe",
     "zero_point",
+    "zeropad",
 ]
 __version__ = "0.1.0"
 
@@ -94,6 +109,8 @@ _OPS = ("convolution", "elementwise", "matmul", "pool", "reduce", "reorder")
 _LIBRARY = {
     "softmax": ("softmax",),
     "normalization": ("layer_norm", "rms_norm", "batch_norm", "group_norm"),
+    "statistics": ("argmax", "argmin", "moments", "logsumexp", "scan"),
+    "moves": ("concat", "slice", "tile", "transpose", "pixels", "shuffle", "pad", "zeropad"),
 }
 _HOMES = {
     "CompiledKernel": "tilewright.engine",

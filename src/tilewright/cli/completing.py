@@ -9,7 +9,9 @@ from tilewright.cli.loading import loading
 # The names of `problems.DRIVERS`, which take long to load for a word.
 DRIVERS = (
     *("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder"),
-    *("softmax", "lnorm", "bnorm", "gnorm"),
+    *("softmax", "lnorm", "bnorm", "gnorm", "arg", "moments"),
+    *("logsumexp", "scan", "concat", "slice", "tile", "transpose"),
+    *("pixels", "shuffle", "pad", "zeropad"),
 )
 # The driver whose descriptors are files of kernels.
 KERNEL = "kernel"

@@ -35,6 +35,8 @@ DEFAULTS = {
     "axis": "",
     "flags": "",
     "eps": "",
+    "group": "",
+    "value": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
@@ -42,7 +44,7 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Of these, settings of the library's ops.
-LIBRARY_KNOBS = ("axis", "flags", "eps")
+LIBRARY_KNOBS = ("axis", "flags", "eps", "group", "value")
 
 
 class Place(Enum):
@@ -94,8 +96,13 @@ def _texts(
     ] = "",
     axis: Annotated[str, typer.Option("--axis", help="The dim of softmax and the like.")] = "",
     flags: Annotated[
-        str, typer.Option("--flags", help="Of lnorm, bnorm, gnorm: letters such as CH.")
+        str,
+        typer.Option(
+            "--flags", help="Letters: of lnorm, bnorm, gnorm such as CH, of scan E and R."
+        ),
     ] = "",
+    group: Annotated[str, typer.Option("--group", help="Of shuffle: the size of groups.")] = "",
+    value: Annotated[str, typer.Option("--value", help="Of pad: what constants are.")] = "",
     eps: Annotated[str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")

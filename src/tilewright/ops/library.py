@@ -107,13 +107,16 @@ def library_op(
 
 
 def asked(given: object, kind: type[R], **settings: Any) -> R:
-    """The problem that a descriptor, a shape or an object says, with these settings: what the
-    functions that users call are made of. Raises `ProblemError`."""
-    found = problem_of(given, kind.parse, kind, lambda shape: (shape,))
+    """The problem that a descriptor, a shape or an object says, with these settings (None: as the
+    descriptor says): what the functions that users call are made of. Raises `ProblemError`."""
     algorithm = settings.pop("algorithm", None)
-    if algorithm is not None:
-        found = found.with_alg(algorithm)
-    return found.changed(**settings)
+    said = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(given, tuple | list):
+        made: Any = kind
+        found: R = made(given, **said)
+    else:
+        found = problem_of(given, kind.parse, kind).changed(**said)
+    return found if algorithm is None else found.with_alg(algorithm)
 
 
 def op_of(problem: Record, direction: object, dtype: Types, **layouts: object) -> LibraryOp:

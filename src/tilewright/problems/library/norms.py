@@ -265,6 +265,7 @@ class GroupNormProblem(_Images):
             points *= size
         mean, inverse = _saved(self, given)
         run, back = torch.ops.aten.native_group_norm_backward, given["diff_dst"]
+        scale = torch.ones(c, dtype=src.dtype) if scale is None else scale
         wanted = [direction is Direction.BWD_D] + [direction is Direction.BWD_W] * 2
 
         def work() -> Any:

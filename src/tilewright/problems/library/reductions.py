@@ -1,0 +1,240 @@
+"""Reductions along a dim of more than one value at once: places of extremes, moments, logarithms of
+sums of exponentials.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType, s32
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.lists import ListsRecord
+from tilewright.problems.library.record import (
+    Answer,
+    Array,
+    Slot,
+    accumulator_for,
+    checked_axis,
+)
+from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.problem import Shape
+
+_UNITS = 32
+
+
+@dataclass(frozen=True)
+class _AlongAxis(ListsRecord):
+    """The base: results have size 1 along ``axis``."""
+
+    shape: Shape
+    axis: int = -1
+    name: str = ""
+
+    knobs: ClassVar[tuple[str, ...]] = ("axis",)
+    results: ClassVar[tuple[str, ...]] = ("dst",)
+
+    def _complete(self) -> None:
+        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        shape = shape_of(rng)
+        return cls(shape, rng.randrange(len(shape)))
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape))
+
+    @property
+    def kept(self) -> Shape:
+        """The shape of results."""
+        return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        made = (Slot(name, self.kept, "out", "dst") for name in self.results)
+        return (Slot("src", self.shape, "in", "src"), *made)
+
+
+@dataclass(frozen=True)
+class ArgProblem(_AlongAxis):
+    """The place of the greatest or the least element: the first of equals, and of NaN."""
+
+    algorithm: str = "argmax"
+
+    driver: ClassVar[str] = "arg"
+    example: ClassVar[str] = "32x1000"
+    indices: ClassVar[tuple[str, ...]] = ("dst",)
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "axis")
+    algorithms: ClassVar[tuple[str, ...]] = ("argmax", "argmin")
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return replace(super().drawn(rng), algorithm=rng.choice(cls.algorithms))
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        d, axis, size = Domain(self.shape), self.axis, self.shape[self.axis]
+        src, dst = types["src"], types["dst"]
+        acc = accumulator_for({"src": src}) if src.is_float else s32
+        greatest = self.algorithm == "argmax"
+        start = number(float("-inf") if greatest else float("inf"), acc)
+        if not src.is_float:
+            start = number(int(acc.lowest if greatest else acc.highest), acc)
+        further = "v < w" if greatest else "w < v"
+        first = "q < p and v == w"
+        if src.is_float:
+            further += " or (w != w and v == v)"
+            first = "q < p and (v == w or (v != v and w != w))"
+        take = f"({further}) or ({first})"
+        tuples = f"v: {acc}, p: {dst}; w: {acc}, q: {dst}"
+        chosen = f"select({take}, w, v), select({take}, q, p)"
+        return f"""
+alloc best: {acc}[{d.sizes(axis)}]
+alloc place: {dst}[{d.sizes(axis)}]
+compute init({d.dims(axis)}):
+  best[{d.kept(axis)}] = {start}
+  place[{d.kept(axis)}] = {dst}({size})
+compute arg({d.dims()}):
+  x = src[{d.at()}]
+  combiner first({tuples}) from ({start}, {dst}({size})) = {chosen}
+  best[{d.kept(axis)}], place[{d.kept(axis)}] first= {acc}(x), {dst}(d{axis})
+compute result({d.dims(axis)}):
+  place = place[{d.kept(axis)}]
+  dst[{d.kept(axis)}] = place
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        find = np.argmax if self.algorithm == "argmax" else np.argmin
+        return {"dst": Answer(np.expand_dims(find(given["src"], self.axis), self.axis))}
+
+    def data(
+        self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        if not dtype.is_float:
+            return rng.integers(0, 4, shape)
+        # Ties, infinities and NaN.
+        values = rng.integers(-2, 3, shape).astype(np.float64)
+        if dtype.name != "f8_e4m3":
+            values[rng.random(shape) < 0.1] = -np.inf
+        values[rng.random(shape) < 0.02] = np.nan
+        return values
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        run = getattr(torch, self.algorithm)
+        return lambda: run(given["src"], self.axis, True)
+
+
+@dataclass(frozen=True)
+class MomentsProblem(_AlongAxis):
+    """Mean and variance (the mean of squared differences) in one pass."""
+
+    driver: ClassVar[str] = "moments"
+    example: ClassVar[str] = "32x1000"
+    results: ClassVar[tuple[str, ...]] = ("mean", "variance")
+    work: ClassVar[int] = 4
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
+        zero, one, at = number(0.0, acc), number(1.0, acc), d.kept(axis)
+        whole, apart = f"max(n + m, {one})", "(b - a)"
+        merged = (
+            f"n + m, a + {apart} * (m / {whole}), r + s + {apart} * {apart} * (n * (m / {whole}))"
+        )
+        names = ", ".join(f"{each}[{at}]" for each in ("count", "average", "spread"))
+        left, right = f"n: {acc}, a: {acc}, r: {acc}", f"m: {acc}, b: {acc}, s: {acc}"
+        lines = [f"alloc {each}: {acc}[{d.sizes(axis)}]" for each in ("count", "average", "spread")]
+        mean = stored("average", acc, types["dst"])
+        variance = stored("spread / count", acc, types["dst"])
+        return (
+            "\n".join(lines)
+            + f"""
+compute init({d.dims(axis)}):
+  count[{at}] = {zero}
+  average[{at}] = {zero}
+  spread[{at}] = {zero}
+compute moments({d.dims()}):
+  x = src[{d.at()}]
+  combiner merged({left}; {right}) from ({zero}, {zero}, {zero}) = {merged}
+  {names} merged= {one}, {acc}(x), {zero}
+compute result({d.dims(axis)}):
+  average = average[{at}]
+  spread = spread[{at}]
+  count = count[{at}]
+  mean[{at}] = {mean}
+  variance[{at}] = {variance}
+"""
+        )
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = given["src"]
+        kept = {"axis": self.axis, "keepdims": True}
+        terms = 4 * self.shape[self.axis] + _UNITS
+        return {
+            "mean": Answer(x.mean(**kept), np.abs(x).max(**kept), terms),
+            "variance": Answer(x.var(**kept), (x**2).max(**kept), terms),
+        }
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        src, axis = given["src"], self.axis
+
+        def work() -> Any:
+            variance, mean = torch.var_mean(src, axis, correction=0, keepdim=True)
+            return mean, variance
+
+        return work
+
+
+@dataclass(frozen=True)
+class LogSumExpProblem(_AlongAxis):
+    """The logarithm of a sum of exponentials."""
+
+    driver: ClassVar[str] = "logsumexp"
+    example: ClassVar[str] = "32x1000"
+    work: ClassVar[int] = 4
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
+        at, zero = d.kept(axis), number(0.0, acc)
+        largest = number(float("inf"), acc)
+        # Infinity less itself would be no number.
+        finite = f"select(abs(peak) < {largest}, peak, {zero})"
+        value = stored("log(total) + shift", acc, types["dst"])
+        return f"""
+alloc peak: {acc}[{d.sizes(axis)}]
+alloc shift: {acc}[{d.sizes(axis)}]
+alloc total: {acc}[{d.sizes(axis)}]
+compute init({d.dims(axis)}):
+  peak[{at}] = {number(float("-inf"), acc)}
+  total[{at}] = {zero}
+compute peak({d.dims()}):
+  x = src[{d.at()}]
+  peak[{at}] max= {acc}(x)
+compute shift({d.dims(axis)}):
+  peak = peak[{at}]
+  shift[{at}] = {finite}
+compute total({d.dims()}):
+  x = src[{d.at()}]
+  shift = shift[{at}]
+  total[{at}] add= exp({acc}(x) - shift)
+compute result({d.dims(axis)}):
+  total = total[{at}]
+  shift = shift[{at}]
+  dst[{at}] = {value}
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = given["src"]
+        peak = x.max(axis=self.axis, keepdims=True)
+        shift = np.where(np.isfinite(peak), peak, 0.0)
+        total = np.exp(x - shift).sum(axis=self.axis, keepdims=True)
+        size = 1 + np.abs(shift) + np.abs(np.log(total))
+        terms = 4 * self.shape[self.axis] + _UNITS
+        finite = np.where(np.isfinite(size), size, 0.0)
+        return {"dst": Answer(np.log(total) + shift, finite, terms)}
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        return lambda: torch.logsumexp(given["src"], self.axis, True)

@@ -1,0 +1,167 @@
+"""Scans: what the elements up to each one come to, along a dim."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType, s32
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.lists import ListsRecord
+from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for, checked_axis
+from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.problem import Shape
+
+_FLAGS = {"E": "exclusive", "R": "reversed"}
+
+
+@dataclass(frozen=True)
+class ScanProblem(ListsRecord):
+    """Running sums, products, maxima or minima along ``axis``; ``E``: without the element itself,
+    ``R``: from the end."""
+
+    shape: Shape
+    axis: int = -1
+    algorithm: str = "cumsum"
+    flags: str = ""
+    name: str = ""
+
+    driver: ClassVar[str] = "scan"
+    example: ClassVar[str] = "32x1000"
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "axis", "flags")
+    algorithms: ClassVar[tuple[str, ...]] = ("cumsum", "cumprod", "cummax", "cummin")
+
+    def _complete(self) -> None:
+        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
+        for letter in self.flags if isinstance(self.flags, str) else "?":
+            if letter not in _FLAGS:
+                raise ProblemError(
+                    f"unknown flag {letter!r}",
+                    where="flags",
+                    cure="choose some of E (exclusive), R (reversed)",
+                )
+        found = "".join(letter for letter in _FLAGS if letter in self.flags)
+        object.__setattr__(self, "flags", found)
+
+    def with_flags(self, text: str) -> Self:
+        """The problem with the flags that ``--flags`` gives."""
+        return self.changed(flags=text)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        shape = shape_of(rng)
+        flags = rng.choice(("", "E", "R", "ER"))
+        return cls(shape, rng.randrange(len(shape)), rng.choice(cls.algorithms), flags)
+
+    def smallest(self) -> Self:
+        return replace(self, shape=(1,) * len(self.shape))
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        return Slot("src", self.shape, "in", "src"), Slot("dst", self.shape, "out", "dst")
+
+    def _accumulator(self, types: Mapping[str, DType]) -> DType:
+        return accumulator_for(types) if types["src"].is_float else s32
+
+    def _neutral(self, acc: DType) -> str:
+        low, high = acc.lowest, acc.highest
+        if acc.is_float:
+            low, high = float("-inf"), float("inf")
+        zero, one = (0.0, 1.0) if acc.is_float else (0, 1)
+        neutral = {"cumsum": zero, "cumprod": one, "cummax": low, "cummin": high}
+        return number(neutral[self.algorithm], acc)
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        d, axis, acc = Domain(self.shape), self.axis, self._accumulator(types)
+        last = self.shape[axis] - 1
+        here, before = (
+            (f"{last} - d{axis}", f"{last + 1} - d{axis}")
+            if "R" in self.flags
+            else (f"d{axis}", f"d{axis} - 1")
+        )
+        at, earlier = d.at({axis: here}), d.at({axis: before})
+        step = {
+            "cumsum": "{a} + {b}",
+            "cumprod": "{a} * {b}",
+            "cummax": "max({a}, {b})",
+            "cummin": "min({a}, {b})",
+        }[self.algorithm]
+        known = f"select(0 < d{axis}, before, {self._neutral(acc)})"
+        value = step.format(a=known, b=f"{acc}(x)")
+        direct = types["dst"] is acc and "E" not in self.flags
+        held = "dst" if direct else "held"
+        lines = [] if direct else [f"alloc held: {acc}[{d.sizes()}]"]
+        lines += [
+            f"compute scan({d.dims(ordered=axis)}):",
+            f"  before = {held}[{earlier} | 0 < d{axis}]",
+            f"  x = src[{at}]",
+            f"  {held}[{at}] = {value}",
+        ]
+        if not direct:
+            exclusive = "E" in self.flags
+            result = known if exclusive else "before"
+            lines += [
+                f"compute result({d.dims()}):",
+                f"  before = held[{earlier} | 0 < d{axis}]"
+                if exclusive
+                else f"  before = held[{at}]",
+                f"  dst[{at}] = {stored(result, acc, types['dst'])}",
+            ]
+        return "\n".join(lines)
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        run = {
+            "cumsum": np.add,
+            "cumprod": np.multiply,
+            "cummax": np.maximum,
+            "cummin": np.minimum,
+        }[self.algorithm]
+        x = given["src"]
+        whole = x.dtype.kind in "iu"
+
+        def scanned(array: Array) -> Array:
+            flipped = np.flip(array, self.axis) if "R" in self.flags else array
+            made = run.accumulate(flipped, axis=self.axis)
+            if "E" in self.flags:
+                limits = np.iinfo(np.int32)
+                low, high = (limits.min, limits.max) if whole else (-np.inf, np.inf)
+                first = {"cumsum": 0, "cumprod": 1, "cummax": low, "cummin": high}
+                shape = [1 if i == self.axis else n for i, n in enumerate(self.shape)]
+                start = np.full(shape, first[self.algorithm], made.dtype)
+                rest = np.take(made, range(self.shape[self.axis] - 1), self.axis)
+                made = np.concatenate((start, rest), self.axis)
+            return np.flip(made, self.axis) if "R" in self.flags else made
+
+        value = scanned(x)
+        if whole or self.algorithm in ("cummax", "cummin"):
+            return {"dst": Answer(value)}
+        size = scanned(np.abs(x))
+        return {"dst": Answer(value, size, 0 if _few(x) else self.shape[self.axis] + 2)}
+
+    def data(
+        self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        if self.algorithm != "cumprod":
+            return None
+        signs = 1 if dtype.kind == "uint" else rng.choice((-1, 1), shape)
+        if not dtype.is_float:
+            return signs * rng.choice((1, 1, 1, 2), shape)
+        return signs * rng.uniform(0.8, 1.2, shape)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        if self.flags:
+            raise UnsupportedError("PyTorch's scans are inclusive and run forward")
+        run, src, axis = getattr(torch, self.algorithm), given["src"], self.axis
+        if self.algorithm in ("cummax", "cummin"):
+            return lambda: run(src, axis)[0]
+        return lambda: run(src, axis, out=given["dst"])
+
+
+def _few(x: Array) -> bool:
+    """Whether all are integers, whose sums are exact here."""
+    return bool(np.all(x == np.rint(x)) and np.abs(x).max(initial=0) <= 32)
