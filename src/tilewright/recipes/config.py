@@ -174,11 +174,15 @@ class ReductionConfig:
     - ``vector``: elements per vector
     - ``copies``: vectors of partial results of what is reduced along neighbours in memory
     - ``columns``: how many neighbours are a tile where they are not reduced
+    - ``rows``: how many of them are added to a vector of results at a time
+    - ``parts``: in how many parts of their own a reduction goes that has fewer results than that
     """
 
     vector: int
     copies: int = 4
-    columns: int = 256
+    columns: int = 512
+    rows: int = 8
+    parts: int = 16
 
     def __post_init__(self) -> None:
         _check(self)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Var
@@ -38,30 +39,43 @@ class Nest:
         """The shared dims of each compute."""
         return {c.name: [each[n] for each in self.levels] for n, c in enumerate(self.computes)}
 
+    def pieces(self, columns: int) -> int:
+        """How many tiles there are, of rows, or of so many columns."""
+        near = contiguous_level(self) if self.levels else None
+        return prod(
+            -(-size // columns) if n == near else size for n, size in enumerate(self.extents)
+        )
+
     @property
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
         return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
 
 
-def nests(computes: Sequence[Compute]) -> list[Nest]:
-    """All of ``computes`` in nests, in order."""
+def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:
+    """All of ``computes`` in nests, in order. One takes the next compute if that leaves as many
+    pieces of work as either has by itself, or ``parts``, which is enough; of neighbours in memory,
+    ``columns`` are one piece."""
     same = _classes(computes)
-    found: list[list[int]] = []
-    shared: list[dict[int, list[str]]] = []
+
+    def nest(members: Sequence[int]) -> Nest:
+        levels = _shared(computes, same, members).values()
+        return _ordered(Nest(tuple(computes[n] for n in members), tuple(map(tuple, levels))))
+
+    found: list[Nest] = []
+    last: list[int] = []
     for n in range(len(computes)):
+        alone = nest([n])
         if found:
-            joined = _shared(computes, same, [*found[-1], n])
-            if joined:
-                found[-1].append(n)
-                shared[-1] = joined
+            joined = nest([*last, n])
+            most = max(found[-1].pieces(columns), alone.pieces(columns))
+            if joined.levels and joined.pieces(columns) >= min(parts, most):
+                last.append(n)
+                found[-1] = joined
                 continue
-        found.append([n])
-        shared.append(_shared(computes, same, [n]))
-    return [
-        _ordered(Nest(tuple(computes[n] for n in each), tuple(map(tuple, levels.values()))))
-        for each, levels in zip(found, shared, strict=True)
-    ]
+        found.append(alone)
+        last = [n]
+    return found
 
 
 def _ordered(nest: Nest) -> Nest:

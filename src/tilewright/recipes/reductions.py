@@ -12,27 +12,35 @@ from math import prod
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import addressing, mentioned
-from tilewright.ir.expr import Const
+from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, contiguous_level, nests
-from tilewright.recipes.roles import extents
+from tilewright.recipes.producers import without_producers
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
+from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds, views_of
+from tilewright.schedule.place import fresh, holds, taken_names, views_of
 from tilewright.schedule.runs import strides
 from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.widen import widen_reduction
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18
+# Neighbours that are worth a tile of their own: a few cache lines.
+_NARROWEST = 64
+# Points that are worth the parts of a reduction.
+_WORTH = 1 << 16
 
 
 def matches(start: Start, machine: Machine) -> bool:
@@ -58,22 +66,30 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     """Vectors of the machine's size for the widest type, for those of 4 bytes if all are
     narrower, and enough of them to hide how long an operation takes."""
     widest = max((4, *(each.dtype.bytes for each in kernel.arrays if each.dtype.is_float)))
-    return ReductionConfig(vector=max(1, machine.vector_bytes // widest))
+    lanes = max(1, machine.vector_bytes // widest)
+    return ReductionConfig(vector=lanes, parts=4 * machine.cores)
 
 
 def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> ScheduledKernel:
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    result.stage("prepared", name_operands(drop_unit_dims(kernel)))
-    for number, nest in enumerate(nests(list(_computes(result.kernel))), 1):
+    result.stage("prepared", without_producers(name_operands(drop_unit_dims(kernel))))
+    for compute in list(_computes(result.kernel)):
+        cut = _divided(result.kernel, compute, machine, config)
+        if cut is not None:
+            result.stage(f"divided {compute.name}", cut)
+    computes = list(_computes(result.kernel))
+    for number, nest in enumerate(nests(computes, _NARROWEST, config.parts), 1):
         if nest.levels:
             result.stage(f"shared {number}", _shared(result.kernel, nest, config))
     for compute in _by_name(result.kernel):
         along = _reduced_run(compute, config.vector)
         if along is not None:
-            wide = widen_reduction(result.kernel, compute.name, along, config.vector, config.copies)
+            wide = _widened(result.kernel, compute, along, machine, config)
             result.stage(f"widened {compute.name}", wide)
+        elif _reduces(compute) and _contiguous(compute) is not None:
+            result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
     result.stage("lowered", _lowered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -97,20 +113,25 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig) -> Kernel:
     sizes = [1] * len(nest.levels)
     along = contiguous_level(nest)
     if along is not None:
-        sizes[along] = config.columns
+        sizes[along] = _columns(nest, along, config)
     shared = share_loops(kernel, nest.dims, sizes, keep=_large(nest, sizes))
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
         if length % size and length > size:
             # The last tile is shorter, and apart.
-            shared = partition(shared, _loop_of(shared, nest.computes[0].name, names[0]))
+            loops = _loops(shared, nest.computes[0].name)
+            found = next(name for name in loops if name.startswith(f"{names[0]}_o"))
+            shared = partition(shared, found)
     return shared
 
 
-def _loop_of(kernel: Kernel, compute: str, dim: str) -> str:
-    """The name of the loop over tiles of ``dim`` around ``compute``."""
-    stmts = walk_stmts(kernel.body)
-    found = [s.var.name for s in stmts if isinstance(s, For) and holds(s, compute)]
-    return next(name for name in found if name.startswith(f"{dim}_o"))
+def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
+    """How many neighbours are a tile: as many as leave all threads enough, all of them as many if
+    that can be."""
+    length = nest.extents[along]
+    others = prod(nest.extents) // length
+    wanted = max(_NARROWEST, min(config.columns, length * others // config.parts))
+    even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
+    return even[0] if even else wanted // _NARROWEST * _NARROWEST
 
 
 def _large(nest: Nest, sizes: list[int]) -> list[str]:
@@ -139,26 +160,109 @@ def _keeps(compute: Compute, view: View, name: str) -> bool:
     return any(v.name == name for v in mentioned(compute, view))
 
 
+def _divided(
+    kernel: Kernel, compute: Compute, machine: Machine, config: ReductionConfig
+) -> Kernel | None:
+    """``compute`` in parts, where it has too few results for all threads, and much to reduce."""
+    if not _reduces(compute):
+        return None
+    sizes, kept = extents(compute), _kept(compute)
+    results = prod(size for name, size in sizes.items() if name in kept)
+    steps = strides(compute, _largest(compute))
+    if any(steps[name] == 1 for name in kept):
+        results = -(-results // _NARROWEST)
+    reduced = {name: size for name, size in sizes.items() if name not in kept}
+    if results >= config.parts // 2 or prod(sizes.values()) < _WORTH:
+        return None
+    outermost = max(reduced, key=lambda name: steps[name] or 0)
+    # Along neighbours, whole vectors of all partial results, which cache lines hold.
+    multiple = config.vector * config.copies if steps[outermost] == 1 else 1
+    parts = min(config.parts, reduced[outermost] // multiple)
+    if parts < 2:
+        return None
+    name = fresh("piece", taken_names(kernel))
+    return divide_reduction(kernel, compute.name, outermost, parts, name, multiple)
+
+
+def _reduces(compute: Compute) -> bool:
+    """Whether all results are combined, of whatever is reduced, in any order."""
+    if compute.is_ordered or any(result.combiner is None for result in compute.results):
+        return False
+    if any(view.mask is not None for view in compute.outputs) or not compute.operands:
+        return False
+    return any(dim.var.name not in _kept(compute) for dim in compute.dims)
+
+
+def _kept(compute: Compute) -> set[str]:
+    """The dims that some result has."""
+    return {v.name for view in compute.outputs for v in mentioned(compute, view)}
+
+
+def _largest(compute: Compute) -> View:
+    """What the compute reads the most of."""
+    return max((o.view for o in compute.operands), key=lambda view: view.buffer.bytes)
+
+
 def _reduced_run(compute: Compute, lanes: int) -> str | None:
     """The dim that ``compute`` reduces along neighbours in memory, at least a vector of them."""
-    if compute.is_ordered or any(result.combiner is None for result in compute.results):
+    if not _reduces(compute):
         return None
-    if any(view.mask is not None for view in compute.outputs) or not compute.operands:
-        return None
-    kept = frozenset().union(*(mentioned(compute, view) for view in compute.outputs))
-    sizes = extents(compute)
-    largest = max((o.view for o in compute.operands), key=lambda view: view.buffer.bytes)
-    steps = strides(compute, largest)
+    kept, sizes = _kept(compute), extents(compute)
+    steps = strides(compute, _largest(compute))
     for dim in compute.dims:
         name = dim.var.name
-        if dim.var not in kept and steps[name] == 1 and sizes[name] >= lanes:
+        if name not in kept and steps[name] == 1 and sizes[name] >= lanes:
             return name
     return None
+
+
+def _widened(
+    kernel: Kernel, compute: Compute, along: str, machine: Machine, config: ReductionConfig
+) -> Kernel:
+    """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
+    one."""
+    kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies)
+    across = find_compute(kernel, f"{compute.name}_across")
+    combiner = across.results[0].combiner
+    if len(across.outputs) > 1 or not isinstance(combiner, str):
+        return kernel
+    instruction = machine.reduction(across.out.buffer.dtype, combiner)
+    lane = across.operands[0].view.index[-1]
+    if instruction is None or not isinstance(lane, Var) or instruction.sizes["n"] != config.vector:
+        return kernel
+    return tensorize(kernel, across.name, instruction, {"n": lane.name})
+
+
+def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel:
+    """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
+    for all of these."""
+    sizes, kept = extents(compute), _kept(compute)
+    along = _contiguous(compute)
+    assert along is not None
+    steps = strides(compute, _largest(compute))
+    rows = min((n for n in sizes if n not in kept), key=lambda name: steps[name] or 0)
+    if sizes[rows] == 1 or sizes[along] < config.vector:
+        return kernel
+    tiles = {rows: min(config.rows, sizes[rows]), along: config.vector}
+    before = _loops(kernel, compute.name)
+    kernel = tile(kernel, compute.name, tiles, (rows, along))
+    for loop in [name for name in _loops(kernel, compute.name) if name not in before]:
+        if loop in _loops(kernel, compute.name):
+            kernel = partition(kernel, loop)
+    return kernel
+
+
+def _loops(kernel: Kernel, compute: str) -> list[str]:
+    """The names of the loops around ``compute``, outermost first."""
+    stmts = walk_stmts(kernel.body)
+    return [stmt.var.name for stmt in stmts if isinstance(stmt, For) and holds(stmt, compute)]
 
 
 def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
     """All computes as loops, with lanes along what is contiguous in their results."""
     for compute in _by_name(kernel):
+        if compute.instruction is not None:
+            continue
         kernel = lower_computes(
             kernel,
             [compute.name],
@@ -177,5 +281,8 @@ def _unrolled(compute: Compute, config: ReductionConfig) -> list[str]:
         for view in views_of(compute)
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
+    if not small and _reduces(compute) and _contiguous(compute) is not None:
+        sizes, kept = extents(compute), _kept(compute)
+        return [name for name, size in sizes.items() if name not in kept and size <= config.rows]
     used = {v for view in small for index in view.index for v in variables(index)}
     return [dim.var.name for dim in compute.dims if dim.var in used]

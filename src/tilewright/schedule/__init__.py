@@ -16,7 +16,8 @@ registers before they are stored), `load_ahead` (fragments for the next product)
 apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
 instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run),
 `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
-order), `enclose` (one iteration around), `widen`, `slices` and `stream_k` (partial results),
+order), `enclose` (one iteration around), `widen`, `slices`,
+`divide_reduction` and `stream_k` (partial results),
 `fuse_nests` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes hold
 together), `loops` and `points` (lowering to loops). `storage`, `identity`, `dependence`, `digits`
 and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, which records them;
@@ -26,6 +27,7 @@ and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, 
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.distribute import distribute
+from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
@@ -75,6 +77,7 @@ __all__ = [
     "Threads",
     "as_contraction",
     "distribute",
+    "divide_reduction",
     "drop_unit_dims",
     "enclose",
     "extend",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
+from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, as_expr, conjuncts, const, select
 from tilewright.ir.expr import var as variable
 from tilewright.ir.printer import headline, to_text
@@ -33,7 +34,7 @@ from tilewright.ir.visit import (
 )
 from tilewright.schedule.access import accesses, buffers_written
 from tilewright.schedule.digits import digits_of
-from tilewright.schedule.place import Place, computes_named, fresh, plain, rewrite_placed, size_of
+from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, size_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify
 
@@ -173,7 +174,14 @@ class _Inlining:
         held = self.compute.out.buffer
         if not isinstance(stmt, Compute) or all(o.view.buffer is not held for o in stmt.operands):
             return stmt
-        reader = plain(stmt, "inline")
+        reader = stmt
+        if any(o.view.buffer is held and o.var in addressing(reader) for o in reader.operands):
+            raise _refusal(
+                f"'{reader.name}' reads '{held.name}' to know places",
+                reader,
+                "keep its buffer",
+                "an index has operands, and no expressions of what is loaded",
+            )
         taken = {d.var.name for d in reader.dims} | {o.var.name for o in reader.operands} | around
         operands: list[Operand] = []
         values: dict[Var, Expr] = {}
@@ -185,9 +193,11 @@ class _Inlining:
             own, values[operand.var] = self._value(reader, operand.view, taken)
             operands += own
             taken |= {o.var.name for o in own}
-        return replace(reader, operands=tuple(operands)).with_result(
-            body=substitute(reader.body, values)
+        results = tuple(
+            replace(each, values=tuple(substitute(value, values) for value in each.values))
+            for each in reader.results
         )
+        return replace(reader, operands=tuple(operands), results=results)
 
     def _value(self, reader: Compute, view: View, taken: set[str]) -> tuple[list[Operand], Expr]:
         """What the compute gives at ``view``: the operands that it takes there, and its value."""

@@ -19,6 +19,7 @@ from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.distribute import distribute
+from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.finish import finish
@@ -280,6 +281,7 @@ class KernelSchedule:
 
     as_contraction = _method(as_contraction)
     distribute = _method(distribute)
+    divide_reduction = _method(divide_reduction)
     drop_unit_dims = _method(drop_unit_dims)
     enclose = _method(enclose)
     extend = _method(extend)

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.computes import addressing, mentioned
-from tilewright.ir.expr import Const, Expr, Var, const, var
-from tilewright.ir.printer import headline, to_text
+from tilewright.ir.computes import mentioned
+from tilewright.ir.expr import Expr, Var, const, var
 from tilewright.ir.stmt import (
-    Allocate,
-    Combiner,
     Compute,
     Dim,
     Kernel,
-    Operand,
-    Result,
     Stmt,
     View,
 )
 from tilewright.ir.visit import block, map_exprs, substitute
 from tilewright.schedule.asks import a_compute, asks, positive
+from tilewright.schedule.partial_results import begun, check_reduced, combined, on_views, prefixes
 from tilewright.schedule.place import (
     Place,
     computes_named,
@@ -60,7 +54,7 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
     its buffer.
     """
     for found, _ in computes_named(kernel, compute, "widen_reduction", any_kind=True):
-        _check(found, dim)
+        check_reduced(found, dim, "widen_reduction")
     taken = taken_names(kernel)
     part, lane = (var(fresh(f"{dim}_{name}", taken)) for name in ("part", "lane"))
     widening = _Widening(dim, lanes, copies, part, lane)
@@ -71,67 +65,6 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
         return None
 
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
-
-
-def neutral(combiner: str, dtype: DType) -> float:
-    """What a reduction starts from."""
-    match combiner:
-        case "max":
-            return dtype.lowest
-        case "min":
-            return dtype.highest
-        case _:
-            return 1 if combiner == "mul" else 0
-
-
-def _identities(result: Result) -> tuple[Const, ...]:
-    """What the partial results of ``result`` start from, each of its views."""
-    how = result.combiner
-    if isinstance(how, Combiner):
-        return how.identity
-    assert how is not None
-    dtypes = [view.buffer.dtype for view in result.views]
-    return tuple(const(neutral(how, dtype), dtype) for dtype in dtypes)
-
-
-def _check(compute: Compute, dim: str) -> None:
-    found = dim_of(compute, dim, "widen_reduction")
-
-    def refusal(what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(
-            f"widen_reduction: {what}", where=headline(compute), why=why, cure=cure
-        )
-
-    for result in compute.results:
-        if result.combiner not in ("add", "mul", "max", "min") and not isinstance(
-            result.combiner, Combiner
-        ):
-            raise refusal(
-                f"'{compute.name}' does not accumulate",
-                "its elements would not combine",
-                "choose a compute with a combiner",
-            )
-    for view in compute.outputs:
-        if found.var in mentioned(compute, view):
-            raise refusal(
-                f"'{dim}' is not reduced",
-                f"the output is {to_text(view)}",
-                "run it in lanes when the compute is lowered",
-            )
-        if view.mask is not None:
-            raise refusal("the output is masked", "parts would pile up", "widen before padding")
-    if compute.is_ordered or addressing(compute):
-        raise refusal(
-            "the compute has ordered dims, or places that are loaded",
-            "partial results would be combined in another order, or somewhere else",
-            "choose a compute whose places its dims say, in any order",
-        )
-    if any(not isinstance(each.extent, Const) for each in compute.dims):
-        raise refusal(
-            "the extents are not constant",
-            "the partial results are held in registers",
-            "widen before tiling, or partition first",
-        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +88,7 @@ class _Widening:
         step = self.copies * self.lanes
         rounds, rest = divmod(size, step)
         vectors, single = divmod(rest, self.lanes)
-        stmts = _begun(compute, parts, f"{compute.name}_parts_init", (*kept, part, lane))
+        stmts = begun(compute, parts, f"{compute.name}_parts_init", (*kept, part, lane))
         position = self.part * self.lanes + self.lane
         if rounds:
             loop = Dim(dim.var, const(rounds))
@@ -171,11 +104,11 @@ class _Widening:
             value = self.lane + (size - single)
             piece = self._piece(compute, f"{compute.name}_rest", parts, kept, dims, value)
             stmts.append(map_exprs(piece, lambda e: substitute(e, {self.part: const(0)})))
-        stmts += _begun(compute, sums, f"{compute.name}_lanes_init", (*kept, lane))
+        stmts += begun(compute, sums, f"{compute.name}_lanes_init", (*kept, lane))
         own = tuple(View(each, tuple(d.var for d in (*kept, lane))) for each in sums)
         dims = (*kept, part, lane)
-        stmts.append(_combined(compute, f"{compute.name}_lanes", own, parts, dims))
-        across = _combined(compute, f"{compute.name}_across", compute.outputs, sums, (*kept, lane))
+        stmts.append(combined(compute, f"{compute.name}_lanes", own, parts, dims))
+        across = combined(compute, f"{compute.name}_across", compute.outputs, sums, (*kept, lane))
         stmts.append(across)
         return block(*stmts)
 
@@ -184,13 +117,10 @@ class _Widening:
     ) -> list[Buffer]:
         """The partial results, of each of the compute's."""
         sizes = (*(size_of(dim) for dim in kept), *shape)
-        views = compute.outputs
-        prefixes = [f"{compute.name}_{view.buffer.name}" for view in views]
-        if len(views) == 1:
-            prefixes = [compute.name]
+        named = zip(prefixes(compute), compute.outputs, strict=True)
         return [
-            buffer(f"{prefix}_{what}", view.buffer.dtype, sizes, space=Space.PRIVATE)
-            for prefix, view in zip(prefixes, views, strict=True)
+            buffer(f"{name}_{what}", view.buffer.dtype, sizes, space=Space.PRIVATE)
+            for name, view in named
         ]
 
     def _piece(
@@ -208,49 +138,4 @@ class _Widening:
         assert isinstance(moved, Compute)
         index = (*(d.var for d in kept), self.part, self.lane)
         out = [View(each, index) for each in parts]
-        return replace(moved, name=name, dims=dims, results=_on(moved.results, out, None))
-
-
-def _on(
-    results: Sequence[Result], views: Sequence[View], values: Sequence[Expr] | None
-) -> tuple[Result, ...]:
-    """``results`` at other views, those of the first in front, and with other ``values``."""
-    found: list[Result] = []
-    start = 0
-    for old in results:
-        stop = start + len(old.views)
-        own = old.values if values is None else tuple(values[start:stop])
-        found.append(Result(tuple(views[start:stop]), own, old.combiner))
-        start = stop
-    return tuple(found)
-
-
-def _begun(
-    compute: Compute, targets: Sequence[Buffer], name: str, dims: tuple[Dim, ...]
-) -> list[Stmt]:
-    """The partial results, and what they start from."""
-    index = tuple(d.var for d in dims)
-    identities = [each for result in compute.results for each in _identities(result)]
-    results = tuple(
-        Result((View(target, index),), (value,))
-        for target, value in zip(targets, identities, strict=True)
-    )
-    return [*map(Allocate, targets), Compute(name, dims, (), results)]
-
-
-def _combined(
-    compute: Compute,
-    name: str,
-    targets: Sequence[View],
-    sources: Sequence[Buffer],
-    dims: tuple[Dim, ...],
-) -> Compute:
-    """``targets`` combined with all of ``sources`` that falls on them."""
-    index = tuple(d.var for d in dims)
-    names = ["x"] if len(sources) == 1 else [f"x{n}" for n in range(1, len(sources) + 1)]
-    operands = tuple(
-        Operand(var(each, source.dtype), View(source, index))
-        for each, source in zip(names, sources, strict=True)
-    )
-    results = _on(compute.results, targets, [o.var for o in operands])
-    return Compute(name, dims, operands, results)
+        return replace(moved, name=name, dims=dims, results=on_views(moved.results, out, None))

@@ -1,0 +1,122 @@
+"""A reduction in parts of neighbouring points, each with results of its own: work for more threads
+than there are results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.computes import mentioned
+from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt, View
+from tilewright.ir.visit import block, map_exprs, substitute
+from tilewright.schedule.asks import a_compute, asks, new_name, positive
+from tilewright.schedule.partial_results import begun, check_reduced, combined, on_views, prefixes
+from tilewright.schedule.place import (
+    Place,
+    computes_named,
+    dim_of,
+    rewrite_placed,
+    sequence,
+    size_of,
+)
+from tilewright.schedule.transform import transform
+
+
+@transform
+@asks(compute=a_compute, parts=positive, name=new_name(), multiple=positive)
+def divide_reduction(
+    kernel: Kernel, compute: str, dim: str, parts: int, name: str = "piece", multiple: int = 1
+) -> Kernel:
+    """Reduces along ``dim`` in ``parts`` parts, and combines what they give in order.
+
+        compute main(i in 8, k in 103): acc[i] add= x    (x = src[i, k])
+    ->  divide_reduction("main", "k", 4)
+        alloc main_pieces: f32[4, 8]
+        compute main_pieces_init(piece in 4, i in 8): main_pieces[piece, i] = 0.0
+        compute main(piece in 4, i in 8, k in 25):
+          main_pieces[piece, i] add= x    (x = src[i, piece*25 + k])
+        compute main_rest(i in 8, k in 3): acc[i] add= x    (x = src[i, k + 100])
+        compute main_combine(i in 8, piece in 4): acc[i] add= main_pieces[piece, i]
+
+    The parts are of neighbouring points, so that each reads memory that lies together, as many as
+    are a ``multiple`` (of those in a cache line). The compute
+    may have several results and combiners of their own; whatever is in them before takes part.
+    (`slice_reduction` does the same to a sum that begins with nothing, for a grid of workgroups.)
+    """
+    found = computes_named(kernel, compute, "divide_reduction", any_kind=True)
+    for each, _ in found:
+        check_reduced(each, dim, "divide_reduction")
+        size = size_of(dim_of(each, dim, "divide_reduction"))
+        if size < parts * multiple:
+            raise ScheduleError(
+                f"divide_reduction: '{dim}' has no {parts} parts",
+                where=headline(each),
+                why=f"it has {size} points, and a part has {multiple} or more",
+                cure="choose fewer parts",
+            )
+    division = _Division(dim, parts, var(name), multiple)
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        # In the block of the compute: those beside it may share loops with the parts.
+        here = sequence(stmt)
+        if not any(isinstance(part, Compute) and part.name == compute for part in here):
+            return None
+        parts = (
+            division.of(s) if isinstance(s, Compute) and s.name == compute else (s,) for s in here
+        )
+        return block(*chain.from_iterable(parts))
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+@dataclass(frozen=True)
+class _Division:
+    dim: str
+    parts: int
+    number: Var
+    multiple: int
+
+    def of(self, compute: Compute) -> tuple[Stmt, ...]:
+        """What stands in the place of ``compute``."""
+        dim = dim_of(compute, self.dim, "divide_reduction")
+        used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
+        kept = tuple(d for d in compute.dims if d.var in used)
+        number = Dim(self.number, const(self.parts))
+        pieces = self._buffers(compute, kept)
+        size = size_of(dim) // self.parts // self.multiple * self.multiple
+        rest = size_of(dim) - size * self.parts
+        stmts = begun(compute, pieces, f"{compute.name}_pieces_init", (number, *kept))
+        index = (self.number, *(d.var for d in kept))
+        main = _at(compute, dim, self.number * size + dim.var, size)
+        views = [View(each, index) for each in pieces]
+        stmts.append(
+            replace(
+                main,
+                dims=(number, *main.dims),
+                results=on_views(main.results, views, None),
+            )
+        )
+        if rest:
+            left = _at(compute, dim, dim.var + size * self.parts, rest)
+            stmts.append(replace(left, name=f"{compute.name}_rest"))
+        dims = (number, *kept)
+        whole = combined(compute, f"{compute.name}_combine", compute.outputs, pieces, dims)
+        stmts.append(replace(whole, dims=(*kept, number)))
+        return tuple(stmts)
+
+    def _buffers(self, compute: Compute, kept: tuple[Dim, ...]) -> list[Buffer]:
+        sizes = (self.parts, *(size_of(dim) for dim in kept))
+        named = zip(prefixes(compute), compute.outputs, strict=True)
+        return [buffer(f"{name}_pieces", view.buffer.dtype, sizes) for name, view in named]
+
+
+def _at(compute: Compute, dim: Dim, value: Expr, size: int) -> Compute:
+    """``compute`` with ``size`` points of ``dim``, which are at ``value``."""
+    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {dim.var: value}))
+    assert isinstance(moved, Compute)
+    dims = tuple(Dim(d.var, const(size)) if d is dim else d for d in compute.dims)
+    return replace(moved, dims=dims)
