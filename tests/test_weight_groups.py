@@ -89,6 +89,8 @@ def test_what_bytes_mean(layout: str, signed: bool) -> None:
     types = f"f32:{'s4' if signed else 'u4'}:f32"
     run = tw.compile(op_of("3x64:64x9", types, point="u8", weights=layout), "x86:avx2")
     if run.target.runs_here:
+        for name in run.packed:
+            given[name] = run.pack(name, given[name])
         assert np.array_equal(run(**given), given["src"].astype(np.float64) @ weights)
 
 

@@ -51,6 +51,31 @@ class ContractionConfig:
 
 
 @dataclass(frozen=True)
+class FactoredConfig:
+    """How a product with weights that are made of small integers runs on a CPU: as floats in
+    registers, with the factors of whole groups along K applied to sums over these.
+
+    - ``lanes``: the dim of N, across vector lanes
+    - ``tile``: the register tile, per dim of the result; dims left out are 1
+    - ``columns``: how much of N a thread adds up at a time
+    - ``step``: how far the sum over a group is unrolled
+    - ``pack``: whether the weights are packed in the order in which they are read
+    """
+
+    lanes: str
+    tile: Mapping[str, int]
+    columns: int
+    step: int
+    pack: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
 class WorkgroupConfig:
     """How a contraction runs in workgroups that share memory.
 
@@ -237,6 +262,7 @@ COPY_UNIT = "unit"
 
 Config = (
     ContractionConfig
+    | FactoredConfig
     | StencilConfig
     | GroupsConfig
     | OwnSchedule
@@ -248,6 +274,7 @@ Config = (
 )
 CONFIGS: dict[str, type[Config]] = {
     "ContractionConfig": ContractionConfig,
+    "FactoredConfig": FactoredConfig,
     "WorkgroupConfig": WorkgroupConfig,
     "StencilConfig": StencilConfig,
     "ElementwiseConfig": ElementwiseConfig,

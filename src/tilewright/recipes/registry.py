@@ -11,6 +11,7 @@ from tilewright.recipes import (
     choices,
     contraction,
     elementwise,
+    factored,
     plain,
     reductions,
     stencil,
@@ -21,6 +22,7 @@ from tilewright.recipes.config import (
     Config,
     ContractionConfig,
     ElementwiseConfig,
+    FactoredConfig,
     PlainConfig,
     ReductionConfig,
     StencilConfig,
@@ -105,6 +107,13 @@ _WORKGROUPS = Recipe(
     _of_contractions(_scheduled_in_workgroups),
     _considered,
 )
+_FACTORED = Recipe(
+    "factored",
+    FactoredConfig,
+    _contracts,
+    lambda s, machine: factored.candidates(s.exact, machine, s.prepacked),
+    _of_contractions(lambda s, machine, c: factored.schedule(s.exact, machine, c, s.prepacked)),
+)
 _CONTRACTION = Recipe(
     "contraction",
     ContractionConfig,
@@ -136,7 +145,7 @@ _PLAIN = Recipe(
 
 # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.
 _BANKED = (_STENCIL, _WORKGROUPS, _CONTRACTION, _ELEMENTWISE, _REDUCTIONS, _PLAIN)
-_CACHED = (_CONTRACTION, _ELEMENTWISE, _REDUCTIONS, _PLAIN)
+_CACHED = (_FACTORED, _CONTRACTION, _ELEMENTWISE, _REDUCTIONS, _PLAIN)
 
 
 def recipes_for(machine: Machine) -> tuple[Recipe, ...]:
@@ -148,4 +157,4 @@ def recipe_of(config: Config) -> Recipe:
     """The recipe that ``config`` is of. Raises `ScheduleError` where a user's is not there."""
     if isinstance(config, UserConfig):
         return recipe_called(config.recipe)
-    return next(recipe for recipe in _BANKED if isinstance(config, recipe.config))
+    return next(each for each in (*_CACHED, *_BANKED) if isinstance(config, each.config))

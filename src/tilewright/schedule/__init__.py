@@ -30,6 +30,7 @@ from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
+from tilewright.schedule.factor_out import factor_out
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
@@ -81,6 +82,7 @@ __all__ = [
     "drop_unit_dims",
     "enclose",
     "extend",
+    "factor_out",
     "finish",
     "fuse_dims",
     "fuse_nests",

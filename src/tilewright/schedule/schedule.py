@@ -22,6 +22,7 @@ from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
+from tilewright.schedule.factor_out import factor_out
 from tilewright.schedule.finish import finish
 from tilewright.schedule.fragments import hold, on_lanes
 from tilewright.schedule.fuse import tile_and_fuse
@@ -285,6 +286,7 @@ class KernelSchedule:
     drop_unit_dims = _method(drop_unit_dims)
     enclose = _method(enclose)
     extend = _method(extend)
+    factor_out = _method(factor_out)
     finish = _method(finish)
     fuse_dims = _method(fuse_dims)
     guard = _method(guard)

@@ -1,0 +1,244 @@
+"""Factors that leave a sum, and products with weights that become floats in registers."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from needs import need_device, needs_x86
+from renaming import renamed
+from schedule_cases import becomes
+from tilewright.errors import ScheduleError
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, verify
+from tilewright.ir.printer import to_text
+from tilewright.recipes import choose
+from tilewright.recipes.config import ContractionConfig, FactoredConfig, parse_config
+from tilewright.recipes.start import Start
+from tilewright.schedule import factor_out
+from tilewright.targets.registry import find_target
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+AVX2 = "x86:avx2"
+MACHINE = find_target(AVX2).machine
+
+SUMS = """
+    kernel sums(in x: f32[8], in q: f32[8, 6], in z: f32[2, 6], in s: f32[2, 6], out y: f32[6]):
+      compute init(n in 6):
+        y[n] = 0.0
+      compute main(n in 6, g in 2, r in 4):
+        a = x[g * 4 + r]
+        q = q[g * 4 + r, n]
+        z = z[g, n]
+        s = s[g, n]
+        y[n] add= a * ((q - z) * s)
+    """
+
+
+def _kernel(text: str) -> Kernel:
+    kernel = parse_kernel(textwrap.dedent(text).strip() + "\n")
+    verify(kernel)
+    return kernel
+
+
+# The transform.
+
+
+def test_factors_leave_the_sum() -> None:
+    becomes(
+        SUMS,
+        lambda k: factor_out(k, "main", ["r"]),
+        """
+        kernel sums(in x: f32[8], in q: f32[8, 6], in z: f32[2, 6], in s: f32[2, 6], out y: f32[6]):
+          compute init(n in 6):
+            y[n] = 0.0
+          alloc main_sums: f32[6, 2]
+          compute main_sums_init(n in 6, g in 2):
+            main_sums[n, g] = 0.0
+          compute main(n in 6, g in 2, r in 4):
+            a = x[g * 4 + r]
+            q = q[g * 4 + r, n]
+            main_sums[n, g] add= a * q
+          alloc main_sums2: f32[2]
+          compute main_sums2_init(g in 2):
+            main_sums2[g] = 0.0
+          compute main2(g in 2, r in 4):
+            a = x[g * 4 + r]
+            main_sums2[g] add= a
+          compute main_total(n in 6, g in 2):
+            z = z[g, n]
+            s = s[g, n]
+            sum = main_sums[n, g]
+            sum2 = main_sums2[g]
+            y[n] add= s * sum + -z * s * sum2
+        """,
+    )
+
+
+# Bodies over a, q, which vary along what is summed first, and z, s, which don't.
+BODIES = {
+    "a * q * s": ["main"],
+    "(a + q) * (z - s)": ["main"],
+    "s * (q - 3.0) * a": ["main", "main2"],
+    "z * a - s * q": ["main", "main2"],
+    "z + q * s": ["main"],
+    "-(a * (q - z))": ["main", "main2"],
+    "max(q, z) * s": ["main"],
+    "z * s": [],
+    "(a + q) * (a - q) * (s + z) * (a + z)": ["main"],
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("inner", [("r",), ("g", "r")])
+def test_sums_are_the_same(body: str, inner: tuple[str, ...]) -> None:
+    kernel = _kernel(SUMS.replace("a * ((q - z) * s)", body))
+    made = factor_out(kernel, "main", inner)
+    verify(made)
+    rng = np.random.default_rng(5)
+    given = {
+        each.name: rng.integers(-4, 5, each.buffer.shape).astype(np.float32)
+        for each in kernel.arrays
+        if each.access == "in"
+    }
+    results = []
+    for each in (kernel, made):
+        memory = {**given, "y": np.zeros(6, np.float32)}
+        flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in memory.items()}
+        run(each, flat)
+        results.append(flat["y"])
+    np.testing.assert_array_equal(*results)
+    sums = [s for s in BODIES[body] if f"compute {s}(" in to_text(made)]
+    assert sums == BODIES[body] and "main_total" in to_text(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "dims", "message"),
+    [
+        (("r in 4", "r in 4"), ["n"], "'n' is not reduced"),
+        (("r in 4", "r in 4"), ["k"], "has no dim 'k'"),
+        (("r in 4", "r in 4"), [], "no dims are named"),
+        (("add=", "max="), ["r"], "'main' does not add up"),
+        (("y[n] add", "y[n | n < 5] add"), ["r"], "stores under a mask"),
+    ],
+)
+def test_what_is_refused(change: tuple[str, str], dims: list[str], message: str) -> None:
+    kernel = _kernel(SUMS.replace(*change))
+    with pytest.raises(ScheduleError, match=f"factor_out: .*{message}"):
+        factor_out(kernel, "main", dims)
+
+
+# The recipe.
+
+NIBBLES = """
+    kernel k(in x: f32[{m}, {k}], in w: u8[{h}, {n}], in s: f32[{g}, {n}], out y: f32[{m}, {n}]):
+      alloc t: f32[{k}, {n}]
+      compute number(c in {k}, d in {n}):
+        w = w[c // 2, d]
+        s = s[c // 32, d]
+        t[c, d] = s * (f32(s32(w) >> s32(c % 2 * 4) and s32(15)) - 8.0)
+      compute clear(m in {m}, n in {n}):
+        y[m, n] = 0.0
+      compute product(m in {m}, n in {n}, k in {k}):
+        x = x[m, k]
+        t = t[k, n]
+        y[m, n] add= x * t
+    """
+
+
+def nibbles(m: int, k: int, n: int) -> Kernel:
+    return _kernel(NIBBLES.format(m=m, k=k, n=n, h=k // 2, g=k // 32))
+
+
+def given_for(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        each.name: rng.integers(0, 200, each.buffer.shape).astype(np.uint8)
+        if each.dtype.name == "u8"
+        else rng.integers(-4, 5, each.buffer.shape).astype(np.float32)
+        for each in kernel.arrays
+        if each.access == "in"
+    }
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 40), (3, 32, 33), (2, 96, 8), (5, 64, 1)], ids=str)
+@pytest.mark.parametrize("target", [pytest.param(AVX2, marks=needs_x86), "spirv:cpu"])
+def test_kernels_of_text(shape: tuple[int, int, int], target: str) -> None:
+    need_device(target)
+    kernel = nibbles(*shape)
+    given = given_for(kernel)
+    made = tw.compile(kernel, target, threads=1)
+    expected = tw.compile(kernel, "interpreter")(**given)
+    np.testing.assert_array_equal(made(**given), expected)
+    if target == AVX2 and shape[2] > 1:
+        assert isinstance(made.config, FactoredConfig) and not made.config.pack
+
+
+def test_names_play_no_part() -> None:
+    kernel = nibbles(1, 64, 40)
+    first, _ = choose.choose(Start(kernel, kernel), MACHINE)
+    other, _ = renamed(kernel, random.Random(1))
+    second, _ = choose.choose(Start(other, other), MACHINE)
+    assert isinstance(first, FactoredConfig) and first == second
+
+
+def test_rows_decide() -> None:
+    """Few rows take weights as they are; for many, they become floats once."""
+    configs = {
+        m: choose.choose(Start(nibbles(m, 512, 512), nibbles(m, 512, 512)), MACHINE)[0]
+        for m in (1, 8, 512)
+    }
+    assert isinstance(configs[1], FactoredConfig) and configs[1].tile == {"n": 32}
+    assert isinstance(configs[8], FactoredConfig) and configs[8].tile == {"m": 4, "n": 16}
+    assert isinstance(configs[512], ContractionConfig)
+
+
+def test_packed_weights_stay_small() -> None:
+    scale = tw.scale("weights", policy="per_ocic", group=32)
+    op = tw.matmul("1x64:64x64", dtype="bf16:s4:f32", epilogue=[scale])
+    _, scheduled = choose.choose(Start.of(op), MACHINE)
+    pack = scheduled.packs["weights"]
+    (packed,) = (each.buffer for each in pack.arrays if each.access != "in")
+    assert packed.dtype.name == "u8" and packed.bytes == 32 * 64
+    # The other factor becomes a float once, not for each column.
+    assert "src_packed" in to_text(scheduled.stages["copied"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lanes": "m"}, "lanes='m' is not along the weights"),
+        ({"tile": {"k": 2}}, "is not a part of a dim of the result"),
+        ({"tile": {"n": 64}}, "is not a part of a dim of the result"),
+        ({"step": 12}, "step=12 is no part of a group"),
+        ({"step": 1}, "step=1 is no part of a group"),
+    ],
+)
+def test_configs_that_are_refused(change: dict[str, Any], message: str) -> None:
+    kernel = nibbles(2, 64, 40)
+    with pytest.raises(ScheduleError, match=message):
+        tw.compile(kernel, AVX2, config=change)
+
+
+def test_configs_that_are_not_of_such_products() -> None:
+    config = parse_config("FactoredConfig(lanes='n', tile={'n': 8}, columns=8, step=2)")
+    with pytest.raises(ScheduleError, match="multiplies by nothing that it makes of integers"):
+        tw.compile(tw.matmul("2x8:8x16"), AVX2, config=config)
+
+
+def test_weights_that_lie_the_other_way_are_packed() -> None:
+    op = tw.matmul(
+        "1x64:64x40",
+        dtype="f32:u4:f32",
+        weights="ba",
+        epilogue=[tw.scale("weights", policy="per_ocic", group=32)],
+    )
+    config, scheduled = choose.choose(Start.of(op), MACHINE)
+    assert isinstance(config, FactoredConfig) and config.pack and not scheduled.packs
+    with pytest.raises(ScheduleError, match="the weights do not lie along the lanes"):
+        tw.compile(op, AVX2, config={"pack": False})
