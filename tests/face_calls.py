@@ -375,12 +375,14 @@ CONFIGS = (
     "step={'k': 1}, reduce_order=('k',), fuse=(('m', 'n', 'mn'),), split=(('k', 2),), pack_a=True)",
     "ElementwiseConfig(vector=8, unroll=2)",
     "StencilConfig(lanes='ow', vector=1, item={'oh': 2})",
-    "WorkgroupConfig(instruction='', lanes='oc', group={'oc': 8, 'mb_oh_ow': 8}, "
-    "item={'oc': 2, 'mb_oh_ow': 2}, order=('mb_oh_ow', 'oc'), step={'ic': 2}, "
-    "reduce_order=('ic', 'kh', 'kw'), vector=1, stages=2, fill='registers')",
-    "WorkgroupConfig(instruction='', lanes='n', group={'m': 4, 'n': 8}, item={'m': 1, 'n': 2}, "
-    "order=('m', 'n'), step={'k': 2}, reduce_order=('k',), padding={'acc': 1}, slices=(('k', 2),), "
-    "epilogue_tile={'m': 1}, raster=2)",
+    "WorkgroupConfig(product=Product(instruction='', lanes='oc'), "
+    "tile=Tile(group={'oc': 8, 'mb_oh_ow': 8}, item={'oc': 2, 'mb_oh_ow': 2}), "
+    "reduction=Reduction(step={'ic': 2}, loops=('ic', 'kh', 'kw')), "
+    "staging=Staging(fill='registers', stages=2), order=Order(loops=('mb_oh_ow', 'oc')))",
+    "WorkgroupConfig(product=Product(instruction='', lanes='n'), "
+    "tile=Tile(group={'m': 4, 'n': 8}, item={'m': 1, 'n': 2}), "
+    "reduction=Reduction(step={'k': 2}, loops=('k',), slices=(('k', 2),)), "
+    "order=Order(loops=('m', 'n'), raster=2), storing=Storing(tile={'m': 1}, padding=1))",
 )
 STEPS = (
     'schedule.tile("main", {"m": 2, "n": 4})\nschedule.lower_computes(vector="n", lanes=4)\n',

@@ -210,7 +210,9 @@ def test_show(tilewright: Command) -> None:
 def test_show_candidates(tilewright: Command) -> None:
     words = ("show", "matmul", "--stage=config", "--dt=bf16", "96x64:64x80")
     ended = tilewright(*words, "--target=nvidia:sm_80")
-    assert ended.lines[1].startswith("WorkgroupConfig(instruction='mma_m16n8k16_f32_bf16'")
+    assert ended.lines[1].startswith(
+        "WorkgroupConfig(product=Product(instruction='mma_m16n8k16_f32_bf16'"
+    )
     title, head, *rows = ended.lines[2:]
     assert title.startswith("# predicted, not measured: the config above")
     assert re.split("  +", head) == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -31,6 +30,7 @@ from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.schedule.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_70")
 # Every combination of operands: the instruction, and what PTX calls it.
@@ -169,7 +169,7 @@ def test_default_configs_add_up_neighbours(name: str) -> None:
         assembled(text, "sm_70")
 
 
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="dp4a_s32x4_s8",
     lanes="n",
     group={"m": 32, "n": 32},
@@ -196,14 +196,14 @@ OTHERS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("changed", in_turns(2, OTHERS), ids=str)
 def test_other_configs(changed: dict[str, Any]) -> None:
     op = tw.matmul("60x100:100x70", dtype="s8:s8:s32")
-    scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
+    scheduled = check_races(op, MACHINE, with_fields(CONFIG, **changed))
     assert "dp4a_s32x4_s8" in _used(scheduled.kernel)
     assembled(_ptx(scheduled.kernel), "sm_70")
 
 
 def test_copies_run_by_themselves() -> None:
     op = tw.matmul("60x128:128x70", dtype="s8:s8:s32")
-    config = replace(CONFIG, stages=3, fill="async", vector=4)
+    config = with_fields(CONFIG, stages=3, fill="async", vector=4)
     scheduled = check_races(op, nvidia.machine("sm_80"), config)
     ptx = _ptx(scheduled.kernel, "sm_80")
     assert "cp.async" in ptx and "dp4a.s32.s32" in ptx
@@ -212,7 +212,7 @@ def test_copies_run_by_themselves() -> None:
 def test_bytes_stay_together() -> None:
     op = tw.matmul("256x256:256x256", dtype="s8:s8:s32").resolved()
     config, scheduled = choose.choose(Start.of(op), MACHINE)
-    assert isinstance(config, WorkgroupConfig) and config.k == "k"
+    assert isinstance(config, WorkgroupConfig) and config.product.k == "k"
     shared = {
         s.buffer.name: s.buffer
         for s in walk_stmts(scheduled.stages["staged"].body)
@@ -243,7 +243,7 @@ def test_refused_configs(name: str) -> None:
     changed, message = REFUSED[name]
     op = tw.matmul("64x64:64x64", dtype="s8:s8:s32").resolved()
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
+        choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
 # The model.
@@ -253,7 +253,7 @@ def _chosen(op: Op, level: str) -> str:
     op = op.resolved()
     config, _ = choose.choose(Start.of(op), nvidia.machine(level))
     assert isinstance(config, WorkgroupConfig)
-    return config.instruction
+    return config.product.instruction
 
 
 def test_when_they_are_chosen() -> None:
@@ -274,10 +274,10 @@ def test_when_they_are_chosen() -> None:
 def test_four_products_take_as_long_as_one() -> None:
     op = tw.matmul("2048x2048:2048x2048", dtype="s8:s8:s32").resolved()
     best = candidates(op.kernel(), MACHINE)[0]
-    single = replace(best.config, instruction="fma_s32x4", step={"k": 8}, k="")
+    single = with_fields(best.config, instruction="fma_s32x4", step={"k": 8}, k="")
     other = prediction_of(op.kernel(), MACHINE, single)
     assert other is not None
-    assert best.config.instruction == "dp4a_s32x4_s8"
+    assert best.config.product.instruction == "dp4a_s32x4_s8"
     assert 3 < other.seconds / best.prediction.seconds < 5
     rates = MACHINE.rates
     assert rates is not None
@@ -302,6 +302,6 @@ def test_bytes_are_not_taken_apart_where_they_are_masked() -> None:
     op = tw.matmul("256x256:256x256", dtype="s8:s8:s32").resolved()
     config, scheduled = choose.choose(Start.of(op), MACHINE)
     # The next tiles are loaded where there is a next step, and wait in registers.
-    assert isinstance(config, WorkgroupConfig) and config.fill == "registers"
+    assert isinstance(config, WorkgroupConfig) and config.staging.fill == "registers"
     ptx = _ptx(scheduled.kernel)
     assert "selp.b32" in ptx and not re.search(r"prmt|selp\.b16", ptx)

@@ -17,6 +17,7 @@ from tilewright.machines import nvidia, x86
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig, WorkgroupConfig
+from tilewright.recipes.parts import Order, Product, Staging, Tile
 from tilewright.recipes.given import PartialConfig, read_config
 from tilewright.recipes.legal import legal
 from tilewright.recipes.start import Start
@@ -82,6 +83,41 @@ kernel perceptron(in x: f32[16, 32], in v: f32[32, 48], in w: f32[48, 8], out y:
 """)
     with pytest.raises(ScheduleError, match=r"'tile' is nothing[^$]*GroupsConfig[^$]*groups"):
         tw.compile(kernel, AVX2, threads=1, config="tile={'n': 8}")
+
+
+def test_changes_of_parts() -> None:
+    """Of a part, the fields that are given are others, and of a dict in it the entries."""
+    product, tile = Product("fma_f32x4", "n"), Tile({"m": 8, "n": 16}, {"m": 2, "n": 4})
+    default = WorkgroupConfig(product, tile, staging=Staging(stages=2, vector=4))
+    given = "tile={'group': {'m': 16}}, staging={'stages': 3}, order=Order(raster=4)"
+    changed = WorkgroupConfig(
+        product,
+        Tile({"m": 16, "n": 16}, tile.item),
+        staging=Staging(stages=3, vector=4),
+        order=Order(raster=4),
+    )
+    for text in (given, str(read_config(given))):
+        change = read_config(text)
+        assert isinstance(change, PartialConfig) and change.over(default) == changed
+    assert read_config({"staging": {"stages": 3}}) == PartialConfig({"staging": {"stages": 3}})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("stages=3", "'stages' is nothing[^$]*product, tile, [^$]*stages is a field of staging"),
+        ("tile={'m': 8}", "'tile.m' is nothing[^$]*choose some of tile.group, tile.item;"),
+        ("tile=8", "tile=8 is not a Tile"),
+        ("tile=Tile(m=8)", "is not a config"),
+        ("tile=ContractionConfig(k='')", "is not a config"),
+    ],
+)
+def test_changes_that_no_part_has(given: str, text: str) -> None:
+    default = WorkgroupConfig(Product("", "n"))
+    with pytest.raises(ScheduleError, match=text):
+        change = read_config(given)
+        assert isinstance(change, PartialConfig)
+        change.over(default)
 
 
 def test_how_a_change_prints() -> None:
@@ -198,7 +234,7 @@ def test_legal_values_on_the_command_line(tilewright: Command) -> None:
     bf16 = ["--target", "nvidia:sm_80", "--dt", "bf16", "256x256:256x256"]
     result = tilewright("show", "matmul", "--stage", "config", "--legal", *bf16)
     assert "'mma_m16n8k16_f32_bf16'" in result.out
-    assert re.search("# lanes +'n'\n", result.out)
+    assert re.search("# product.lanes +'n'\n", result.out)
     result = tilewright("show", "pool", "--stage", "config", "--legal", "ic20ih9kh3")
     assert "# unroll  a whole number, 1 or more\n" in result.out
     result = tilewright("show", "conv", "--legal", "ic16ih6oc32kh3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -47,6 +46,7 @@ from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_stages
 from tilewright.testing.inputs import make_inputs
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_80")
 PRODUCTS = {i.name: i for i in MACHINE.instructions if i.lanes > 1 and len(i.operands) == 2}
@@ -264,7 +264,7 @@ def test_operands_are_taken_as_they_lie(layouts: str) -> None:
     op = tw.matmul("64x64:64x64", dtype="f16", src=src, weights=weights).resolved()
     config, _ = choose.choose(Start.of(op), nvidia.machine("sm_70"))
     assert isinstance(config, WorkgroupConfig)
-    assert config.instruction == f"mma_m16n16k4_f32_f16_{WAYS[layouts]}"
+    assert config.product.instruction == f"mma_m16n16k4_f32_f16_{WAYS[layouts]}"
 
 
 @pytest.mark.parametrize("name", ["tf32", "bf16"])
@@ -289,7 +289,7 @@ def test_without_such_products_fpmath_is_left_out() -> None:
     op = tw.matmul("64x64:64x64", fpmath="tf32").resolved()
     config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_75"))
     assert isinstance(config, WorkgroupConfig)
-    assert config.instruction == "fma_f32x4"
+    assert config.product.instruction == "fma_f32x4"
     assert "tf32" not in to_text(scheduled.kernel)
 
 
@@ -345,7 +345,7 @@ def test_what_the_model_stumbled_over(name: str) -> None:
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
 
 
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="mma_m16n8k16_f32_bf16",
     lanes="n",
     group={"m": 32, "n": 32},
@@ -369,7 +369,7 @@ OTHERS = (
 
 @pytest.mark.parametrize("changed", OTHERS, ids=str)
 def test_other_configs(changed: dict[str, Any]) -> None:
-    config = replace(CONFIG, **changed)
+    config = with_fields(CONFIG, **changed)
     kernel = _stages(tw.matmul("60x100:100x70", dtype="bf16:bf16:f32"), "sm_80", config)
     assert "mma_m16n8k16_f32_bf16" in _used(kernel)
     _ptx(kernel, "sm_80")
@@ -377,7 +377,7 @@ def test_other_configs(changed: dict[str, Any]) -> None:
 
 def test_a_lane_may_hold_one_element() -> None:
     changed = {"instruction": "mma_m8n8k4_f64_f64", "item": {"m": 8, "n": 16}, "vector": 2}
-    config = replace(CONFIG, **changed, stages=2, fill="async")
+    config = with_fields(CONFIG, **changed, stages=2, fill="async")
     kernel = _stages(tw.matmul("30x40:40x50", dtype="f64"), "sm_80", config)
     assert _used(kernel) == {"mma_m8n8k4_f64_f64"}
     _ptx(kernel, "sm_80")
@@ -424,7 +424,7 @@ def test_refused_configs(name: str) -> None:
     changed, message = REFUSED[name]
     op = tw.matmul("256x256:256x256", dtype="bf16").resolved()
     with pytest.raises(ScheduleError, match=re.escape(message)):
-        choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
+        choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
 # Transforms.

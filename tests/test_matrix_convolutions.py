@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -25,6 +24,7 @@ from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
+from workgroup_configs import with_fields
 
 MACHINE = nvidia.machine("sm_80")
 
@@ -56,7 +56,7 @@ JOINED: dict[str, tuple[Op, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", JOINED)
 def test_reduced_dims_are_one_where_that_pads_less(name: str) -> None:
     op, expected = JOINED[name]
-    assert _chosen(op).fused == expected
+    assert _chosen(op).reduction.fused == expected
 
 
 def test_the_products_of_a_first_layer() -> None:
@@ -72,7 +72,7 @@ def test_the_products_of_a_first_layer() -> None:
 def test_any_reduced_dims_may_be_one(fused: tuple[str, ...]) -> None:
     op = _convolution("fwd", "nhwc", "mb1ic6ih6oc32oh6kh3ph1")
     k = "_".join(fused)
-    config = replace(_chosen(op), fused=fused, k=k, step={k: 16}, slices=(), reduce_order=(k,))
+    config = with_fields(_chosen(op), fused=fused, k=k, step={k: 16}, slices=(), reduce_order=(k,))
     check_races(op, MACHINE, config)
 
 
@@ -84,7 +84,7 @@ def test_joined_dims_are_reduced() -> None:
         (("kh",), "one dim is one already"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            choose.schedule(Start.of(op), MACHINE, replace(config, fused=fused))
+            choose.schedule(Start.of(op), MACHINE, with_fields(config, fused=fused))
 
 
 # Tiles of the result through shared memory.
@@ -104,8 +104,8 @@ def test_lanes_store_rows_together(layout: str) -> None:
     """A lane holds pairs, 4 bytes: four lanes fill half a segment of global memory."""
     op = _convolution("fwd", layout, "mb1ic16ih8oc64oh8kh3ph1").resolved()
     config = _chosen(op)
-    assert config.epilogue_tile and config.padding["acc"] == 8
-    assert _stored(op, replace(config, epilogue_tile={})) == 0.5
+    assert config.storing.tile and config.storing.padding == 8
+    assert _stored(op, with_fields(config, epilogue_tile={})) == 0.5
     assert _stored(op, config) == 1.0
 
 
@@ -113,7 +113,7 @@ def test_lanes_store_whole_segments_directly() -> None:
     """Pairs of floats are 8 bytes: four lanes fill a segment."""
     op = tw.convolution("mb1ic16ih8oc64oh8kh3ph1", dtype="bf16:bf16:f32", src="nhwc", dst="nhwc")
     config = _chosen(op)
-    assert config.k and not config.epilogue_tile
+    assert config.product.k and not config.storing.tile
 
 
 @pytest.mark.parametrize(("layout", "pieces"), in_turns(2, ["nhwc", "nchw"], [8, 16, 32]))
@@ -126,9 +126,11 @@ def test_tiles_go_through_in_pieces(layout: str, pieces: int) -> None:
         epilogue=[tw.sum(), tw.relu()],
     )
     config = _chosen(op)
-    rows = next(d for d in config.item if d != config.lanes)
-    tiles = {config.lanes: 32, rows: 32}
-    config = replace(config, group={d: 64 for d in tiles}, item=tiles, epilogue_tile={rows: pieces})
+    rows = next(d for d in config.tile.item if d != config.product.lanes)
+    tiles = {config.product.lanes: 32, rows: 32}
+    config = with_fields(
+        config, group={d: 64 for d in tiles}, item=tiles, epilogue_tile={rows: pieces}
+    )
     stages = check_races(op, MACHINE, config).stages
     text = to_text(stages["epilogue"])
     assert (f"unrolled for {rows}_o" in text) == (pieces < 32)
@@ -137,7 +139,7 @@ def test_tiles_go_through_in_pieces(layout: str, pieces: int) -> None:
 def test_pieces_of_which_lanes_hold_unlike_parts() -> None:
     op = _convolution("fwd", "nhwc", "mb1ic16ih8oc64oh8kh1").resolved()
     config = _chosen(op)
-    config = replace(config, epilogue_tile={d: min(4, n) for d, n in config.item.items()})
+    config = with_fields(config, epilogue_tile={d: min(4, n) for d, n in config.tile.item.items()})
     with pytest.raises(
         ScheduleError, match="are no piece of 'acc' of which all lanes hold as much"
     ):
@@ -159,7 +161,7 @@ def test_loads_of_matrices_are_counted_by_eight_rows() -> None:
     """Rows of 64 bytes: of eight in a column, every other one is in the same banks. Of 128 bytes,
     all are."""
     op = tw.matmul("64x64:64x64", dtype="bf16").resolved()
-    config = replace(
+    config = with_fields(
         _chosen(op),
         group={"m": 64, "n": 64},
         item={"m": 32, "n": 32},
@@ -174,9 +176,9 @@ def test_loads_of_matrices_are_counted_by_eight_rows() -> None:
         {"padding": {"a": 8, "b": 8}},
         {"swizzle": {"a": (2, 3, 3), "b": (3, 3, 3)}},
     ):
-        apart = _turns(op, replace(config, **changed))
+        apart = _turns(op, with_fields(config, **changed))
         assert apart["src_packed", "load"] == apart["weights_packed2", "load"] == 1
-    half = _turns(op, replace(config, swizzle={"a": (1, 3, 3), "b": (3, 3, 3)}))
+    half = _turns(op, with_fields(config, swizzle={"a": (1, 3, 3), "b": (3, 3, 3)}))
     assert half["src_packed", "load"] == 2
 
 
@@ -195,13 +197,13 @@ def test_swizzled_rows_are_loaded_as_matrices() -> None:
     op = _convolution("fwd", "nhwc", "mb2ic32ih8oc64oh8kh3ph1")
     config = _chosen(op)
     # No memory between rows, where that would be an eighth of a tile or more.
-    assert config.swizzle.keys() == {"a", "b"} and config.swizzle["a"] == (2, 3, 3)
-    assert config.padding.keys() <= {"acc"}
+    assert config.staging.swizzle.keys() == {"a", "b"} and config.staging.swizzle["a"] == (2, 3, 3)
+    assert not config.staging.padding
     text = to_text(check_races(op, MACHINE, config).kernel)
     assert "ldmatrix_m16k16_bf16>" in text and "ldmatrix_k16n16_bf16_trans>" in text
     assert "^2:3:3}" in text
     # A swizzle of shorter runs would cut rows apart: no such instruction loads them.
-    config = replace(config, swizzle={**config.swizzle, "a": (2, 2, 3)})
+    config = with_fields(config, swizzle={**config.staging.swizzle, "a": (2, 2, 3)})
     assert "ldmatrix_m16k16_bf16>" not in to_text(check_races(op, MACHINE, config).kernel)
 
 
@@ -226,8 +228,8 @@ def test_pixels_are_moved_in_runs(size: int, copied: str, stored: str) -> None:
         epilogue=[tw.bias(), tw.relu()],
     ).resolved()
     tiles = {"mb_oh_ow": 64, "oc": 64}
-    config = replace(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32}, fill="async")
-    made = check_races(op, MACHINE, replace(config, stages=2, step={"ic": 16}))
+    config = with_fields(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32}, fill="async")
+    made = check_races(op, MACHINE, with_fields(config, stages=2, step={"ic": 16}))
     text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
     copies = [line for line in text.splitlines() if "cp.async.c" in line and "group" not in line]
     # Weights have runs of 8; half of the copies are theirs.
@@ -243,7 +245,7 @@ def test_pixels_need_no_quotients() -> None:
     """Where the rows of all images are one array, no digit of a number is computed."""
     op = tw.convolution("mb4ic32ih12oc64kh1", dtype="bf16", src="nhwc", dst="nhwc").resolved()
     tiles = {"mb_oh_ow": 64, "oc": 64}
-    config = replace(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32})
+    config = with_fields(_chosen(op), group=tiles, item={"mb_oh_ow": 32, "oc": 32})
     made = check_races(op, MACHINE, config)
     text = to_ptx(lower_launches(run(made.kernel), MACHINE).text, "sm_80")
     assert "mul.hi" not in text and "div" not in text and "rem" not in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -31,6 +30,7 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_90a")
 STORES = {i.name: i for i in MACHINE.instructions if i.stores}
@@ -205,7 +205,7 @@ kernel k(in x: bf16[16, 16], out y: bf16[16, 16]):
 
 # Recipes.
 
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="wgmma_m64n32k16_f32_bf16",
     lanes="n",
     group={"m": 128, "n": 32},
@@ -217,7 +217,7 @@ CONFIG = WorkgroupConfig(
     epilogue_tile={"m": 64},
     k="k",
 )
-WARPS = WorkgroupConfig(
+WARPS = workgroup_config(
     instruction="mma_m16n8k16_f32_bf16",
     lanes="n",
     group={"m": 64, "n": 64},
@@ -227,7 +227,7 @@ WARPS = WorkgroupConfig(
     vector=8,
     stages=3,
     fill="async",
-    padding={"acc": 8},
+    store_padding=8,
     epilogue_tile={"m": 32},
     k="k",
 )
@@ -256,7 +256,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     "rows": (tw.matmul("100x40:40x72", dtype="bf16"), CONFIG, "stmatrix_m64n16_bf16", "sm_90a"),
     "halves": (
         tw.matmul("100x40:40x72", dtype="f16"),
-        replace(CONFIG, **HALVES),
+        with_fields(CONFIG, **HALVES),
         "stmatrix_m64n16_f16",
         "sm_90a",
     ),
@@ -268,7 +268,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "8 columns": (
         tw.matmul("100x40:40x72", dtype="bf16"),
-        replace(
+        with_fields(
             CONFIG,
             instruction="wgmma_m64n8k16_f32_bf16",
             group={"m": 128, "n": 8},
@@ -279,13 +279,13 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "pieces of columns": (
         tw.matmul("100x40:40x72", dtype="bf16"),
-        replace(CONFIG, epilogue_tile={"n": 16}),
+        with_fields(CONFIG, epilogue_tile={"n": 16}),
         "stmatrix_m64n16_bf16",
         "sm_90a",
     ),
     "rows, after it": (
         tw.matmul("100x40:40x72", dtype="bf16", epilogue=[*POST, tw.add("residual")]),
-        replace(CONFIG, persistent=2),
+        with_fields(CONFIG, persistent=2),
         "stmatrix_m64n16_bf16",
         "sm_90a",
     ),
@@ -298,7 +298,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "rows of warps, after it": (
         tw.matmul("100x72:72x72", dtype="bf16", epilogue=POST),
-        replace(WARPS, epilogue_tile={"m": 16}),
+        with_fields(WARPS, epilogue_tile={"m": 16}),
         "stmatrix_m16n16_bf16",
         "sm_90a",
     ),
@@ -310,25 +310,25 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     ),
     "nchw": (
         tw.convolution("mb1ic32ih8oc64oh8kh3ph1", dtype="bf16", src="nchw", dst="nchw"),
-        replace(WARPS, **_PIXELS),
+        with_fields(WARPS, **_PIXELS),
         "stmatrix_m16n16_bf16_trans",
         "sm_100a",
     ),
     "nchw, four warps": (
         tw.convolution("mb1ic32ih8oc64oh8kh3ph1", dtype="bf16", src="nchw", dst="nchw"),
-        replace(WARPS, **{**_PIXELS, **_FOUR}),
+        with_fields(WARPS, **{**_PIXELS, **_FOUR}),
         "stmatrix_m64n16_bf16_trans",
         "sm_90a",
     ),
     "nhwc": (
         tw.convolution("mb1ic32ih8oc64oh8kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
-        replace(WARPS, **_PIXELS),
+        with_fields(WARPS, **_PIXELS),
         "stmatrix_m16n16_bf16",
         "sm_90a",
     ),
     "bytes to halves": (
         tw.matmul("100x72:72x72", dtype="s8:s8:f16"),
-        replace(WARPS, instruction="mma_m16n8k32_s32_s8", vector=16),
+        with_fields(WARPS, instruction="mma_m16n8k32_s32_s8", vector=16),
         "stmatrix_m16n16_f16",
         "sm_90a",
     ),
@@ -347,7 +347,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
             dst="nchw",
             epilogue=[tw.add("residual")],
         ),
-        replace(WARPS, **_PIXELS),
+        with_fields(WARPS, **_PIXELS),
         "",
         "sm_90a",
     ),
@@ -355,7 +355,7 @@ CASES: dict[str, tuple[Op, WorkgroupConfig, str, str]] = {
     # Rows of 34 bytes begin anywhere.
     "odd rows": (
         tw.matmul("100x72:72x72", dtype="bf16"),
-        replace(WARPS, padding={"acc": 2}, vector=2),
+        with_fields(WARPS, store_padding=2, vector=2),
         "",
         "sm_90a",
     ),
@@ -402,7 +402,7 @@ def test_default_configs_store_rows_without_conflicts(layout: str) -> None:
     assert _stores(scheduled.kernel) == {"stmatrix_m16n16_bf16"}
     assert _checked(op, "sm_100a") == {"dst_made_shared": 1}
     # Rows of 128 bytes, swizzled.
-    whole = replace(
+    whole = with_fields(
         CONFIG,
         instruction="wgmma_m64n64k16_f32_bf16",
         group={"m": 128, "n": 64},

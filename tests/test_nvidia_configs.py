@@ -107,7 +107,7 @@ HOPPER = {
 @pytest.mark.parametrize("words", HOPPER)
 def test_large_problems_go_hoppers_way(words: str) -> None:
     config, kernels = scheduled(words, "sm_90a")
-    assert isinstance(config, WorkgroupConfig) and config.instruction.startswith("wgmma_")
+    assert isinstance(config, WorkgroupConfig) and config.product.instruction.startswith("wgmma_")
     ptx = to_ptx(lower_launches(kernels[0], nvidia.machine("sm_90a")).text, "sm_90a")
     assert "wgmma.mma_async" in ptx
     assert "shared::cluster.global.tile.mbarrier" in ptx
@@ -122,7 +122,7 @@ def test_large_products_are_persistent(size: int) -> None:
     machine = nvidia.machine("sm_90a")
     config, kernels = scheduled(f"matmul bf16:bf16:bf16 {size}x{size}:{size}x{size}", "sm_90a")
     assert isinstance(config, WorkgroupConfig)
-    assert config.fill == "unit" and config.persistent == machine.cores
+    assert config.staging.fill == "unit" and config.order.persistent == machine.cores
     module = lower_launches(kernels[0], machine)
     (launch,) = module.launches
     assert (launch.groups, launch.items) == (machine.cores, 384)
@@ -145,7 +145,7 @@ def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     machine = nvidia.machine("sm_90a")
     op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
     config, made = choose.choose(Start.of(op), machine)
-    assert isinstance(config, WorkgroupConfig) and config.persistent
+    assert isinstance(config, WorkgroupConfig) and config.order.persistent
     assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a")
 
 
@@ -179,7 +179,7 @@ def test_how_tiles_are_copied_ahead() -> None:
     def chosen(words: str, level: str) -> tuple[int, str]:
         config, _ = scheduled(words, level)
         assert isinstance(config, WorkgroupConfig)
-        return config.stages, config.fill
+        return config.staging.stages, config.staging.fill
 
     large = "matmul f32:f32:f32 256x256:256x256"
     assert chosen(large, "sm_80") == (3, "async")

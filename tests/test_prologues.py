@@ -173,7 +173,7 @@ def test_copies_of_tiles_compute() -> None:
     unit computes."""
     kernel = kernel_of(BODIES["in windows"][0])
     config, scheduled = choose.choose(Start(kernel, kernel), find_target("nvidia:sm_80").machine)
-    assert isinstance(config, WorkgroupConfig) and config.fill == "registers"
+    assert isinstance(config, WorkgroupConfig) and config.staging.fill == "registers"
     text = to_text(scheduled.stages["computed"])
     assert "max(x, 0.0) + 1.0, 0.0)" in text and "f32(q) * s" in text
 

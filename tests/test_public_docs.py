@@ -14,7 +14,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
+from workgroup_configs import with_fields
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tilewright"
@@ -221,7 +221,7 @@ def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     gpu = spirv.machine("gpu")
     config, _ = choose.choose(Start.of(op), gpu)
     assert isinstance(config, WorkgroupConfig)
-    ahead = choose.schedule(Start.of(op), gpu, replace(config, stages=2))
+    ahead = choose.schedule(Start.of(op), gpu, with_fields(config, stages=2))
     groups = {f"workgroups {name}": stage for name, stage in ahead.stages.items()}
     return {**schedule.stages, **groups}, schedule.packs
 

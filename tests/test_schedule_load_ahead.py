@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,13 @@ from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
 from tilewright.schedule import load_ahead
 from tilewright.testing.inputs import make_inputs
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_80")
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="mma_m16n8k16_f32_bf16",
     lanes="n",
     group={"m": 32, "n": 32},
@@ -82,7 +81,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
-    assert "ahead" in check_races(op, MACHINE, replace(CONFIG, **changed)).stages
+    assert "ahead" in check_races(op, MACHINE, with_fields(CONFIG, **changed)).stages
 
 
 NOT: dict[str, tuple[Op, dict[str, Any]]] = {
@@ -97,7 +96,7 @@ NOT: dict[str, tuple[Op, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", NOT)
 def test_what_stays_as_it_is(name: str) -> None:
     op, changed = NOT[name]
-    config = replace(CONFIG, **changed)
+    config = with_fields(CONFIG, **changed)
     op = op.resolved()
     assert "ahead" not in choose.schedule(Start.of(op), MACHINE, config).stages
     check_races(op, MACHINE, config)
@@ -105,7 +104,7 @@ def test_what_stays_as_it_is(name: str) -> None:
 
 def _kernel(stage: str = "ahead", **changed: Any) -> Kernel:
     op = tw.matmul("32x192:192x32", dtype="bf16:bf16:f32").resolved()
-    config = replace(CONFIG, stages=3, **changed)
+    config = with_fields(CONFIG, stages=3, **changed)
     return choose.schedule(Start.of(op), MACHINE, config).stages[stage]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,15 +21,15 @@ from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule import multicast
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_90a")
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="wgmma_m64n16k16_f32_bf16",
     lanes="n",
     group={"m": 128, "n": 16},
@@ -132,13 +131,13 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
 @pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
-    stages = check_races(op, MACHINE, replace(CONFIG, **changed)).stages
+    stages = check_races(op, MACHINE, with_fields(CONFIG, **changed)).stages
     assert {"warp-specialized", "multicast", "tensorized", "lowered"} <= stages.keys()
 
 
@@ -147,7 +146,7 @@ def test_what_is_launched(name: str) -> None:
     op, changed = CASES[name]
     module = lower_launches(_scheduled(op, changed).kernel, MACHINE)
     (launch, *_) = module.launches
-    (size,) = changed.get("cluster", CONFIG.cluster).values()
+    (size,) = changed.get("cluster", CONFIG.order.cluster).values()
     assert launch.cluster == size and launch.groups % size == 0
     ptx = to_ptx(module.text, "sm_90a")
     assert f".reqnctapercluster {size}" in ptx
@@ -241,7 +240,7 @@ def test_the_other_part_gives_other_values() -> None:
 REFUSED_CONFIGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "copies by work-items": (
         {"fill": "async"},
-        "cluster={'m': 2} with fill='async'",
+        "order.cluster={'m': 2} with staging.fill='async'",
         "choose fill='unit'",
     ),
     "two dims": ({"cluster": {"m": 2, "n": 2}}, "lie along one dim", "name one dim"),
@@ -266,7 +265,7 @@ def test_refused_configs(name: str) -> None:
 
 def test_a_machine_without_clusters() -> None:
     op = tw.matmul("256x64:64x32", dtype="bf16").resolved()
-    config = replace(CONFIG, instruction="mma_m16n8k16_f32_bf16", fill="async")
+    config = with_fields(CONFIG, instruction="mma_m16n8k16_f32_bf16", fill="async")
     with pytest.raises(ScheduleError, match="nvidia-sm_80 has no clusters"):
         choose.schedule(Start.of(op), nvidia.machine("sm_80"), config)
 

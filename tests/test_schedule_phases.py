@@ -348,6 +348,6 @@ def test_boxes_of_a_phase_without_taps_are_not_copied() -> None:
     """A 1x1 convolution goes Hopper's way: three of four workgroups store zeros at once."""
     op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
     config, _ = _scheduled(op, machine)
-    assert config.fill == COPY_UNIT and config.group.get(PHASE, 1) == 1
+    assert config.staging.fill == COPY_UNIT and config.tile.group.get(PHASE, 1) == 1
     verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))
     assert verdict.status is Status.PASSED, verdict

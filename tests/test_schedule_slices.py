@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -32,6 +31,7 @@ from tilewright.schedule import (
 )
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_op
+from workgroup_configs import with_fields
 
 SUMS = """
     kernel sums(in src: f32[8, 12], out dst: f32[8]):
@@ -358,16 +358,16 @@ def _config(op: Op, machine: Any = MACHINE, **given: Any) -> WorkgroupConfig:
     """The model's config with smaller groups, and ``given``, in which ``K`` is the stepped dim."""
     config = next(workgroup_model.default_configs(op.kernel(), machine), None)
     assert config is not None
-    group = {d: max(size // 4, config.item[d]) for d, size in config.group.items()}
-    k = max(config.step, key=lambda d: config.step[d])
+    group = {d: max(size // 4, config.tile.item[d]) for d, size in config.tile.group.items()}
+    k = max(config.reduction.step, key=lambda d: config.reduction.step[d])
     named = {
         name: ((k, value),) if name.endswith("slices") else value for name, value in given.items()
     }
     # Where not all work-items add parts up, they do not all come to store them.
-    through = {} if "item_slices" in given else config.epilogue_tile
+    through = {} if "item_slices" in given else config.storing.tile
     # Swizzles are for tiles of the model's own sizes.
     own = {"slices": (), "group": group, "swizzle": {}, "epilogue_tile": through}
-    return replace(config, **{**own, **named})
+    return with_fields(config, **{**own, **named})
 
 
 WAYS: tuple[dict[str, Any], ...] = (
@@ -444,14 +444,14 @@ def test_the_stages() -> None:
 def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     op = tw.matmul("32x64:64x32", dtype="f32").resolved()
     with pytest.raises(ScheduleError) as caught:
-        choose.schedule(Start.of(op), MACHINE, replace(_config(op), **given))
+        choose.schedule(Start.of(op), MACHINE, with_fields(_config(op), **given))
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 
 
 def test_two_dims_of_work_items_are_refused() -> None:
     op = tw.convolution("mb1ic8ih8oc16kh3ph1", dtype="f32").resolved()
-    config = replace(_config(op), item_slices=(("kh", 3), ("kw", 3)))
+    config = with_fields(_config(op), item_slices=(("kh", 3), ("kw", 3)))
     with pytest.raises(ScheduleError, match="the work-items reduce parts of 2 dims"):
         choose.schedule(Start.of(op), MACHINE, config)
 

@@ -35,6 +35,7 @@ from tilewright.schedule.unit import drop_unit_dims
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
+from workgroup_configs import with_fields, workgroup_config
 
 
 def _sums(tiles: int = 3, steps: int = 5) -> str:
@@ -322,7 +323,7 @@ def _config(op: Op, **given: Any) -> WorkgroupConfig:
     parts = roles(find_compute(combined(drop_unit_dims(op.kernel())), MAIN))
     random = Random(len(parts.k))
     item = {d: random.choice([2, 4]) for d in (*parts.m, *parts.n)}
-    return WorkgroupConfig(
+    return workgroup_config(
         instruction="",
         lanes=parts.n[0],
         group={d: size * 2 for d, size in item.items()},
@@ -357,7 +358,7 @@ MATRICES = {
 def test_parts_of_matrices_in_registers_are_added_up(name: str, stream: int) -> None:
     """Who adds them up holds them as the products do: lanes take whole parts of no other form."""
     instruction, level, group, item = MATRICES[name]
-    config = WorkgroupConfig(
+    config = workgroup_config(
         instruction,
         "n",
         group,
@@ -375,7 +376,7 @@ def test_parts_of_matrices_in_registers_are_added_up(name: str, stream: int) -> 
 
 def test_the_stages() -> None:
     op = tw.matmul("64x64:64x64", dtype="f32", epilogue=[tw.relu()]).resolved()
-    config = WorkgroupConfig(
+    config = workgroup_config(
         "fma_f32x4",
         "n",
         {"m": 32, "n": 32},
@@ -402,10 +403,13 @@ def test_the_stages() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"slices": (("k", 2),)}, "stream_k=4 with slices=(('k', 2),)"),
-        ({"slices": (("k", 2),), "atomic": True}, "stream_k=4 with slices=(('k', 2),)"),
-        ({"item_slices": (("k", 2),)}, "stream_k=4 with item_slices=(('k', 2),)"),
-        ({"persistent": 8}, "stream_k=4 with persistent=8"),
+        ({"slices": (("k", 2),)}, "order.stream_k=4 with reduction.slices=(('k', 2),)"),
+        (
+            {"slices": (("k", 2),), "atomic": True},
+            "order.stream_k=4 with reduction.slices=(('k', 2),)",
+        ),
+        ({"item_slices": (("k", 2),)}, "order.stream_k=4 with reduction.item_slices=(('k', 2),)"),
+        ({"persistent": 8}, "order.stream_k=4 with order.persistent=8"),
         ({"atomic": True}, "atomic=True with 0 sliced dims"),
         ({"step": {"k": 36}}, "stream_k=4 with tiles of one step"),
         ({"stream_k": -1}, "stream_k=-1 is not a whole number, 0 or more"),
@@ -414,7 +418,7 @@ def test_the_stages() -> None:
 def test_configs_are_refused(given: Mapping[str, Any], message: str) -> None:
     op = OPS[0]().resolved()
     with pytest.raises(ScheduleError) as caught:
-        config = WorkgroupConfig(**{**vars(_config(op, stream_k=4)), **given})
+        config = with_fields(_config(op, stream_k=4), **given)
         choose.schedule(Start.of(op), GPU, config)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
@@ -430,7 +434,7 @@ def test_on_a_device(number: int, way: int) -> None:
 def test_assembled_for_a_gpu() -> None:
     """With tiles copied ahead asynchronously, in registers: nothing is spilled."""
     op = tw.matmul("1000x1000:1000x1000", dtype="f32").resolved()
-    config = WorkgroupConfig(
+    config = workgroup_config(
         "fma_f32x4",
         "n",
         {"m": 64, "n": 64},

@@ -25,7 +25,6 @@ from tilewright.dtypes import f32
 from tilewright.engine import compile
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.ir import to_text
-from tilewright.recipes.config import WorkgroupConfig
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.program import Abi, Parameter
 from tilewright.targets.registry import find_target
@@ -34,6 +33,7 @@ from tilewright.targets.spirv import target as targets
 from tilewright.targets.spirv.assemble import assemble
 from tilewright.targets.spirv.device import Device, devices, find_device, load_opencl
 from tilewright.targets.spirv.driver import KernelProgram
+from workgroup_configs import workgroup_config
 
 # Two launches, and what is between them in a workspace: out = 2 * (x + 1).
 TWICE = """target triple = "spirv64-unknown-unknown"
@@ -330,7 +330,7 @@ def test_a_kernel(own_cache: Path, target: str, threads: int | None) -> None:
 @pytest.mark.parametrize("fill", ["copy", "registers"])
 def test_swizzled_tiles(own_cache: Path, fill: str) -> None:
     op = tw.matmul("32x64:64x32")
-    config = WorkgroupConfig(
+    config = workgroup_config(
         "fma_f32x4",
         lanes="n",
         group={"m": 16, "n": 16},

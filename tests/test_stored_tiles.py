@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from tilewright.machines.nvidia import TILE_UNIT
 from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_90a")
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="wgmma_m64n32k16_f32_bf16",
     lanes="n",
     group={"m": 128, "n": 32},
@@ -113,7 +112,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
 def _stores(kernel: Kernel) -> list[Compute]:
@@ -124,7 +123,7 @@ def _stores(kernel: Kernel) -> list[Compute]:
 @pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
-    scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
+    scheduled = check_races(op, MACHINE, with_fields(CONFIG, **changed))
     assert {"stored", "warp-specialized", "lowered"} <= scheduled.stages.keys()
     assert _stores(scheduled.kernel)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -35,6 +34,7 @@ from tilewright.schedule.tensorize import tensorize
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
+from workgroup_configs import with_fields, workgroup_config
 
 MACHINE = nvidia.machine("sm_90a")
 TABLE = {i.name: i for i in MACHINE.instructions if i.feature == PRODUCTS}
@@ -227,7 +227,7 @@ kernel k(in a: bf16[64, 16], in b: bf16[16, 64]):
 
 # Recipes.
 
-CONFIG = WorkgroupConfig(
+CONFIG = workgroup_config(
     instruction="wgmma_m64n8k16_f32_bf16",
     lanes="n",
     group={"m": 128, "n": 8},
@@ -391,16 +391,19 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 
 def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     op = op.resolved()
-    return choose.schedule(Start.of(op), MACHINE, replace(CONFIG, **changed))
+    return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
 @pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
-    scheduled = check_races(op, MACHINE, replace(CONFIG, **changed))
+    scheduled = check_races(op, MACHINE, with_fields(CONFIG, **changed))
     assert {"staged", "warp-specialized", "tensorized", "lowered"} <= scheduled.stages.keys()
     used = {s.instruction for s in walk_stmts(scheduled.kernel.body) if isinstance(s, Compute)}
-    assert {changed.get("instruction", CONFIG.instruction), nvidia.TILE_UNIT.load.name} <= used
+    assert {
+        changed.get("instruction", CONFIG.product.instruction),
+        nvidia.TILE_UNIT.load.name,
+    } <= used
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
@@ -421,27 +424,27 @@ REFUSED_CONFIGS: dict[str, tuple[Op, dict[str, Any], str]] = {
     "another instruction": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"instruction": "mma_m16n8k16_f32_bf16"},
-        "fill='unit' with instruction='mma_m16n8k16_f32_bf16'",
+        "staging.fill='unit' with product.instruction='mma_m16n8k16_f32_bf16'",
     ),
     "shares of steps": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"stream_k": 4},
-        "stream_k=4 with instruction='wgmma_m64n8k16_f32_bf16'",
+        "order.stream_k=4 with product.instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "through shared memory": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"epilogue_tile": {"m": 16}, "persistent": 4},
-        "epilogue_tile={'m': 16} with instruction='wgmma_m64n8k16_f32_bf16'",
+        "storing.tile={'m': 16} with product.instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "padding": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"padding": {"a": 8}},
-        "padding={'a': 8} with instruction='wgmma_m64n8k16_f32_bf16'",
+        "staging.padding={'a': 8} with product.instruction='wgmma_m64n8k16_f32_bf16'",
     ),
     "one subgroup": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"group": {"m": 64, "n": 8}},
-        "one subgroup multiplies with fill='unit'",
+        "one subgroup multiplies with staging.fill='unit'",
     ),
     "many": (
         tw.matmul("600x72:72x16", dtype="bf16"),
@@ -487,7 +490,7 @@ def test_default_configs_take_products_of_subgroups() -> None:
     op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
     config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig)
-    assert config.instruction.startswith("wgmma_m64n") and config.fill == "unit"
+    assert config.product.instruction.startswith("wgmma_m64n") and config.staging.fill == "unit"
     assert "warp-specialized" in scheduled.stages
 
 
@@ -504,7 +507,7 @@ def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -
         "bwd_d": ("mb_ih_iw", "ic", "oc"),
         "bwd_w": ("kh_kw_ic", "oc", "mb_oh_ow"),
     }[direction]
-    config = WorkgroupConfig(
+    config = workgroup_config(
         instruction="wgmma_m64n16k16_f32_bf16",
         lanes=lanes,
         group={lanes: 16, rows: 128},
@@ -526,7 +529,7 @@ def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -
 
 def test_a_missing_fence_is_found() -> None:
     op = tw.matmul("128x64:64x16", dtype="bf16").resolved()
-    config = replace(CONFIG, fill="copy", stages=1)
+    config = with_fields(CONFIG, fill="copy", stages=1)
     kernel = choose.schedule(Start.of(op), MACHINE, config).kernel
     text = to_text(kernel)
     assert "fence_async()" in text

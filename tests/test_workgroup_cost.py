@@ -32,6 +32,7 @@ from tilewright.recipes.workgroup_model import candidates, prediction_of
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, run_ptxas
+from workgroup_configs import with_fields, workgroup_config
 
 LEVELS = nvidia.LEVELS
 WIDE = "mb256ic512ih14oc512oh14kh1"
@@ -98,17 +99,17 @@ def test_padding_is_not_free(types: str) -> None:
 def test_large_products_take_large_tiles() -> None:
     for level in ("sm_80", "sm_90a"):
         config = best(matmul(4096, 4096, 4096), level).config
-        assert min(config.group.values()) >= 128
-        assert not config.slices
+        assert min(config.tile.group.values()) >= 128
+        assert not config.reduction.slices
         kind = "wgmma_m64" if level == "sm_90a" else "mma_m16n8k16"
-        assert config.instruction.startswith(kind)
+        assert config.product.instruction.startswith(kind)
     assert best(matmul(4096, 4096, 4096), "sm_80").prediction.limit == "compute"
 
 
 def test_long_reductions_are_sliced() -> None:
     for types in ("bf16:bf16:f32", "f32"):
-        assert best(matmul(64, 64, 16384, types), "sm_80").config.slices
-        assert not best(matmul(4096, 4096, 16384, types), "sm_80").config.slices
+        assert best(matmul(64, 64, 16384, types), "sm_80").config.reduction.slices
+        assert not best(matmul(4096, 4096, 16384, types), "sm_80").config.reduction.slices
 
 
 def test_little_work_on_much_memory_is_bound_by_it() -> None:
@@ -137,7 +138,7 @@ def test_nothing_is_faster_than_the_device(types: str, level: str) -> None:
 def test_what_a_core_holds() -> None:
     machine = nvidia.machine("sm_80")
     op = matmul(4096, 4096, 4096)
-    config = replace(
+    config = with_fields(
         best(op, "sm_80").config,
         group={"n": 128, "m": 128},
         item={"n": 64, "m": 64},
@@ -152,17 +153,19 @@ def test_what_a_core_holds() -> None:
     assert chosen.registers == 128 + 2 * 32 + 40
     # 2 * 128 * 232 registers are less than 65536, and twice that are more than all.
     assert chosen.resident == 2 and chosen.waves == 1024 / (2 * 108)
-    assert prediction_of(op.kernel(), machine, replace(config, stages=11)) is None
-    assert prediction_of(op.kernel(), machine, replace(config, item={"n": 128, "m": 64})) is None
-    narrow = replace(config, item={"n": 16, "m": 16})
+    assert prediction_of(op.kernel(), machine, with_fields(config, stages=11)) is None
+    assert (
+        prediction_of(op.kernel(), machine, with_fields(config, item={"n": 128, "m": 64})) is None
+    )
+    narrow = with_fields(config, item={"n": 16, "m": 16})
     assert prediction_of(op.kernel(), machine, narrow) is None  # 2048 work-items
 
 
 def test_bands_of_tiles_save_memory() -> None:
     machine = nvidia.machine("sm_80")
     op = matmul(16384, 16384, 4096)
-    config = replace(best(op, "sm_80").config, raster=1)
-    rows, bands = (predicted(op, machine, replace(config, raster=r)) for r in (1, 8))
+    config = with_fields(best(op, "sm_80").config, raster=1)
+    rows, bands = (predicted(op, machine, with_fields(config, raster=r)) for r in (1, 8))
     assert bands.limits["DRAM"] < 0.8 * rows.limits["DRAM"]
     assert bands.limits["compute"] == rows.limits["compute"]
 
@@ -170,9 +173,9 @@ def test_bands_of_tiles_save_memory() -> None:
 def test_copying_ahead_saves_waits() -> None:
     machine = nvidia.machine("sm_80")
     op = matmul(1024, 1024, 4096)
-    config = replace(best(op, "sm_80").config, step={"k": 32}, slices=())
+    config = with_fields(best(op, "sm_80").config, step={"k": 32}, slices=())
     waits = [
-        predicted(op, machine, replace(config, stages=n, fill="async" if n > 1 else "copy"))
+        predicted(op, machine, with_fields(config, stages=n, fill="async" if n > 1 else "copy"))
         for n in (1, 2, 3)
     ]
     seconds = [each.seconds for each in waits]
@@ -196,7 +199,7 @@ def test_products_of_several_subgroups() -> None:
     # What the device does at best with subgroups of 32.
     chosen = best(op, "sm_80").config
     narrow = predicted(op, machine, chosen)
-    config = replace(
+    config = with_fields(
         chosen,
         instruction="wide",
         group={"n": 128, "m": 128},
@@ -211,7 +214,7 @@ def test_products_of_several_subgroups() -> None:
 
 def hopper(group: dict[str, int], item: dict[str, int], **changes: object) -> WorkgroupConfig:
     """Products of warpgroups, whose tiles a subgroup of its own has copied."""
-    config = WorkgroupConfig(
+    config = workgroup_config(
         instruction=f"wgmma_m64n{item['n']}k16_f32_bf16",
         lanes="n",
         group=group,
@@ -222,7 +225,7 @@ def hopper(group: dict[str, int], item: dict[str, int], **changes: object) -> Wo
         fill="unit",
         k="k",
     )
-    return replace(config, **changes)  # type: ignore[arg-type]
+    return with_fields(config, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("subgroups", [2, 3, 4])
@@ -253,35 +256,35 @@ def test_persistent_workgroups_begin_before_they_have_ended() -> None:
     machine, op = nvidia.machine("sm_90a"), matmul(4096, 4096, 4096)
     config = hopper({"m": 256, "n": 128}, {"m": 128, "n": 128})
     once = predicted(op, machine, config)
-    many = predicted(op, machine, replace(config, persistent=132))
+    many = predicted(op, machine, with_fields(config, persistent=132))
     assert once.waves == many.waves == 512 / 132
     assert many.seconds < once.seconds
     assert many.limits["compute"] == once.limits["compute"]
     # Fewer workgroups leave cores idle.
-    assert predicted(op, machine, replace(config, persistent=66)).seconds > 1.5 * many.seconds
+    assert predicted(op, machine, with_fields(config, persistent=66)).seconds > 1.5 * many.seconds
     # What work-items copy themselves does not go on into the next tile.
-    config = replace(config, fill="async", vector=8)
-    once, many = (predicted(op, machine, replace(config, persistent=n)) for n in (0, 132))
+    config = with_fields(config, fill="async", vector=8)
+    once, many = (predicted(op, machine, with_fields(config, persistent=n)) for n in (0, 132))
     assert many.seconds == once.seconds
 
 
 def test_the_unit_stores_while_the_next_tile_is_multiplied() -> None:
     machine, op = nvidia.machine("sm_90a"), matmul(4096, 4096, 512, "bf16")
     config = hopper({"m": 256, "n": 128}, {"m": 128, "n": 128}, persistent=132)
-    through = replace(config, epilogue_tile={"m": 128})
+    through = with_fields(config, epilogue_tile={"m": 128})
     alone, together = predicted(op, machine, config), predicted(op, machine, through)
     assert together.seconds < alone.seconds
     assert together.shared == alone.shared + 256 * 128 * 2
-    half = predicted(op, machine, replace(config, epilogue_tile={"m": 64}))
+    half = predicted(op, machine, with_fields(config, epilogue_tile={"m": 64}))
     assert half.shared == alone.shared + 128 * 128 * 2
     assert together.seconds < half.seconds
     # Parts of the reduction are sums.
-    sliced = [replace(each, slices=(("k", 2),), stages=2) for each in (config, through)]
+    sliced = [with_fields(each, slices=(("k", 2),), stages=2) for each in (config, through)]
     first, second = (predicted(op, machine, each).shared for each in sliced)
     assert second == first + 256 * 128 * 4
     # Beside its tile, there is no room for as many stages.
-    assert prediction_of(op.kernel(), machine, replace(config, stages=4)) is not None
-    assert prediction_of(op.kernel(), machine, replace(through, stages=4)) is None
+    assert prediction_of(op.kernel(), machine, with_fields(config, stages=4)) is not None
+    assert prediction_of(op.kernel(), machine, with_fields(through, stages=4)) is None
 
 
 STORED = {
@@ -307,33 +310,33 @@ STORED = {
 def test_the_unit_stores_what_it_can(name: str) -> None:
     op, expected = STORED[name]
     configs = [each.config for each in found(op, "sm_90a")]
-    stored = [each for each in configs if each.epilogue_tile]
+    stored = [each for each in configs if each.storing.tile]
     assert bool(stored) == expected
-    assert all(each.fill == "unit" and each.persistent for each in stored)
+    assert all(each.staging.fill == "unit" and each.order.persistent for each in stored)
     if expected:
         config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
         assert config == configs[0]
-        assert ("stored" in scheduled.stages) == bool(config.epilogue_tile)
+        assert ("stored" in scheduled.stages) == bool(config.storing.tile)
 
 
 def test_stores_that_are_chosen() -> None:
     """Of few steps, what is stored counts."""
     op = matmul(4096, 4096, 512, "bf16")
     config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
-    assert isinstance(config, WorkgroupConfig) and config.epilogue_tile and config.stages > 2
+    assert isinstance(config, WorkgroupConfig) and config.storing.tile and config.staging.stages > 2
     assert "stored" in scheduled.stages
 
 
 def test_workgroups_persist_where_there_are_more_tiles() -> None:
     machine = nvidia.machine("sm_90a")
     large = [each.config for each in found(matmul(4096, 4096, 4096), "sm_90a")]
-    assert large[0].persistent == machine.cores and large[0].fill == "unit"
-    assert any(each.fill == "unit" and not each.persistent for each in large)
-    assert not any(each.persistent for each in large if each.fill != "unit")
+    assert large[0].order.persistent == machine.cores and large[0].staging.fill == "unit"
+    assert any(each.staging.fill == "unit" and not each.order.persistent for each in large)
+    assert not any(each.order.persistent for each in large if each.staging.fill != "unit")
     small = [each.config for each in found(matmul(512, 512, 512), "sm_90a")]
-    assert small[0].fill == "unit" and not any(each.persistent for each in small)
+    assert small[0].staging.fill == "unit" and not any(each.order.persistent for each in small)
     # Taps are no boxes: there are no such candidates.
-    assert not any(each.config.fill == "unit" for each in found(convolution(8), "sm_90a"))
+    assert not any(each.config.staging.fill == "unit" for each in found(convolution(8), "sm_90a"))
 
 
 SAMPLED: dict[str, tuple[Op, str]] = {

@@ -3,7 +3,7 @@ config and with others; illegal configs are refused."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -20,7 +20,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines import spirv, x86
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
-from tilewright.recipes import choose, storing, workgroup_checks, workgroup_model, workgroups
+from tilewright.recipes import choose, storing, workgroup_model, workgroups
 from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
@@ -29,6 +29,7 @@ from tilewright.recipes.start import Start
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
+from workgroup_configs import with_fields, workgroup_config
 
 GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
 
@@ -98,7 +99,7 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
     parts = roles(main)
     item = {d: r.choice([1, 1, 2, 3, 4]) for d in parts.kept}
     fill = r.choice(["copy", "registers", "async"])
-    config = WorkgroupConfig(
+    config = workgroup_config(
         instruction="",
         lanes=r.choice(parts.kept or ("",)),
         group={d: item[d] * r.choice([1, 2, 3, 4]) for d in parts.kept},
@@ -112,14 +113,15 @@ def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
         fill=fill,
         raster=r.choice([1, 1, 2, 3]),
         persistent=r.choice([0, 0, 1, 3]),
-        padding={name: r.choice([1, 3, 4]) for name in ("a", "b", "acc") if r.random() < 0.4},
+        padding={name: r.choice([1, 3, 4]) for name in ("a", "b") if r.random() < 0.4},
+        store_padding=r.choice([0, 0, 1, 3, 4]),
         swizzle={name: (r.choice([1, 2]), r.choice([0, 1, 2]), 2) for name in _some(r, "ab")},
         epilogue_tile={d: r.choice([1, n]) for d, n in item.items() if r.random() < 0.3},
         halo=halo,
     )
-    if config.slices or config.persistent:
+    if config.reduction.slices or config.order.persistent:
         return config
-    return replace(config, stream_k=r.choice([0, 2, 3, 7]))
+    return with_fields(config, stream_k=r.choice([0, 2, 3, 7]))
 
 
 def _some(r: Random, names: str) -> list[str]:
@@ -180,14 +182,14 @@ def test_ways_to_fill(stages: int, fill: str) -> None:
         {"padding": {"a": 4, "b": 4}, "swizzle": {}},
         {"padding": {}, "swizzle": {"a": (2, 2, 2), "b": (1, 2, 2)}},
     ):
-        config = replace(default, stages=stages, fill=fill, **spread)
+        config = with_fields(default, stages=stages, fill=fill, **spread)
         schedule = _check(_small(), GPU, config)
         assert ("pipelined" in schedule.stages) == (stages > 1)
 
 
 def test_one_step_needs_no_pipeline() -> None:
-    config = WorkgroupConfig("", "n", {"m": 4, "n": 8}, {"m": 2, "n": 4}, ("m", "n"), {"k": 8})
-    schedule = _check(tw.matmul("6x8:8x9").resolved(), GPU, replace(config, stages=2))
+    config = workgroup_config("", "n", {"m": 4, "n": 8}, {"m": 2, "n": 4}, ("m", "n"), {"k": 8})
+    schedule = _check(tw.matmul("6x8:8x9").resolved(), GPU, with_fields(config, stages=2))
     assert "pipelined" not in schedule.stages
 
 
@@ -195,7 +197,7 @@ def test_no_default_where_there_is_nobody_to_share_with() -> None:
     for shape in ("1x8:8x1", "2x8:8x2"):
         op = tw.matmul(shape).resolved()
         config = next(workgroup_model.default_configs(op.kernel(), CPU), None)
-        assert config is None or workgroup_checks.work_items(config) >= 2
+        assert config is None or config.items >= 2
 
 
 @pytest.mark.parametrize("groups", [1, 8, 64])
@@ -211,7 +213,7 @@ def test_defaults_fit_into_shared_memory(groups: int) -> None:
 
 # Illegal configs.
 
-LEGAL = WorkgroupConfig(
+LEGAL = workgroup_config(
     instruction="fma_f32x4",
     lanes="oc",
     group={"oh_ow": 8, "oc": 8},
@@ -228,10 +230,13 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "a dim that was combined": ({"group": {"oh": 2}}, "group='oh' is no dim that this may name"),
     "group": ({"group": {"ic": 4}}, r"group='ic' is no dim[^$]*\['ic', 'kh', 'kw'\] are reduced"),
     "item": ({"item": {"x": 4}}, "item='x' is no dim that this may name"),
-    "order": ({"order": ("kh",)}, "order='kh' is no dim that this may name"),
+    "order": ({"order": ("kh",)}, "order.loops='kh' is no dim that this may name"),
     "order twice": ({"order": ("oc", "oc")}, "is not a tuple of dims, each once"),
     "step": ({"step": {"oc": 4}}, "step='oc' is no dim[^$]*choose one of ic, kh, kw"),
-    "reduce_order": ({"reduce_order": ("oc",)}, "reduce_order='oc' is no dim that this may name"),
+    "reduce_order": (
+        {"reduce_order": ("oc",)},
+        "reduction.loops='oc' is no dim that this may name",
+    ),
     "swizzle": ({"swizzle": {"c": (1, 1, 1)}}, "swizzle='c' is no operand[^$]*a, b"),
     "no swizzle": ({"swizzle": {"a": (2, 0, 1)}}, "2:0:1 is no swizzle[^$]*at least the bits"),
     "half a swizzle": ({"swizzle": {"a": (2, 0)}}, "is not a dict of operands with .bits, base"),
@@ -245,15 +250,15 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "padding": (
         {"padding": {"c": 1}},
-        "padding='c' is no operand that this may name[^$]*a, b, acc",
+        "padding='c' is no operand that this may name[^$]*choose one of a, b$",
     ),
     "through no dim": (
         {"epilogue_tile": {"ic": 1}},
-        "epilogue_tile='ic' is no dim that this may name",
+        "storing.tile='ic' is no dim that this may name",
     ),
     "through in unequal pieces": (
         {"epilogue_tile": {"oc": 3}},
-        "epilogue_tile={'oc': 3} is no part of what a work-item has"
+        "storing.tile={'oc': 3} is no part of what a work-item has"
         "[^$]*has 4 along 'oc'[^$]*a divisor",
     ),
     "halo of combined dims": ({"halo": True}, "'oh_ow' is no dim that this may name[^$]*oh, ow"),
@@ -296,7 +301,7 @@ def test_illegal_configs(name: str) -> None:
     changes, text = ILLEGAL[name]
     machine = spirv.reported("gpu", cores=8, workgroup=256, shared=8 << 10)
     with pytest.raises(ScheduleError, match=text):
-        workgroups.schedule(_small().kernel(), machine, replace(LEGAL, **changes), None)
+        workgroups.schedule(_small().kernel(), machine, with_fields(LEGAL, **changes), None)
 
 
 def test_a_legal_config() -> None:
@@ -316,15 +321,16 @@ def test_configs_of_other_ops() -> None:
 
 
 def test_a_config_prints_as_what_makes_it() -> None:
-    config = replace(LEGAL, stages=3, fill="async", padding={"a": 1})
+    config = with_fields(LEGAL, stages=3, fill="async", padding={"a": 1})
     assert parse_config(repr(config)) == config
     assert hash(parse_config(repr(config))) == hash(config)
-    short = "WorkgroupConfig(instruction='', lanes='n', group={'n': 8}, item={'n': 4}, order=())"
-    assert parse_config(short) == WorkgroupConfig("", "n", {"n": 8}, {"n": 4}, ())
+    tile = "Tile(group={'n': 8}, item={'n': 4})"
+    short = f"WorkgroupConfig(product=Product(instruction='', lanes='n'), tile={tile})"
+    assert parse_config(short) == workgroup_config("", "n", {"n": 8}, {"n": 4}, ())
     for each in fields(config):
         assert f"{each.name}=" in repr(config)
-    with pytest.raises(ScheduleError, match=r"is not a config[^$]*WorkgroupConfig\(instruction="):
-        parse_config("WorkgroupConfig(lanes='n')")
+    with pytest.raises(ScheduleError, match=r"is not a config[^$]*WorkgroupConfig\(product="):
+        parse_config("WorkgroupConfig(order=Order())")
 
 
 @pytest.mark.parametrize(
@@ -334,7 +340,7 @@ def test_vectors_lie_along_what_is_contiguous_in_the_result(layout: str, lanes: 
     op = tw.convolution("mb1ic16ih14oc32kh3ph1", src="nhwc", dst=layout).resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU), None)
     assert config is not None
-    assert config.lanes == lanes
+    assert config.product.lanes == lanes
 
 
 def _waits(op: Any, config: WorkgroupConfig) -> float:
@@ -347,8 +353,8 @@ def test_paddings_are_those_with_fewer_conflicts() -> None:
     op = tw.convolution("mb2ic16ih14oc16kh3ph1", src="nhwc", dst="nhwc").resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
-    assert config.padding and not config.swizzle
-    assert _waits(op, config) < 0.1 * _waits(op, replace(config, padding={}))
+    assert config.staging.padding and not config.staging.swizzle
+    assert _waits(op, config) < 0.1 * _waits(op, with_fields(config, padding={}))
 
 
 def test_tiles_are_swizzled_where_that_is_better_than_padding() -> None:
@@ -357,11 +363,11 @@ def test_tiles_are_swizzled_where_that_is_better_than_padding() -> None:
     op = tw.matmul("64x32:32x64", weights="ba").resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU), None)
     assert config is not None
-    assert config.padding.keys() == {"a"} and config.swizzle.keys() == {"b"}
+    assert config.staging.padding.keys() == {"a"} and config.staging.swizzle.keys() == {"b"}
     chosen = _waits(op, config)
     for padding in (0, 4, 8, 12, 16):
         padded = {"b": padding} if padding else {}
-        other = replace(config, padding={**config.padding, **padded}, swizzle={})
+        other = with_fields(config, padding={**config.staging.padding, **padded}, swizzle={})
         assert chosen < _waits(op, other), padding
 
 
@@ -388,8 +394,8 @@ def test_the_model_stores_tiles_through_shared_memory(layout: str, dtype: str) -
         epilogue=[tw.sum(), tw.relu()],
     ).resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
-    assert config is not None and config.epilogue_tile
-    (direct,), (together,) = _stores(op, replace(config, epilogue_tile={})), _stores(op, config)
+    assert config is not None and config.storing.tile
+    (direct,), (together,) = _stores(op, with_fields(config, epilogue_tile={})), _stores(op, config)
     assert direct <= 0.55 and together > max(0.9 if dtype == "f32" else 0, 1.7 * direct)
 
 
@@ -398,7 +404,7 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     op = tw.matmul("64x64:64x16").resolved()
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
-    wide = replace(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
+    wide = with_fields(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
     tiles = workgroups.tiles_of(op.kernel(), GPU, wide, "weights")
     assert GPU.hierarchy is not None
     assert storing.choose_epilogue_tile(tiles, GPU, wide, 4096) is wide
@@ -414,7 +420,7 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     ),
 )
 def test_through_in_pieces(pieces: dict[str, int], vector: int, layout: str) -> None:
-    config = replace(LEGAL, epilogue_tile=pieces, vector=vector, padding={"acc": 4}, persistent=3)
+    config = with_fields(LEGAL, epilogue_tile=pieces, vector=vector, store_padding=4, persistent=3)
     _check(tw.convolution("mb1ic6ih7oc10kh3ph1", src=layout, dst=layout).resolved(), GPU, config)
 
 
@@ -427,12 +433,12 @@ def test_through_in_pieces(pieces: dict[str, int], vector: int, layout: str) -> 
     ],
 )
 def test_through_with_slices(changes: dict[str, Any]) -> None:
-    _check(_small(), GPU, replace(LEGAL, epilogue_tile={"oc": 2}, **changes))
+    _check(_small(), GPU, with_fields(LEGAL, epilogue_tile={"oc": 2}, **changes))
 
 
 # The halo of a convolution.
 
-HALO = WorkgroupConfig(
+HALO = workgroup_config(
     "fma_f32x4",
     "oc",
     {"oc": 16, "oh": 8, "ow": 8},
@@ -469,7 +475,7 @@ def test_the_halo_is_shared_once(
 ) -> None:
     problem, changes, box = halo
     op = tw.convolution(problem, src=layout, dst=layout, epilogue=[tw.relu()]).resolved()
-    schedule = _check(op, GPU, replace(HALO, **changes))
+    schedule = _check(op, GPU, with_fields(HALO, **changes))
     shared = [
         s.buffer.shape
         for s in walk_stmts(schedule.stages["staged"].body)
@@ -496,7 +502,7 @@ def test_the_halo_is_shared_once(
 def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
     sizes = dict(zip(dims, (8, 2, 2), strict=True))
     group = {d: n * 4 for d, n in sizes.items()}
-    config = replace(
+    config = with_fields(
         HALO, lanes=dims[0], group=group, item=sizes, order=dims, step={}, reduce_order=()
     )
     with pytest.raises(ScheduleError, match=text):
@@ -513,7 +519,7 @@ def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
     ],
 )
 def test_halos_on_the_device(problem: str, changes: dict[str, Any]) -> None:
-    config = replace(HALO, **changes)
+    config = with_fields(HALO, **changes)
     check(tw.compile(tw.convolution(problem, src="nchw"), target="spirv:gpu", config=config))
 
 
@@ -523,5 +529,5 @@ def test_halos_on_the_device(problem: str, changes: dict[str, Any]) -> None:
 def test_tiles_through_shared_memory_on_the_device(problem: str, layout: str) -> None:
     op = tw.convolution(problem, src="nhwc", dst=layout, epilogue=[tw.bias(), tw.sum()])
     kernel = tw.compile(op, target="spirv:gpu")
-    assert isinstance(kernel.config, WorkgroupConfig) and kernel.config.epilogue_tile
+    assert isinstance(kernel.config, WorkgroupConfig) and kernel.config.storing.tile
     check(kernel)

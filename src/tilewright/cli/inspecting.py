@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,10 @@ def _legal(kernel: CompiledKernel) -> list[str]:
     """What the config may choose instead, as comments."""
     found = choose.legal_values(kernel.start, kernel.target.machine, kernel.config)
     lines = ["# what each may be beside the others; --config 'NAME=VALUE, ...' changes some"]
+    config = kernel.config
+    parts = [f.name for f in fields(config) if is_dataclass(getattr(config, f.name))]
+    if parts:
+        lines.append(f"# (of a part as --config \"{parts[0]}={{'FIELD': VALUE}}, ...\")")
     for name, values in found.items():
         if len(found) > 1:
             lines.append(f"# {name}")

@@ -1,8 +1,8 @@
 """Recipes: how to schedule a class of kernel on a class of machine.
 
 In reading order: `start` (what a schedule starts from), `roles` (which dims are M, N, K and batch),
-`config` (what can be chosen), `scheduled` (a kernel with its stages), `choose` (which recipe a
-kernel takes).
+`config` (what can be chosen) and `parts` (what configs of workgroups are made of), `scheduled` (a
+kernel with its stages), `choose` (which recipe a kernel takes).
 
 Configs of users: `given` (changes of the default, other batches), `legal` (what may be chosen).
 

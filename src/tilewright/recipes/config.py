@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import partial
 from typing import Any
 
 from tilewright.errors import ScheduleError
 from tilewright.problems.numbers import short
-
-# A number of which 0 stands for none, unlike a size.
-Count = int
+from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
+from tilewright.recipes.parts.forms import check_forms, with_form
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class ContractionConfig:
     pack_b: bool = True
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -77,88 +76,35 @@ class FactoredConfig:
 
 @dataclass(frozen=True)
 class WorkgroupConfig:
-    """How a contraction runs in workgroups that share memory.
+    """How a contraction runs in workgroups that share memory, in `parts`.
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
     ``halo``), of N, of a batch. Where strides decide which taps count, a dim ``d`` of M is ``d_q``,
     and what is left of all of them is the dim ``phase``: workgroups with one each leave the other
     taps out.
 
-    - ``instruction``: the multiply-add or dot product that does the work ("": scalar arithmetic),
-      or the product of matrices that a subgroup computes
-    - ``lanes``: the dim across a work-item's vector; of matrices, N
-    - ``group``, ``item``: the tile of a workgroup, and of a work-item inside it (of a subgroup,
-      where it multiplies matrices), per dim of the result; dims left out are 1
-    - ``order``: the workgroups' loops over tiles, outermost first
-    - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
-    - ``reduce_order``: loops over reduced dims, outermost first
-    - ``slices``: parts of a reduced dim that workgroups of their own reduce, and that are added up
-      afterwards (split-K), as (dim, parts)
-    - ``item_slices``: parts of a reduced dim (one, as (dim, parts)) that work-items of their own
-      reduce, beside those for the tile of the result; the workgroup adds the parts up in order, in
-      memory that it shares
-    - ``atomic``: whether the parts of ``slices`` are added to one zeroed result as they come, which
-      saves the memory and the second pass of parts for f32 and s32. The order is another in each
-      run, and so is what rounding makes of a sum of floats
-    - ``vector``: elements that a work-item copies at a time
-    - ``stages``: how many of the shared tiles there are: 1, or more to copy ahead
-    - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``unit``: by a
-      unit of the machine that copies tiles, which a subgroup of its own has run ahead
-    - ``raster``: rows of the bands in which the tiles of M and N are taken (1: row by row)
-    - ``persistent``: workgroups that take all tiles, several each (0: one for each tile). With
-      ``fill`` ``unit``, the next tile's first copies run while this one is stored
-    - ``cluster``: so many workgroups along a dim (one) are a cluster: what they all read, each
-      copies a part of into the memory of all. With ``fill`` ``unit``
-    - ``stream_k``: workgroups that share the steps of all tiles evenly, so that a share may begin
-      and end inside a tile (0: none, each tile is one workgroup's). A tile that is cut so is added
-      up afterwards, in order
-    - ``padding``: elements between the rows of a shared tile, against bank conflicts, per operand
-      (0 for those that it leaves out); ``acc`` is the tile of the result
-    - ``swizzle``: the `ir.Swizzle` of a shared tile, against the same, as (bits, base, shift) per
-      operand; the tile's steps have to be powers of two
-    - ``epilogue_tile``: whether the tile of the result goes through shared memory, so that all
-      work-items store it together, neighbours by neighbours: how much of a work-item's tile at a
-      time, per dim (dims left out are whole; no dim: each stores what it has). With
-      ``item_slices``, as many work-items have to add up as accumulate. With ``fill`` ``unit``, the
-      unit stores each subgroup's part as boxes, while that one goes on
-    - ``halo``: whether the work-items share the part of A that their tile and all taps (the reduced
-      dims that move along with a dim of M, as ``kh`` with ``oh``) read, once, instead of a tile for
-      each step of the taps. Dims of M then stay as they are
-    - ``fused``: reduced dims that are made one, outermost first, called like them, joined by ``_``
-      (as it is called in ``step``, ``slices``, ...): one long dim fills whole steps with less
-      padding than a short one
-    - ``k``: the reduced dim that a product of matrices, or a dot product, adds up ("" without)
+    - ``product``: what multiplies
+    - ``tile``: how large the tiles of the result are
+    - ``reduction``: how the reduction goes on, in steps and slices
+    - ``staging``: how the tiles of a step get to memory that the workgroup shares
+    - ``order``: which workgroup takes which tiles
+    - ``storing``: how results leave
     """
 
-    instruction: str
-    lanes: str
-    group: Mapping[str, int]
-    item: Mapping[str, int]
-    order: tuple[str, ...]
-    step: Mapping[str, int] = field(default_factory=dict)
-    reduce_order: tuple[str, ...] = ()
-    slices: tuple[tuple[str, int], ...] = ()
-    item_slices: tuple[tuple[str, int], ...] = ()
-    atomic: bool = False
-    vector: int = 1
-    stages: int = 1
-    fill: str = "copy"
-    raster: int = 1
-    persistent: Count = 0
-    cluster: Mapping[str, int] = field(default_factory=dict)
-    stream_k: Count = 0
-    padding: Mapping[str, int] = field(default_factory=dict)
-    swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    epilogue_tile: Mapping[str, int] = field(default_factory=dict)
-    halo: bool = False
-    fused: tuple[str, ...] = ()
-    k: str = ""
+    product: Product
+    tile: Tile = field(default_factory=Tile)
+    reduction: Reduction = field(default_factory=Reduction)
+    staging: Staging = field(default_factory=Staging)
+    order: Order = field(default_factory=Order)
+    storing: Storing = field(default_factory=Storing)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
-    def __hash__(self) -> int:
-        return hash(repr(self))
+    @property
+    def items(self) -> int:
+        """The items of a workgroup: its work-items, or subgroups that multiply matrices."""
+        return self.tile.items * self.reduction.item_parts
 
 
 @dataclass(frozen=True)
@@ -174,7 +120,7 @@ class StencilConfig:
     item: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -189,7 +135,7 @@ class ElementwiseConfig:
     unroll: int = 1
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
 
 @dataclass(frozen=True)
@@ -220,7 +166,7 @@ class PlainConfig:
     vector: int = 1
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
 
 @dataclass(frozen=True)
@@ -230,7 +176,7 @@ class OwnSchedule:
     text: str
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
 
 @dataclass(frozen=True)
@@ -241,7 +187,7 @@ class UserConfig:
     choice: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -254,11 +200,8 @@ class GroupsConfig:
     groups: tuple[Config, ...]
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
-
-# The `fill` of tiles that a unit of the machine copies.
-COPY_UNIT = "unit"
 
 Config = (
     ContractionConfig
@@ -284,59 +227,19 @@ CONFIGS: dict[str, type[Config]] = {
     "GroupsConfig": GroupsConfig,
     "UserConfig": UserConfig,
 }
-
+# What those of workgroups are made of.
+PARTS: dict[str, type[Any]] = {
+    "Product": Product,
+    "Tile": Tile,
+    "Reduction": Reduction,
+    "Staging": Staging,
+    "Order": Order,
+    "Storing": Storing,
+}
 
 # Characters of a text, far beyond any config, and beyond any record of a schedule.
 _LONGEST = 10_000
 _LONGEST_RECORD = 500_000
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
-def _is_names(value: Any) -> bool:
-    texts = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
-    return texts and len(set(value)) == len(value)
-
-
-def _is_sizes(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and _is_size(size) for name, size in value.items()
-    )
-
-
-def _is_swizzles(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str)
-        and isinstance(given, tuple)
-        and len(given) == 3
-        and all(_is_count(each) for each in given)
-        for name, given in value.items()
-    )
-
-
-def _is_splits(value: Any) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(pair, tuple) and len(pair) == 2 and _is_sizes(dict([pair])) for pair in value
-    )
-
-
-def _is_fusions(value: Any) -> bool:
-    return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
-
-
-def _is_choice(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        return False
-    try:
-        return bool(ast.literal_eval(repr(dict(value))) == value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        return False
 
 
 def _is_groups(value: Any) -> bool:
@@ -345,46 +248,13 @@ def _is_groups(value: Any) -> bool:
     )
 
 
-# By the type of the field: what a value is, and whether it is that.
-_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "str": ("a name in quotes", lambda value: isinstance(value, str)),
-    "bool": ("True or False", lambda value: isinstance(value, bool)),
-    "int": ("a whole number, 1 or more", _is_size),
-    "Count": ("a whole number, 0 or more", _is_count),
-    "Mapping[str, int]": ("a dict of dims with sizes, which are 1 or more", _is_sizes),
-    "Mapping[str, tuple[int, int, int]]": (
-        "a dict of operands with (bits, base, shift)",
-        _is_swizzles,
-    ),
-    "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
-    "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
-    "Mapping[str, Any]": ("a dict of names with literals", _is_choice),
-    "tuple[Config, ...]": ("a tuple of configs, none of which is of groups", _is_groups),
-    "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),
-}
+def _is_part(kind: type[Any], value: Any) -> bool:
+    return isinstance(value, kind)
 
 
-def _check(config: Config) -> None:
-    """Refuses a value of another form than its field has: configs come from texts and files."""
-    for name, form, holds in _forms(type(config).__name__):
-        value = getattr(config, name)
-        if not holds(value):
-            raise ScheduleError(
-                f"{name}={value!r} is not {form}",
-                where=f"config {type(config).__name__}",
-                cure=f"write {name} as {form}",
-            )
-
-
-def forms_of(config: Config) -> dict[str, str]:
-    """What each field of a kind of config takes, in words."""
-    return {name: form for name, form, _ in _forms(type(config).__name__)}
-
-
-@cache
-def _forms(kind: str) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
-    """The fields of a kind of config, with the forms of their values."""
-    return tuple((each.name, *_FORMS[str(each.type)]) for each in fields(CONFIGS[kind]))
+with_form("a tuple of configs, none of which is of groups", _is_groups, "tuple[Config, ...]")
+for _part in PARTS.values():
+    with_form(f"a {_part.__name__}(...)", partial(_is_part, _part), _part.__name__)
 
 
 def parse_config(text: str) -> Config:
@@ -405,11 +275,11 @@ def parse_config(text: str) -> Config:
         )
     cure = "write it as it prints: " + "; ".join(
         f"{name}({', '.join(f.name + '=...' for f in fields(kind))})"
-        for name, kind in CONFIGS.items()
+        for name, kind in {**CONFIGS, **PARTS}.items()
     )
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        return _made(tree)
+        made: Config = _made(ast.parse(text.strip(), mode="eval").body, CONFIGS)
+        return made
     except (SyntaxError, ValueError, KeyError, TypeError) as error:
         raise ScheduleError(f"{text!r} is not a config", why=str(error), cure=cure) from error
     except (RecursionError, MemoryError):
@@ -419,15 +289,19 @@ def parse_config(text: str) -> Config:
         ) from None
 
 
-def _made(tree: ast.expr) -> Config:
-    """The config that a call makes, whose arguments are literals or tuples of configs."""
+def _made(tree: ast.expr, kinds: Mapping[str, type[Any]]) -> Any:
+    """What a call of one of the ``kinds`` makes: its arguments are literals, parts, or tuples of
+    configs."""
     if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args):
         raise ValueError("not a call with keywords")
-    kind = CONFIGS[tree.func.id]
-    return kind(**{str(each.arg): _value(each.value) for each in tree.keywords})
+    kind = kinds[tree.func.id]
+    return kind(**{str(each.arg): value_of(each.value) for each in tree.keywords})
 
 
-def _value(tree: ast.expr) -> Any:
+def value_of(tree: ast.expr) -> Any:
+    """What an argument of a config is: a literal, a part, or a tuple of configs."""
+    if isinstance(tree, ast.Call):
+        return _made(tree, PARTS)
     if isinstance(tree, ast.Tuple) and any(isinstance(each, ast.Call) for each in tree.elts):
-        return tuple(map(_made, tree.elts))
+        return tuple(_made(each, CONFIGS) for each in tree.elts)
     return ast.literal_eval(tree)

@@ -9,22 +9,9 @@ from __future__ import annotations
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.roles import factor_type
 from tilewright.schedule.runs import strides
-
-
-def group_of(machine: Machine, config: WorkgroupConfig) -> int:
-    """How many neighbours along ``config.k`` a work-item's instruction adds up; 1: it multiplies
-    elements, or is none of a work-item."""
-    if not config.instruction:
-        return 1
-    return neighbours(machine.instruction(config.instruction))
-
-
-def neighbours(instruction: Instruction) -> int:
-    """How many neighbours each lane of a work-item's instruction adds up."""
-    return instruction.sizes.get("k", 1) if instruction.lanes == 1 else 1
 
 
 def dot_of(main: Compute, machine: Machine, lanes: str, vector: int) -> Instruction | None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.problems.numbers import short
-from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig, parse_config
+from tilewright.recipes.config import (
+    Config,
+    ContractionConfig,
+    WorkgroupConfig,
+    parse_config,
+    value_of,
+)
+from tilewright.recipes.parts import Tile
 from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
 
 # Far beyond what anybody writes; Python's own parser may crash of texts that nest beyond measure.
@@ -19,26 +26,38 @@ _LONGEST = 10_000
 
 @dataclass(frozen=True)
 class PartialConfig:
-    """Fields of the config that a kernel gets by default, with other values: of a dict, only the
-    entries that are given are others."""
+    """Fields of the config that a kernel gets by default, with other values: of a dict, or of a
+    part that has fields, only the entries that are given are others."""
 
     changes: Mapping[str, Any]
 
     def over(self, default: Config) -> Config:
         """``default`` with the changes. Raises `ScheduleError` where it has no such field."""
+        made: Config = self._changed(default, self.changes, "")
+        return made
+
+    def _changed(self, default: Any, changes: Mapping[str, Any], part: str) -> Any:
+        """A config, or a ``part`` of one, with these changes."""
         names = [each.name for each in fields(default)]
         values: dict[str, Any] = {}
-        for name, value in self.changes.items():
+        for name, value in changes.items():
             if name not in names:
+                whole = _where(default, name)
                 raise ScheduleError(
-                    f"{name!r} is nothing that this kernel's schedule chooses",
+                    f"{part + str(name)!r} is nothing that this kernel's schedule chooses",
                     where=f"config {self}",
                     why=f"its default is {default!r}",
-                    cure="choose some of " + ", ".join(names) + "; or write a whole config",
+                    cure="choose some of "
+                    + ", ".join(part + each for each in names)
+                    + (f"; {name} is a field of {whole}" if whole else "")
+                    + "; or write a whole config",
                 )
             before = getattr(default, name)
-            merged = isinstance(before, Mapping) and isinstance(value, Mapping)
-            values[name] = {**before, **value} if merged else value
+            if isinstance(value, Mapping) and is_dataclass(before):
+                value = self._changed(before, value, f"{part}{name}.")
+            elif isinstance(value, Mapping) and isinstance(before, Mapping):
+                value = {**before, **value}
+            values[name] = value
         return replace(default, **values)
 
     def __str__(self) -> str:
@@ -46,6 +65,15 @@ class PartialConfig:
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+def _where(default: Any, name: object) -> str:
+    """The part of ``default`` that has a field called ``name``; "" where none has."""
+    for each in fields(default):
+        part = getattr(default, each.name)
+        if is_dataclass(part) and any(inner.name == name for inner in fields(part)):
+            return each.name
+    return ""
 
 
 GivenConfig = Config | PartialConfig
@@ -72,14 +100,14 @@ def read_config(given: object) -> GivenConfig:
 
 
 def _keywords(text: str) -> dict[str, Any]:
-    """The literals of ``name=value, ...``; none for any other text."""
+    """The values of ``name=value, ...``; none for any other text."""
     try:
         tree = ast.parse(f"_({text.strip()})", mode="eval").body
         plain = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args
         if not plain or not isinstance(tree, ast.Call):
             return {}
-        return {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords if each.arg}
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return {str(each.arg): value_of(each.value) for each in tree.keywords if each.arg}
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         return {}
 
 
@@ -151,18 +179,35 @@ def _in_workgroups(
             return name
         return "_".join(part for part in parts if part not in units)
 
-    changes: dict[str, Any] = {}
-    for each in fields(config):
-        value = getattr(config, each.name)
-        if each.name in ("padding", "swizzle"):
-            continue  # by operand
-        if isinstance(value, Mapping):
-            value = {n: size for name, size in value.items() if (n := left(name))}
-        elif each.name in ("slices", "item_slices"):
-            value = tuple((n, parts) for name, parts in value if (n := left(name)))
-        elif isinstance(value, tuple):
-            value = tuple(dict.fromkeys(n for name in value if (n := left(name))))
-        elif each.name in ("lanes", "k"):
-            value = left(value) or value
-        changes[each.name] = value
-    return replace(config, **changes)
+    def sizes_of(given: Mapping[str, int]) -> dict[str, int]:
+        return {n: size for name, size in given.items() if (n := left(name))}
+
+    def dims(given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(n for name in given if (n := left(name))))
+
+    def parts_of(given: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        return tuple((n, parts) for name, parts in given if (n := left(name)))
+
+    product, tile, reduction, order, storing = (
+        config.product,
+        config.tile,
+        config.reduction,
+        config.order,
+        config.storing,
+    )
+    lanes, k = left(product.lanes) or product.lanes, left(product.k) or product.k
+    return replace(
+        config,
+        product=replace(product, lanes=lanes, k=k),
+        tile=Tile(sizes_of(tile.group), sizes_of(tile.item)),
+        reduction=replace(
+            reduction,
+            step=sizes_of(reduction.step),
+            loops=dims(reduction.loops),
+            fused=dims(reduction.fused),
+            slices=parts_of(reduction.slices),
+            item_slices=parts_of(reduction.item_slices),
+        ),
+        order=replace(order, loops=dims(order.loops), cluster=sizes_of(order.cluster)),
+        storing=replace(storing, tile=sizes_of(storing.tile)),
+    )

@@ -10,18 +10,15 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed
 from tilewright.recipes.config import (
-    COPY_UNIT,
     Config,
     ContractionConfig,
     WorkgroupConfig,
-    forms_of,
 )
+from tilewright.recipes.parts.forms import forms_of
+from tilewright.recipes.parts.staging import FILLS
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, extents, find_compute, roles
-from tilewright.recipes.storing import TILE
-from tilewright.recipes.workgroup_checks import lanes_of
-from tilewright.schedule.pipeline import Fill
 from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
@@ -93,24 +90,25 @@ def _in_workgroups(kernel: Kernel, machine: Machine, config: WorkgroupConfig) ->
     """Of the fields that name dims; whether tiles fit the machine's memory is found out by trying
     them."""
     whole = drop_unit_dims(kernel)
-    main = find_compute(combined(whole, halo=config.halo, fused=config.fused), MAIN)
+    halo, fused = config.staging.halo, config.reduction.fused
+    main = find_compute(combined(whole, halo=halo, fused=fused), MAIN)
     sizes, parts = extents(main), roles(main)
     tiles = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.kept)
     steps = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.k)
-    staged = [*(operand.var.name for operand in main.operands[:2]), TILE]
-    fills = (*(fill.value for fill in Fill), COPY_UNIT)
+    staged = ", ".join(operand.var.name for operand in main.operands[:2])
+    matrices = config.product.together(machine) > 1
     return {
-        "instruction": _one_of(["", *instructions_for(main, machine)]),
-        "lanes": _one_of(parts.n if lanes_of(machine, config) > 1 else parts.kept),
-        "group": tiles,
-        "item": tiles,
-        "order": "each once, in any order: " + ", ".join(parts.kept),
-        "step": steps,
-        "reduce_order": "each once, in any order: " + ", ".join(parts.k),
-        "fill": _one_of(fills),
-        "padding": "a dict with whole numbers of elements for some of " + ", ".join(staged),
-        "swizzle": "a dict with (bits, base, shift) for some of " + ", ".join(staged[:2]),
-        "k": _one_of(["", *parts.k]),
+        "product.instruction": _one_of(["", *instructions_for(main, machine)]),
+        "product.lanes": _one_of(parts.n if matrices else parts.kept),
+        "product.k": _one_of(["", *parts.k]),
+        "tile.group": tiles,
+        "tile.item": tiles,
+        "reduction.step": steps,
+        "reduction.loops": "each once, in any order: " + ", ".join(parts.k),
+        "staging.fill": _one_of(FILLS),
+        "staging.padding": f"a dict with whole numbers of elements for some of {staged}",
+        "staging.swizzle": f"a dict with (bits, base, shift) for some of {staged}",
+        "order.loops": "each once, in any order: " + ", ".join(parts.kept),
     }
 
 

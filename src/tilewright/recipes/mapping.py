@@ -26,11 +26,17 @@ STREAM_SUM = f"{_STREAM}_sum"
 
 def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """The reduction in slices of workgroups, and in parts of work-items."""
-    for dim, parts in config.slices:
+    for dim, parts in config.reduction.slices:
         kernel = slice_reduction(
-            kernel, MAIN, dim, parts, _slice(dim), storage=_storage(config), atomic=config.atomic
+            kernel,
+            MAIN,
+            dim,
+            parts,
+            _slice(dim),
+            storage=_storage(config),
+            atomic=config.reduction.atomic,
         )
-    for dim, parts in config.item_slices:
+    for dim, parts in config.reduction.item_slices:
         kernel = slice_reduction(kernel, MAIN, dim, parts, _part(dim), storage=_storage(config))
     return kernel
 
@@ -47,25 +53,28 @@ def _part(dim: str) -> str:
 
 def _storage(config: WorkgroupConfig) -> tuple[str, ...]:
     """How tiles lie in memory: rows of lanes."""
-    return (*(d for d in config.order if d != config.lanes), config.lanes)
+    return (*(d for d in config.order.loops if d != config.product.lanes), config.product.lanes)
 
 
 def group_root(config: WorkgroupConfig) -> str:
     """The compute that stores what the workgroups make: the result, or slices of it."""
-    return f"{_slice(config.slices[-1][0])}_store" if config.slices else RESULT
+    slices = config.reduction.slices
+    return f"{_slice(slices[-1][0])}_store" if slices else RESULT
 
 
 def item_root(config: WorkgroupConfig) -> str:
     """The compute that stores what work-items accumulate."""
-    if not config.item_slices:
+    if not config.reduction.item_slices:
         return group_root(config)
-    return f"{_part(config.item_slices[0][0])}_store"
+    return f"{_part(config.reduction.item_slices[0][0])}_store"
 
 
 def adders(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that add up the work-items' parts."""
     return tuple(
-        f"{_part(dim)}_{what}" for dim, _ in config.item_slices for what in ("init", "sum")
+        f"{_part(dim)}_{what}"
+        for dim, _ in config.reduction.item_slices
+        for what in ("init", "sum")
     )
 
 
@@ -73,8 +82,8 @@ def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that add up the workgroups' slices, in a launch of their own."""
     return tuple(
         f"{_slice(dim)}_{what}"
-        for dim, _ in config.slices[:1]
-        if not config.atomic
+        for dim, _ in config.reduction.slices[:1]
+        if not config.reduction.atomic
         for what in ("init", "sum")
     )
 
@@ -86,23 +95,24 @@ def streamers(kernel: Kernel) -> tuple[str, ...]:
 
 def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that clear what slices are added to atomically."""
-    return tuple(f"{_slice(dim)}_zero" for dim, _ in config.slices if config.atomic)
+    reduction = config.reduction
+    return tuple(f"{_slice(dim)}_zero" for dim, _ in reduction.slices if reduction.atomic)
 
 
 def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
     """Tiles of C for workgroups, and in them for work-items (or subgroups, as ``items`` says):
     neighbours along the lanes."""
-    numbers = {_part(dim): parts for dim, parts in config.item_slices}
+    numbers = {_part(dim): parts for dim, parts in config.reduction.item_slices}
     kept = [d for d in roles(find_compute(kernel, MAIN)).kept if d not in numbers]
-    group = {d: config.group.get(d, 1) for d in kept}
+    group = {d: config.tile.group.get(d, 1) for d in kept}
     # A dim that the workgroup's tile has once is gone in there.
-    item = {d: config.item.get(d, 1) for d, size in config.group.items() if size > 1}
+    item = {d: config.tile.item.get(d, 1) for d, size in config.tile.group.items() if size > 1}
     first = [
         (LoopKind.GRID, {**_cluster_tile(config, group), **numbers}),
-        *([(LoopKind.CLUSTER, _left(config, group))] if config.cluster else []),
+        *([(LoopKind.CLUSTER, _left(config, group))] if config.order.cluster else []),
         (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
-    order, storage = (*numbers, *config.order), _storage(config)
+    order, storage = (*numbers, *config.order.loops), _storage(config)
     kernel = distribute(
         kernel, item_root(config), first, order, producers=PRODUCERS, storage=storage
     )
@@ -116,7 +126,7 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
         kernel,
         group_root(config),
         second,
-        config.order,
+        config.order.loops,
         producers=adders(config),
         storage=storage,
     )
@@ -124,7 +134,7 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
 
 def _cluster_tile(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:
     """The tile of a cluster's workgroups."""
-    return {dim: size * config.cluster.get(dim, 1) for dim, size in group.items()}
+    return {dim: size * config.order.cluster.get(dim, 1) for dim, size in group.items()}
 
 
 def _left(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:
@@ -139,8 +149,9 @@ def _has(kernel: Kernel, kind: LoopKind) -> bool:
 def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int]:
     """The tile of C that a work-item adds up: smaller ones, so that all take part, where rows of
     the tile that it accumulates go round."""
-    ((_, parts),) = config.item_slices
-    rows = [d for d in config.order if d != config.lanes and item.get(d, 1) % parts == 0]
+    ((_, parts),) = config.reduction.item_slices
+    others = [d for d in config.order.loops if d != config.product.lanes]
+    rows = [d for d in others if item.get(d, 1) % parts == 0]
     return {**item, rows[-1]: item[rows[-1]] // parts} if rows else item
 
 
@@ -153,23 +164,24 @@ def in_shares(kernel: Kernel, machine: Machine, config: WorkgroupConfig, steps: 
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
     kernel = _in_bands(kernel, config)
-    return stream_k(kernel, steps, config.stream_k, _STREAM, vector=vector)
+    return stream_k(kernel, steps, config.order.stream_k, _STREAM, vector=vector)
 
 
 def ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """The grid in bands of rows, and on persistent workgroups."""
     kernel = _in_bands(kernel, config)
     loops = _grid_loops(kernel)
-    if not config.persistent or not loops:
+    order = config.order
+    if not order.persistent or not loops:
         return kernel
-    return persist(kernel, loops, max(1, config.persistent // math.prod(config.cluster.values())))
+    return persist(kernel, loops, max(1, order.persistent // math.prod(order.cluster.values())))
 
 
 def _in_bands(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     loops = _grid_loops(kernel)
-    if config.raster == 1 or len(loops) < 2:
+    if config.order.raster == 1 or len(loops) < 2:
         return kernel
-    return rasterize(kernel, loops[-2], loops[-1], config.raster)
+    return rasterize(kernel, loops[-2], loops[-1], config.order.raster)
 
 
 def _grid_loops(kernel: Kernel) -> list[str]:

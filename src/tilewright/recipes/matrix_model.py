@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
+from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
+from tilewright.recipes.parts import COPY_UNIT, Order, Product, Reduction, Staging, Tile
 from tilewright.recipes.roles import Roles, factor_type
 from tilewright.schedule.runs import strides
 
@@ -119,16 +120,11 @@ def _config(
     added up; work-items copy so many at a time."""
     k = mma.dims["k"]
     return WorkgroupConfig(
-        instruction=mma.instruction.name,
-        lanes=mma.dims["n"],
-        group=tiles[0],
-        item=tiles[1],
-        order=(*parts.batch, *parts.m, *parts.n),
-        step={k: step},
-        reduce_order=(*(d for d in parts.k if d != k), k),
-        vector=copied,
-        fill=fill,
-        k=k,
+        Product(mma.instruction.name, mma.dims["n"], k),
+        Tile(*tiles),
+        Reduction({k: step}, (*(d for d in parts.k if d != k), k)),
+        Staging(fill=fill, vector=copied),
+        Order((*parts.batch, *parts.m, *parts.n)),
     )
 
 

@@ -50,18 +50,18 @@ class Mma:
 def mma_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Mma | None:
     """What of ``config`` says that subgroups multiply matrices; None: work-items do for
     themselves. Raises `ScheduleError` where the instruction does not fit the op."""
-    if not config.instruction:
+    if not config.product.instruction:
         return None
-    instruction = machine.instruction(config.instruction)
+    instruction = machine.instruction(config.product.instruction)
     if instruction.lanes == 1:
         return None
     main = find_compute(kernel, MAIN)
-    rows = [d for d in config.item if d != config.lanes]
+    rows = [d for d in config.tile.item if d != config.product.lanes]
     sizes = extents(main)
-    dims = {"n": config.lanes, "m": rows[-1] if rows else "", "k": config.k}
+    dims = {"n": config.product.lanes, "m": rows[-1] if rows else "", "k": config.product.k}
     for own, dim in dims.items():
         needed = instruction.sizes[own]
-        has = config.step.get(dim, 1) if own == "k" else config.item.get(dim, 1)
+        has = config.reduction.step.get(dim, 1) if own == "k" else config.tile.item.get(dim, 1)
         if dim not in sizes or has % needed:
             raise ScheduleError(
                 f"{instruction.name} multiplies matrices of {needed} along {own}",

@@ -65,7 +65,7 @@ def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:
     """Whether each workgroup has one phase, and steps of its own number."""
-    return config.group.get(PHASE, 1) == 1 and not config.stream_k
+    return config.tile.group.get(PHASE, 1) == 1 and not config.order.stream_k
 
 
 def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:

@@ -10,7 +10,6 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.dots import group_of
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
@@ -59,13 +58,13 @@ def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     """Dims padded to whole tiles, steps and slices."""
     main = find_compute(kernel, MAIN)
     sizes = extents(main)
-    slices, item_slices = dict(config.slices), dict(config.item_slices)
+    slices, item_slices = dict(config.reduction.slices), dict(config.reduction.item_slices)
     for dim in roles(main).k:
-        whole = config.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
+        whole = config.reduction.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
         kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
     tiles: dict[str, int] = {}
-    for dim, size in config.group.items():
-        whole = size * config.cluster.get(dim, 1)
+    for dim, size in config.tile.group.items():
+        whole = size * config.order.cluster.get(dim, 1)
         tiles[dim] = -(-sizes[dim] // whole) * whole
     return extend(kernel, RESULT, tiles)
 
@@ -80,16 +79,16 @@ def packed(
         return
     parts = roles(main)
     used = {d for d, step in strides(main, view).items() if step != 0}
-    reduced = (*config.reduce_order, *(d for d in parts.k if d not in config.reduce_order))
+    reduced = (*config.reduction.loops, *(d for d in parts.k if d not in config.reduction.loops))
     layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
     mma = mma_of(result.kernel, machine, config)
     rounded = None
     if mma is not None:
         layout = packed_order(main, mma, layout)
         rounded = factor_type(main, main.operands[1])
-    elif group_of(machine, config) > 1:
+    elif config.product.neighbours(machine) > 1:
         # Copies take what lies together along the dim that an instruction adds up.
-        layout = [*(d for d in layout if d != config.k), config.k]
+        layout = [*(d for d in layout if d != config.product.k), config.product.k]
     pack_before(result, machine, prepack, layout, rounded)
 
 

@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
-from tilewright.recipes.workgroup_checks import lanes_of, loads_ahead, work_items
+from tilewright.recipes.config import WorkgroupConfig
 
 # Registers of a work-item that addresses, counters and masks take, and the most that it has.
 _ADDRESSES, MOST_REGISTERS = 40, 255
@@ -40,9 +39,9 @@ def division(machine: Machine, config: WorkgroupConfig, total: int) -> Division 
     """How the subgroups of a workgroup divide registers; None where they keep what they start with:
     where none runs other code, or where a core has room for a second such workgroup. ``total``:
     bytes of an element of the sum."""
-    if config.fill != COPY_UNIT or machine.rates is None:
+    if not config.staging.by_unit or machine.rates is None:
         return None
-    lanes, multiplying = lanes_of(machine, config), work_items(config)
+    lanes, multiplying = config.product.together(machine), config.items
     subgroups, held = multiplying + 1, machine.rates.registers
     if 2 * needed(machine, config, total, 0.0) * subgroups * lanes <= held:
         return None
@@ -70,26 +69,26 @@ def registers_of(
 
 def needed(machine: Machine, config: WorkgroupConfig, total: int, copied: float) -> int:
     """Registers of a work-item: what it accumulates, what it multiplies, and what it copies."""
-    instruction = machine.instruction(config.instruction) if config.instruction else None
-    lanes = lanes_of(machine, config)
-    words = math.prod(config.item.values()) * total / lanes
+    product, item = config.product, config.tile.item
+    instruction, lanes = product.found(machine), product.together(machine)
+    words = math.prod(item.values()) * total / lanes
     if instruction is None or lanes == 1:
-        words += sum(config.item.values()) * total
+        words += sum(item.values()) * total
     else:
-        times = 2 if loads_ahead(machine, config) else 1
+        ahead = config.staging.loads_ahead(machine, product, config.reduction.step)
         for role in instruction.operands:
             # Those that an instruction reads from shared memory take none.
             if role.fragment is not None:
                 own = next(d for d in role.fragment.dims if d != "k")
-                size = config.item.get(config.lanes, 1) if own == "n" else _rows(config)
-                words += times * size * instruction.sizes["k"] * role.dtype.bytes / lanes
-    if config.fill == "registers":
+                size = item.get(product.lanes, 1) if own == "n" else _rows(config)
+                words += (1 + ahead) * size * instruction.sizes["k"] * role.dtype.bytes / lanes
+    if config.staging.fill == "registers":
         words += copied
     return _whole(_ADDRESSES + math.ceil(words / 4) + _REGISTERS - 1)
 
 
 def _rows(config: WorkgroupConfig) -> int:
-    return math.prod(size for d, size in config.item.items() if d != config.lanes)
+    return math.prod(size for d, size in config.tile.item.items() if d != config.product.lanes)
 
 
 def _whole(count: int) -> int:

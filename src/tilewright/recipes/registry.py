@@ -33,7 +33,6 @@ from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import recipe_called
-from tilewright.recipes.workgroup_checks import lanes_of
 
 Schedules = Callable[[Start, Machine, Any], ScheduledKernel]
 
@@ -58,14 +57,14 @@ def _in_workgroups(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
     kernel, exact = start.kernel, start.exact
     for each in (kernel,) if kernel is exact else (kernel, exact):
         for config in workgroup_model.default_configs(each, machine, start.prepacked):
-            if each is exact or lanes_of(machine, config) > 1:
+            if each is exact or config.product.together(machine) > 1:
                 yield Candidate(config, None)
 
 
 def _scheduled_in_workgroups(
     start: Start, machine: Machine, config: WorkgroupConfig
 ) -> ScheduledKernel:
-    kernel = start.kernel if lanes_of(machine, config) > 1 else start.exact
+    kernel = start.kernel if config.product.together(machine) > 1 else start.exact
     return workgroups.schedule(kernel, machine, config, start.prepacked)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.recipes.config import COPY_UNIT, Config, ContractionConfig, WorkgroupConfig
+from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig
 
 
 def short(config: Config) -> str:
@@ -20,25 +20,26 @@ def short(config: Config) -> str:
 
 def _in_workgroups(config: WorkgroupConfig) -> str:
     """Tiles, those of an item (both in the order of the loops), steps, and how they run."""
+    tile, order, stages = config.tile, config.order, config.staging.stages
     words = [
-        _sizes({d: config.group[d] for d in config.order if d in config.group}),
-        "in " + _sizes({d: config.item[d] for d in config.order if d in config.item}),
-        "step " + _sizes(config.step),
-        f"{config.stages} stages" if config.stages > 1 else "1 stage",
+        _sizes({d: tile.group[d] for d in order.loops if d in tile.group}),
+        "in " + _sizes({d: tile.item[d] for d in order.loops if d in tile.item}),
+        "step " + _sizes(config.reduction.step),
+        f"{stages} stages" if stages > 1 else "1 stage",
     ]
-    if config.slices:
-        words.append("slices " + _sizes(dict(config.slices)))
-    if config.fill == COPY_UNIT:
+    if config.reduction.slices:
+        words.append("slices " + _sizes(dict(config.reduction.slices)))
+    if config.staging.by_unit:
         words.append("whole")
-        if config.epilogue_tile:
-            piece = {**config.item, **config.epilogue_tile}
-            words.append("stored by " + _sizes({d: piece[d] for d in config.order if d in piece}))
-    if config.cluster:
-        words.append("cluster " + _sizes({d: config.cluster.get(d, 1) for d in config.order}))
-    if config.raster > 1:
-        words.append(f"raster {config.raster}")
-    if config.persistent:
-        words.append(f"{config.persistent} workgroups")
+        if config.storing.tile:
+            piece = {**tile.item, **config.storing.tile}
+            words.append("stored by " + _sizes({d: piece[d] for d in order.loops if d in piece}))
+    if order.cluster:
+        words.append("cluster " + _sizes({d: order.cluster.get(d, 1) for d in order.loops}))
+    if order.raster > 1:
+        words.append(f"raster {order.raster}")
+    if order.persistent:
+        words.append(f"{order.persistent} workgroups")
     return ", ".join(words)
 
 

@@ -26,6 +26,7 @@ from tilewright.recipes.matrix_stores import (
     stored_as_matrices,
 )
 from tilewright.recipes.mma import Mma, held_result, mma_of
+from tilewright.recipes.parts import Storing
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.shared_layout import (
     item_loops,
@@ -44,7 +45,6 @@ from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tile import tile
 
 # What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
-TILE = "acc"
 # Where stores move so many times less through shared memory, the way is worth it.
 _PAYS = 2
 # Bytes that one lane stores at once, at most.
@@ -54,12 +54,12 @@ _WIDEST = 16
 def staged_epilogue(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None = None
 ) -> Kernel:
-    """Tiles of the result in pieces of ``config.epilogue_tile``, each by way of shared memory: by
+    """Tiles of the result in pieces of ``config.storing.tile``, each by way of shared memory: by
     subgroups that act as one, where there is an ``mma``; finished, if they store matrices and
     read none."""
     root, lanes = group_root(config), 0 if mma is None else mma.lanes
-    kernel = _finished(in_pieces(kernel, root, config.epilogue_tile), root, mma)
-    far, padding = _far(kernel, root, lanes), config.padding.get(TILE, 0)
+    kernel = _finished(in_pieces(kernel, root, config.storing.tile), root, mma)
+    far, padding = _far(kernel, root, lanes), config.storing.padding
     compute = find_compute(kernel, root)
     return stage_result(
         kernel,
@@ -91,7 +91,7 @@ def in_pieces(kernel: Kernel, root: str, sizes: Mapping[str, int]) -> Kernel:
 
 def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:
     """Elements of the result that one lane stores, where all store rows together."""
-    return min(config.vector, machine.lanes(store.out.buffer.dtype))
+    return min(config.staging.vector, machine.lanes(store.out.buffer.dtype))
 
 
 def _far(kernel: Kernel, root: str, lanes: int) -> str:
@@ -120,24 +120,26 @@ def choose_epilogue_tile(
     held = _held(_finished(alone, root, found), root)
     ways = _Ways(alone, machine, config, root, found)
     room = ways.hierarchy.shared - taken
-    rows = next((d for d in config.item if d != config.lanes), config.lanes)
-    row = sum(b.dtype.bytes for b in held) * math.prod(config.group.values()) // config.item[rows]
+    rows = next((d for d in config.tile.item if d != config.product.lanes), config.product.lanes)
+    group = math.prod(config.tile.group.values())
+    row = sum(b.dtype.bytes for b in held) * group // config.tile.item[rows]
     # Of each tile of an instruction, all lanes hold as much.
     least = 1 if found is None else found.instruction.sizes["m"]
     most = max(least, min(taken // 2, room) // row)
-    pieces = [n for n in range(least, most + 1, least) if config.item[rows] % n == 0]
+    pieces = [n for n in range(least, most + 1, least) if config.tile.item[rows] % n == 0]
     direct = ways.direct()
     if direct > 1 / _PAYS or room < least * row or not pieces:
         return config
-    config = replace(config, epilogue_tile={rows: max(pieces)})
+    config = replace(config, storing=Storing({rows: max(pieces)}))
     staged = staged_epilogue(alone, machine, config, found)
     store = find_compute(staged, root)
-    if coalescing(staged, store, ways.hierarchy, ("element", config.vector)) < _PAYS * direct:
-        return replace(config, epilogue_tile={})
+    together = coalescing(staged, store, ways.hierarchy, ("element", config.staging.vector))
+    if together < _PAYS * direct:
+        return replace(config, storing=Storing())
     padding, needed = ways.padding(staged)
     if not padding or len(held) * needed > room:
         return config
-    return replace(config, padding={**config.padding, TILE: padding})
+    return replace(config, storing=replace(config.storing, padding=padding))
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class _Ways:
             dim = compute.dims[-1].var.name
             return dim, _size(compute, dim)
         (own, *_) = (o.view.buffer for o in compute.operands if _is_own(o.view.buffer))
-        return self.config.lanes, self.machine.lanes(own.dtype)
+        return self.config.product.lanes, self.machine.lanes(own.dtype)
 
 
 def _held(kernel: Kernel, root: str) -> list[Buffer]:

@@ -83,23 +83,23 @@ def warp_specialized(
         )
     result.stage("staged", kernel)
     result.stage("ordered", ordered(kernel, config))
-    if config.epilogue_tile:
+    if config.storing.tile:
         result.stage("stored", _stored(result.kernel, config, mma, unit))
     divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
     result.stage(
         "warp-specialized",
-        specialize_warps(result.kernel, steps, config.stages, unit.load, registers),
+        specialize_warps(result.kernel, steps, config.staging.stages, unit.load, registers),
     )
     for loop in cluster_loops(result.kernel):
         result.stage("multicast", multicast(result.kernel, loop, unit.load))
 
 
 def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> Kernel:
-    """Tiles of the result in pieces of ``config.epilogue_tile``, which a unit stores as boxes: each
+    """Tiles of the result in pieces of ``config.storing.tile``, which a unit stores as boxes: each
     in the longest swizzled rows along the tensor's innermost dim."""
     root = group_root(config)
-    kernel = finished(in_pieces(kernel, root, config.epilogue_tile), root, mma)
+    kernel = finished(in_pieces(kernel, root, config.storing.tile), root, mma)
     store = find_compute(kernel, root)
     apart, sizes = steps(store.dims, store.out), extents(store)
     outer = sorted(sizes, key=lambda name: -apart[var(name)])
@@ -160,7 +160,8 @@ def _in_tiles(rows: Rows, dims: tuple[str, str], items: Sequence[str]) -> BlockL
 
 def _tile(config: WorkgroupConfig, mma: Mma, dim: str) -> int:
     """How much of ``dim`` a workgroup shares at a time."""
-    return config.step.get(dim, 1) if dim == mma.dims["k"] else config.group.get(dim, 1)
+    sizes = config.reduction.step if dim == mma.dims["k"] else config.tile.group
+    return sizes.get(dim, 1)
 
 
 def _rows(main: Compute, mma: Mma, config: WorkgroupConfig, position: int) -> Rows:

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
-from tilewright.recipes.dots import group_of
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.parts.work import Work
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.roles import Roles
-from tilewright.recipes.work import Work
-from tilewright.recipes.workgroup_checks import lanes_of, work_items
 from tilewright.recipes.workgroup_cost import (
     Prediction,
     held_at_once,
@@ -54,7 +52,7 @@ def ranked(
         for config in configs:
             prediction = predict(work, machine, config)
             # Whole tiles are those of steps.
-            stepped = config.fill != COPY_UNIT or steps_of(work.sizes, work.parts, config) > 1
+            stepped = not config.staging.by_unit or _steps_of(work, config) > 1
             if prediction is not None and stepped:
                 found[config] = Candidate(config, prediction)
         return found
@@ -81,7 +79,7 @@ def ranked(
 
 def _whole(candidate: WorkgroupCandidate) -> bool:
     """Whether a unit copies whole tiles."""
-    return candidate.config.fill == COPY_UNIT
+    return candidate.config.staging.by_unit
 
 
 def _sorted(found: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[WorkgroupCandidate]:
@@ -90,38 +88,40 @@ def _sorted(found: Mapping[WorkgroupConfig, WorkgroupCandidate]) -> list[Workgro
 
 def _in_slices(work: Work, machine: Machine, shape: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
     yield shape
-    slices = slices_of(work.sizes, work.parts, shape.group, shape.step, machine)
+    slices = slices_of(work.sizes, work.parts, shape, machine)
     if slices:
-        yield replace(shape, slices=slices)
+        yield replace(shape, reduction=replace(shape.reduction, slices=slices))
 
 
 def _variants(
     work: Work, config: WorkgroupConfig, alone: bool, machine: Machine
 ) -> Iterator[WorkgroupConfig]:
-    tiles = math.prod(-(-work.sizes[d] // config.group.get(d, 1)) for d in work.parts.kept)
+    tiles = math.prod(-(-work.sizes[d] // config.tile.group.get(d, 1)) for d in work.parts.kept)
     # The order matters where not all run at once.
     rasters = _RASTERS if tiles > machine.cores else _RASTERS[:1]
-    matrices = lanes_of(machine, config) > 1
+    matrices = config.product.together(machine) > 1
     for step in _steps(work, config, alone, matrices):
         for stages in _STAGES:
-            changed = _ahead(work, replace(config, step=step), stages, alone, machine)
+            stepped = replace(config, reduction=replace(config.reduction, step=step))
+            changed = _ahead(work, stepped, stages, alone, machine)
             for raster in rasters:
-                each = replace(changed, raster=raster)
+                each = replace(changed, order=replace(changed.order, raster=raster))
                 yield each
                 # Copies run ahead across tiles: these may have fewer steps than there are stages.
-                yield from _persistent(work, replace(each, stages=stages), machine)
+                further = replace(each, staging=replace(each.staging, stages=stages))
+                yield from _persistent(work, further, machine)
 
 
 def _persistent(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` with as many workgroups as the cores hold, where a subgroup of theirs copies ahead
     across tiles (which have as many steps each) and there are more of these; stored by
     work-items, or by the unit."""
-    if config.fill != COPY_UNIT or work.taken != 1:
+    if not config.staging.by_unit or work.taken != 1:
         return
     for each in (config, *_stored(work, config, machine)):
         held = held_at_once(work, machine, each)
         if held:
-            yield replace(each, persistent=held)
+            yield replace(each, order=replace(each.order, persistent=held))
 
 
 def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
@@ -129,23 +129,24 @@ def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[W
     product has of rows, which takes less memory, and waits for the piece before. Not where there
     are but two slots, of which one is still read when the next product starts: what memory there
     is, is better used for a third."""
-    rows = next((dim for dim in config.item if dim != config.lanes), "")
+    product, item = config.product, config.tile.item
+    rows = next((dim for dim in item if dim != product.lanes), "")
     # Rows of single bytes are short ones.
-    if rows and config.stages > 2 and stored_bytes(work, config) > 1:
-        whole, least = config.item[rows], machine.instruction(config.instruction).sizes["m"]
+    if rows and config.staging.stages > 2 and stored_bytes(work, config) > 1:
+        whole, least = item[rows], machine.instruction(product.instruction).sizes["m"]
         for piece in dict.fromkeys((whole, least)):
-            yield replace(config, epilogue_tile={rows: piece})
+            yield replace(config, storing=replace(config.storing, tile={rows: piece}))
 
 
 def _clustered(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` in clusters, where a unit copies tiles that neighbours along a dim all read."""
     assert machine.hierarchy is not None
-    if config.fill != COPY_UNIT or machine.hierarchy.cluster < _CLUSTER:
+    if not config.staging.by_unit or machine.hierarchy.cluster < _CLUSTER:
         return
-    for dim, size in config.group.items():
+    for dim, size in config.tile.group.items():
         common = any(dim not in operand.dims for operand in work.operands)
         if common and work.sizes[dim] > size:
-            yield replace(config, cluster={dim: _CLUSTER})
+            yield replace(config, order=replace(config.order, cluster={dim: _CLUSTER}))
 
 
 def _steps(
@@ -153,15 +154,16 @@ def _steps(
 ) -> Iterator[Mapping[str, int]]:
     """The steps of ``config``, and longer ones, which wait for one another less often; or, where
     the next tiles are held in registers, shorter ones, for which there are enough."""
-    yield config.step
-    alone = alone or config.fill == COPY_UNIT
-    least = min(config.step.values(), default=0)
-    if alone and all(2 * size <= work.sizes[d] for d, size in config.step.items()):
-        yield {d: 2 * size for d, size in config.step.items()}
+    steps = config.reduction.step
+    yield steps
+    alone = alone or config.staging.by_unit
+    least = min(steps.values(), default=0)
+    if alone and all(2 * size <= work.sizes[d] for d, size in steps.items()):
+        yield {d: 2 * size for d, size in steps.items()}
     # Copies are of whole vectors along what a dot product adds up.
-    whole = config.step.get(config.k, 0) % (2 * config.vector) == 0
+    whole = steps.get(config.product.k, 0) % (2 * config.staging.vector) == 0
     if not alone and not matrices and least >= _HALVED and whole:
-        yield {d: size // 2 for d, size in config.step.items()}
+        yield {d: size // 2 for d, size in steps.items()}
 
 
 def _ahead(
@@ -169,39 +171,39 @@ def _ahead(
 ) -> WorkgroupConfig:
     """``config`` with so many stages, or as many as it has steps; without copies that run by
     themselves, two, if the registers have room for the next tiles."""
-    stages = min(stages, steps_of(work.sizes, work.parts, config))
-    if config.fill == COPY_UNIT:
-        return replace(config, stages=stages)
+    staging, product = config.staging, config.product
+    stages = min(stages, _steps_of(work, config))
+    if staging.by_unit:
+        return replace(config, staging=replace(staging, stages=stages))
     if stages > 1 and alone:
-        return replace(config, stages=stages, fill="async")
-    tile = {**config.group, **config.step}
+        return replace(config, staging=replace(staging, stages=stages, fill="async"))
+    tile = {**config.tile.group, **config.reduction.step}
     copied = sum(math.prod(tile.get(d, 1) for d in o.dims) for o in work.operands)
-    own = copied / (work_items(config) * lanes_of(machine, config))
+    own = copied / (config.items * product.together(machine))
     # Neighbours that a dot product takes are in one register.
-    held = own / group_of(machine, config)
-    if stages > 1 and held + 2 * own / config.vector <= HELD:
-        return replace(config, stages=2, fill="registers")
-    return replace(config, stages=1, fill="copy")
+    held = own / product.neighbours(machine)
+    if stages > 1 and held + 2 * own / staging.vector <= HELD:
+        return replace(config, staging=replace(staging, stages=2, fill="registers"))
+    return replace(config, staging=replace(staging, stages=1, fill="copy"))
 
 
-def steps_of(sizes: Mapping[str, int], parts: Roles, config: WorkgroupConfig) -> int:
+def _steps_of(work: Work, config: WorkgroupConfig) -> int:
     """The steps that one workgroup goes through."""
-    slices = dict(config.slices)
-    return math.prod(-(-sizes[d] // (config.step.get(d, 1) * slices.get(d, 1))) for d in parts.k)
+    return config.reduction.steps(work.sizes, work.parts.k)
 
 
 def slices_of(
     sizes: Mapping[str, int],
     parts: Roles,
-    group: Mapping[str, int],
-    step: Mapping[str, int],
+    config: WorkgroupConfig,
     machine: Machine,
 ) -> tuple[tuple[str, int], ...]:
     """Parts of the reduction, where tiles of the result alone would leave cores idle.
 
     Each part still has a few steps, or what is added up afterwards costs more than it gains.
     """
-    groups = math.prod(-(-sizes[d] // group.get(d, 1)) for d in parts.kept)
+    step = config.reduction.step
+    groups = math.prod(-(-sizes[d] // config.tile.group.get(d, 1)) for d in parts.kept)
     steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
     wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
     # Of most parts, those that pad the reduction least.

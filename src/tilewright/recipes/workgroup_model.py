@@ -20,11 +20,13 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
-from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
-from tilewright.recipes.dots import dot_of, group_of, neighbours
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.dots import dot_of
 from tilewright.recipes.fusing import fused_dims, outermost_first
 from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgroup_configs
 from tilewright.recipes.mma import mma_of
+from tilewright.recipes.parts import Order, Product, Reduction, Staging, Tile
+from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.prologues import are_made
@@ -38,7 +40,6 @@ from tilewright.recipes.workgroup_candidates import (
     WorkgroupCandidate,
     ranked,
     slices_of,
-    steps_of,
 )
 from tilewright.recipes.workgroup_cost import Prediction, predict
 from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
@@ -66,12 +67,13 @@ def default_configs(
             if not found:
                 return
             yield _finished(kernel, main, machine, found[0].config, prepack)
-            if found[0].config.fill != COPY_UNIT:
+            if not found[0].config.staging.by_unit:
                 return
     elif shapes:
         first = shapes[0]
-        slices = slices_of(extents(main), roles(main), first.group, first.step, machine)
-        yield _finished(kernel, main, machine, replace(first, slices=slices), prepack)
+        slices = slices_of(extents(main), roles(main), first, machine)
+        first = replace(first, reduction=replace(first.reduction, slices=slices))
+        yield _finished(kernel, main, machine, first, prepack)
 
 
 def candidates(
@@ -82,7 +84,7 @@ def candidates(
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
     Raises `UnsupportedError` for a machine without rates."""
     for found in _rankings(kernel, machine, _combined(kernel, machine)):
-        first = next((each.config for each in found if each.config.fill == COPY_UNIT), None)
+        first = next((each.config for each in found if each.config.staging.by_unit), None)
         if first is None or _is_legal(kernel, machine, first, prepack):
             return found
     return []
@@ -99,21 +101,21 @@ def _rankings(
     while True:
         found = sorted([*fused, *own], key=lambda each: each.prediction.seconds)
         yield found
-        first = next((each for each in found if each.config.fill == COPY_UNIT), None)
+        first = next((each for each in found if each.config.staging.by_unit), None)
         if first is None:
             return
-        if first.config.epilogue_tile or first.config.cluster:
+        if first.config.storing.tile or first.config.order.cluster:
             fused, own = (list(filter(_is_plain, of)) for of in (fused, own))
         elif first in fused:
             fused = []
         else:
-            shapes = [each for each in shapes if each.fill != COPY_UNIT]
+            shapes = [each for each in shapes if not each.staging.by_unit]
             own = _ranked(combined_so, machine, shapes)
 
 
 def _is_plain(candidate: WorkgroupCandidate) -> bool:
     """Whether each workgroup copies for itself, and work-items store."""
-    return not (candidate.config.epilogue_tile or candidate.config.cluster)
+    return not (candidate.config.storing.tile or candidate.config.order.cluster)
 
 
 def _ranked(
@@ -121,7 +123,7 @@ def _ranked(
 ) -> list[WorkgroupCandidate]:
     """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
     whole, main, _ = combined_so
-    alone = not are_made(whole) and _alone(main, machine, any(each.k for each in shapes))
+    alone = not are_made(whole) and _alone(main, machine, any(each.product.k for each in shapes))
     return ranked(work_of(whole, machine), machine, shapes, alone)
 
 
@@ -131,7 +133,7 @@ def _all_fused(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
     if machine.tile_unit is None:
         return []
     fused = _combined(kernel, machine, outermost_first)
-    shapes = [each for each in fused[2] if each.fill == COPY_UNIT and each.fused]
+    shapes = [each for each in fused[2] if each.staging.by_unit and each.reduction.fused]
     return _ranked(fused, machine, shapes)
 
 
@@ -148,7 +150,7 @@ def _is_legal(
 def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
     """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
     core has no room for it. Raises `UnsupportedError` for a machine without rates."""
-    whole = combined(drop_unit_dims(kernel), halo=config.halo, fused=config.fused)
+    whole = combined(drop_unit_dims(kernel), halo=config.staging.halo, fused=config.reduction.fused)
     return predict(work_of(whole, machine), machine, config)
 
 
@@ -167,7 +169,8 @@ def _combined(
     whole = combined(plain, fused=fused)
     main = find_compute(whole, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
-    return whole, main, [replace(each, fused=fused) for each in shapes]
+    shapes = [replace(each, reduction=replace(each.reduction, fused=fused)) for each in shapes]
+    return whole, main, shapes
 
 
 def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
@@ -191,14 +194,13 @@ def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]
     for most in _ITEMS:
         group = _group(sizes, item, machine.hierarchy, most)
         config = WorkgroupConfig(
-            instruction=_instruction(main, machine, lanes, vector),
-            lanes=lanes,
-            group=group,
-            item=item,
-            order=(*parts.batch, *parts.m, *parts.n),
-            step=_step(main, parts, sizes, machine.hierarchy, group),
-            reduce_order=_reduce_order(main, parts),
-            vector=_copied(main, machine),
+            Product(_instruction(main, machine, lanes, vector), lanes),
+            Tile(group, item),
+            Reduction(
+                _step(main, parts, sizes, machine.hierarchy, group), _reduce_order(main, parts)
+            ),
+            Staging(vector=_copied(main, machine)),
+            Order((*parts.batch, *parts.m, *parts.n)),
         )
         if dot is not None:
             found.append(_of_dots(main, machine, config, dot))
@@ -213,15 +215,15 @@ def _of_dots(
     not converted, along the dim that pads least."""
     sizes, parts, whole = extents(main), roles(main), neighbours(dot)
     k = reduced_dim(main, parts, sizes, dot)
-    most = min(config.step.values(), default=1)
+    most = min(config.reduction.step.values(), default=1)
     step = whole * min(most, -(-sizes[k] // whole))
     return replace(
         config,
-        instruction=dot.name,
-        step={k: step},
-        reduce_order=(*(d for d in parts.k if d != k), k),
-        vector=math.gcd(config.vector, step),
-        k=k,
+        product=replace(config.product, instruction=dot.name, k=k),
+        reduction=replace(
+            config.reduction, step={k: step}, loops=(*(d for d in parts.k if d != k), k)
+        ),
+        staging=replace(config.staging, vector=math.gcd(config.staging.vector, step)),
     )
 
 
@@ -230,20 +232,20 @@ def _finished(
 ) -> WorkgroupConfig:
     """``config`` with what takes a look at its tiles: how they keep out of one bank, how many there
     are, and how those of the result are stored."""
-    if not machine.banked or config.fill == COPY_UNIT:
+    if not machine.banked or config.staging.by_unit:
         return config
     assert machine.hierarchy is not None
-    ahead, config = config.stages, replace(config, stages=1, fill="copy")
+    ahead = config.staging.stages
+    config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))
     tiles = tiles_of(kernel, machine, config, prepack)
     mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
     if mma is None or not mma.by_rows:
-        together = (config.k, group_of(machine, config))
-        apart = spreads(
-            tiles, machine.hierarchy, config.lanes, vector, config.vector, mma, together
-        )
-    config = replace(
-        config,
+        product, copied = config.product, config.staging.vector
+        together = (product.k, product.neighbours(machine))
+        apart = spreads(tiles, machine.hierarchy, product.lanes, vector, copied, mma, together)
+    staging = replace(
+        config.staging,
         padding={name: each.padding for name, each in apart.items() if each.padding},
         swizzle={name: astuple(each.swizzle) for name, each in apart.items() if each.swizzle},
     )
@@ -251,9 +253,10 @@ def _finished(
     for copy in _copies(tiles):
         tile, spread = copy.out.buffer, apart.get(copy.operands[0].var.name, Spread())
         needed += spread.layout(tile.layout).extent * tile.dtype.bytes
-    steps = steps_of(extents(main), roles(main), config)
+    config = replace(config, staging=staging)
+    steps = config.reduction.steps(extents(main), roles(main).k)
     stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
-    config = replace(config, stages=stages, fill=fill)
+    config = replace(config, staging=replace(staging, stages=stages, fill=fill))
     if mma is not None and mma.by_rows:
         return config
     return choose_epilogue_tile(tiles, machine, config, stages * needed)
@@ -283,11 +286,11 @@ def _ahead(
     registers, if these have room.
     """
     assert machine.hierarchy is not None
-    alone = not are_made(tiles) and _alone(main, machine, bool(config.k))
+    alone = not are_made(tiles) and _alone(main, machine, bool(config.product.k))
     copies, (steps, needed, ahead) = _copies(tiles), size
     room = machine.hierarchy.shared // max(1, needed)
     stages = min(ahead if alone else 2, steps, room)
-    group = group_of(machine, config)
+    group = config.product.neighbours(machine)
     if stages < 2 or not (alone or sum(_registers(each, group) for each in copies) <= HELD):
         return 1, "copy"
     return stages, "async" if alone else "registers"

@@ -37,8 +37,7 @@ from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import COPY_UNIT, ElementwiseConfig, WorkgroupConfig
-from tilewright.recipes.dots import group_of, neighbours
+from tilewright.recipes.config import ElementwiseConfig, WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.mapping import (
     PRODUCERS,
@@ -63,6 +62,8 @@ from tilewright.recipes.mma import (
     rows_along,
     rows_last,
 )
+from tilewright.recipes.parts.asked import Asked
+from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.prologues import with_prologues
@@ -78,13 +79,7 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.recipes.workgroup_checks import (
-    check,
-    check_fused,
-    check_shared,
-    items_kind,
-    loads_ahead,
-)
+from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.copiers import Threads
 from tilewright.schedule.distribute import serial_loops
@@ -112,34 +107,37 @@ def schedule(
     result = ScheduledKernel(kernel)
     taps = _until_staged(result, machine, config, prepack)
     mma = mma_of(result.kernel, machine, config)
-    if config.fill == COPY_UNIT:
+    if config.staging.by_unit:
         assert mma is not None
         warp_specialized(result, mma, config, STEP)
     else:
         result.stage("staged", _staged(result.kernel, machine, config, taps))
         result.stage("computed", with_prologues(result.kernel))
-    if config.fill != COPY_UNIT and config.stages > 1 and holds_loop(result.kernel.body, STEP):
-        fill = Fill(config.fill)
-        result.stage("pipelined", pipeline(result.kernel, STEP, config.stages, fill))
+    staging = config.staging
+    if not staging.by_unit and staging.stages > 1 and holds_loop(result.kernel.body, STEP):
+        fill = Fill(staging.fill)
+        result.stage("pipelined", pipeline(result.kernel, STEP, staging.stages, fill))
     if taps:
         # Steps of the taps are loops: unrolled, there is more code than a cache holds.
         left = {d.var.name for d in find_compute(result.kernel, MAIN).dims}
-        sizes = {dim: config.step.get(dim, 1) for dim in taps if dim in left}
+        sizes = {dim: config.reduction.step.get(dim, 1) for dim in taps if dim in left}
         result.stage("tapped", tile(result.kernel, MAIN, sizes))
-    if config.epilogue_tile and config.fill != COPY_UNIT:
+    if config.storing.tile and not config.staging.by_unit:
         result.stage("epilogue", staged_epilogue(result.kernel, machine, config, mma))
     check_shared(result.kernel, machine, config)
     if mma is not None:
-        if mma.by_rows and config.fill != COPY_UNIT:
+        if mma.by_rows and not config.staging.by_unit:
             result.stage("started", start_products(result.kernel, MAIN))
         result.stage("tensorized", _on_matrices(result.kernel, mma))
         result.stage("ahead", _loaded_ahead(result.kernel, machine, config))
-    elif config.instruction:
-        instruction = machine.instruction(config.instruction)
-        dims = {"n": config.lanes} | ({"k": config.k} if neighbours(instruction) > 1 else {})
+    elif config.product.instruction:
+        instruction = machine.instruction(config.product.instruction)
+        dims = {"n": config.product.lanes}
+        if neighbours(instruction) > 1:
+            dims["k"] = config.product.k
         result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, dims))
     result.stage("lowered", _lowered(result.kernel, machine, config, mma))
-    if config.fill != COPY_UNIT:
+    if not config.staging.by_unit:
         result.stage("ordered", ordered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -160,24 +158,25 @@ def _until_staged(
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     result.stage("naive", result.kernel)
     kernel = drop_unit_dims(result.kernel)
-    if not config.halo:
+    if not config.staging.halo:
         kernel = by_phase(kernel)
         result.stage("phases", kernel)
-    check_fused(config, find_compute(kernel, MAIN))
-    tensors = boxed(kernel, bool(config.epilogue_tile)) if config.fill == COPY_UNIT else []
-    kernel = combined(kernel, halo=config.halo, fused=config.fused, tensors=tensors)
+    config.reduction.check_fused(Asked(config, find_compute(kernel, MAIN), machine))
+    halo, fused = config.staging.halo, config.reduction.fused
+    tensors = boxed(kernel, bool(config.storing.tile)) if config.staging.by_unit else []
+    kernel = combined(kernel, halo=halo, fused=fused, tensors=tensors)
     result.stage("combined", kernel)
     main = find_compute(result.kernel, MAIN)
     check(config, main, machine)
-    taps = taps_of(main) if config.halo else []
+    taps = taps_of(main) if config.staging.halo else []
     result.stage("whole", whole_tiles(result.kernel, config))
     packed(result, machine, config, prepack)
     result.stage("sliced", sliced(result.kernel, config))
-    result.stage("mapped", mapped(result.kernel, config, items_kind(machine, config)))
-    if config.item_slices:
+    result.stage("mapped", mapped(result.kernel, config, config.product.kind(machine)))
+    if config.reduction.item_slices:
         result.stage("added up", added_up(result.kernel, config))
     result.stage("stepped", _stepped(result.kernel, config, taps))
-    if config.stream_k:
+    if config.order.stream_k:
         result.stage("stream-k", in_shares(result.kernel, machine, config, STEP))
     return taps
 
@@ -185,7 +184,7 @@ def _until_staged(
 def _loaded_ahead(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
     """Fragments of the next product are loaded during one, across steps, of which there is a
     constant number."""
-    if not loads_ahead(machine, config):
+    if not config.staging.loads_ahead(machine, config.product, config.reduction.step):
         return kernel
     try:
         return load_ahead(kernel, STEP)
@@ -203,8 +202,8 @@ def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Ke
     main = find_compute(kernel, MAIN)
     kept = {v for index in main.out.index for v in variables(index)}
     reduced = [d.var.name for d in main.dims if d.var not in kept and d.var.name not in taps]
-    sizes = {d: config.step.get(d, 1) for d in reduced}
-    order = [d for d in config.reduce_order if d in sizes]
+    sizes = {d: config.reduction.step.get(d, 1) for d in reduced}
+    order = [d for d in config.reduction.loops if d in sizes]
     kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
     kernel = only_taps(kernel, config)
     loops = serial_loops(kernel, MAIN)
@@ -219,7 +218,7 @@ def _staged(
     """
     main = find_compute(kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
-    group = group_of(machine, config)
+    group = config.product.neighbours(machine)
     kept = {v for index in main.out.index for v in variables(index)}
     # Each once, though several nests may have them.
     items = list(
@@ -233,7 +232,7 @@ def _staged(
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
     at = STEP if holds_loop(kernel.body, STEP) else items[-1].name
-    by = Threads(config.vector, mma.lanes if mma is not None else 0)
+    by = Threads(config.staging.vector, mma.lanes if mma is not None else 0)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         used = view_variables(operand.view)
@@ -245,7 +244,8 @@ def _staged(
             rows = [name for name in rows if name not in taps and {name} in alone]
         around = [v.name for v in items if v in used]
         own = [v.name for v in inner if v in used]
-        swizzle = Swizzle(*config.swizzle[name]) if name in config.swizzle else None
+        given = config.staging.swizzle.get(name)
+        swizzle = None if given is None else Swizzle(*given)
         cast: DType | None = None
         row = rows[-1] if rows else ""
         layout: BlockList
@@ -261,7 +261,7 @@ def _staged(
             order = _read_last([*whole, *own, *around], own, config, (vector, group))
             layout = () if boxed else order
             cast = main.out.buffer.dtype if group == 1 else None
-        padding = config.padding.get(name, 0)
+        padding = config.staging.padding.get(name, 0)
         kernel = stage(
             kernel,
             MAIN,
@@ -285,10 +285,10 @@ def _read_last(
     vector, group = read
     order: list[tuple[str, int | None]] = [(name, None) for name in names]
     # A dim that each work-item has once is a loop around: it has no vectors.
-    if config.lanes in own:
-        order.append((config.lanes, vector))
+    if config.product.lanes in own:
+        order.append((config.product.lanes, vector))
     if group > 1:
-        order.append((config.k, group))
+        order.append((config.product.k, group))
     return order
 
 
@@ -305,8 +305,8 @@ def _is_held(compute: Compute) -> bool:
 
 def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None) -> Kernel:
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
-    held = config.fill == Fill.REGISTERS.value
-    together = bool(config.epilogue_tile) and config.fill != COPY_UNIT
+    lanes, held = config.product.lanes, config.staging.fill == Fill.REGISTERS.value
+    together = bool(config.storing.tile) and not config.staging.by_unit
     copies = dict.fromkeys(
         s.name
         for s in walk_stmts(kernel.body)
@@ -321,7 +321,8 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma
             if held or (isinstance(d.extent, Const) and d.extent.value <= _UNROLLED_COPIES)
         ]
         along = compute.dims[-1].var.name if is_vector(compute) else None
-        kernel = lower_computes(kernel, [name], vector=along, lanes=config.vector, unroll=unroll)
+        wide = config.staging.vector
+        kernel = lower_computes(kernel, [name], vector=along, lanes=wide, unroll=unroll)
     if mma is not None:
         own = [PRODUCERS[0], *streamers(kernel), *finishing(kernel, item_root(config))]
         own += staged_results(kernel)
@@ -338,12 +339,12 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma
             *staged_results(kernel),
             group_root(config),
         ],
-        vector=config.lanes,
+        vector=lanes,
         lanes=vector,
-        order=(*config.reduce_order, *(d for d in config.item if d != config.lanes)),
-        unroll=(*config.item, *config.step, config.lanes),
+        order=(*config.reduction.loops, *(d for d in config.tile.item if d != lanes)),
+        unroll=(*config.tile.item, *config.reduction.step, lanes),
     )
-    if config.slices:
+    if config.reduction.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
         kernel = trim_dims(kernel, RESULT, slice_adders(config))
         for name in (*zeros(config), RESULT):
