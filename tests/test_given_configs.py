@@ -17,9 +17,9 @@ from tilewright.machines import nvidia, x86
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig, WorkgroupConfig
-from tilewright.recipes.parts import Order, Product, Staging, Tile
 from tilewright.recipes.given import PartialConfig, read_config
 from tilewright.recipes.legal import legal
+from tilewright.recipes.parts import Order, Product, Staging, Tile
 from tilewright.recipes.start import Start
 
 pytestmark = pytest.mark.usefixtures("own_cache")

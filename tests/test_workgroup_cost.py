@@ -225,7 +225,7 @@ def hopper(group: dict[str, int], item: dict[str, int], **changes: object) -> Wo
         fill="unit",
         k="k",
     )
-    return with_fields(config, **changes)  # type: ignore[arg-type]
+    return with_fields(config, **changes)
 
 
 @pytest.mark.parametrize("subgroups", [2, 3, 4])

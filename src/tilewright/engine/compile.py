@@ -15,6 +15,7 @@ from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.entry import PackedForm, Part, read_entry, write_entry
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.generator import generator_identity
+from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import CompiledKernel, Made
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
@@ -154,8 +155,9 @@ def _build(
         name: Part(binary, abi_of(kernel, module), _packed_form(kernel) if name else None)
         for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
     }
-    open_disk_cache().put(key, *write_entry(key, config, parts))
-    return _load(request, target, config, parts)
+    steps = KeptSteps.of(scheduled, target.machine)
+    open_disk_cache().put(key, *write_entry(key, config, parts, steps))
+    return _load(request, target, config, parts, steps)
 
 
 def _machine_codes(
@@ -211,7 +213,9 @@ def _from_disk(key: str, request: Request, target: Target) -> Made | None:
         return None
 
 
-def _load(request: Request, target: Target, config: Config, parts: Mapping[str, Part]) -> Made:
+def _load(
+    request: Request, target: Target, config: Config, parts: Mapping[str, Part], steps: KeptSteps
+) -> Made:
     codes = {name: Code(target, part.binary, part.abi) for name, part in parts.items()}
     packs = {
         name: PackCode(codes[name], part.packed.forms, part.packed.key)
@@ -220,7 +224,7 @@ def _load(request: Request, target: Target, config: Config, parts: Mapping[str, 
     }
     code = codes[""]
     signature = request.signature()
-    made = Made(config, code, packs, signature)
+    made = Made(config, code, packs, signature, steps)
     if signature.scalars or signature.constants:
         constants = request.start().kernel.constants
         numbers = Numbers(signature, packs, code, target.name, request.name, constants)

@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.dtypes import dtype
 from tilewright.engine.disk_cache import Entry, content_key
+from tilewright.engine.kept import KeptSteps
 from tilewright.engine.request import Request
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import TilewrightError
@@ -53,11 +54,11 @@ class _ForeignError(Exception):
 
 
 def write_entry(
-    key: str, config: Config, parts: Mapping[str, Part]
+    key: str, config: Config, parts: Mapping[str, Part], steps: KeptSteps
 ) -> tuple[bytes, dict[str, Any]]:
     """Payload and metadata of the entry for ``key``; ``parts`` by the packed argument's name, and
-    the kernel's as ``""``."""
-    payload = b"".join(part.binary for part in parts.values())
+    the kernel's as ``""``. The payload ends with the ``steps`` of the schedule."""
+    payload = b"".join([*(part.binary for part in parts.values()), steps.data])
     written: dict[str, Any] = {}
     start = 0
     for name, part in parts.items():
@@ -68,18 +69,21 @@ def write_entry(
             packed = {"forms": forms, "key": part.packed.key}
         written[name] = {"start": start, "size": size, "packed": packed, "abi": part.abi.as_json()}
         start += size
-    meta = {"config": repr(config), "parts": written}
+    meta = {"config": repr(config), "parts": written, "steps": start}
     return payload, {**meta, "seal": _seal(key, meta, payload)}
 
 
-def read_entry(entry: Entry, request: Request) -> tuple[Config, dict[str, Part]] | None:
-    """What `write_entry` was given; None for an entry that does not fit ``request``."""
+def read_entry(entry: Entry, request: Request) -> tuple[Config, dict[str, Part], KeptSteps] | None:
+    """What `write_entry` was given; None for an entry that does not fit ``request``. The steps are
+    not looked at."""
     try:
         meta = {name: value for name, value in entry.meta.items() if name != "seal"}
         _need(entry.meta.get("seal") == _seal(entry.key, meta, entry.payload))
         parts = {name: _part(part, entry.payload) for name, part in meta["parts"].items()}
         _check(parts, request)
-        return parse_config(meta["config"]), parts
+        start = meta["steps"]
+        _need(_conforms(int)(start) and 0 <= start <= len(entry.payload))
+        return parse_config(meta["config"]), parts, KeptSteps(entry.payload[start:])
     except (
         _ForeignError,
         TilewrightError,
@@ -147,7 +151,9 @@ def _check(parts: Mapping[str, Part], request: Request) -> None:
     _need(main.packed is None and main.abi.parameters == tuple(needed))
     _need(set(parts) <= {"", *(each.name for each in signature.arguments)})
     for name, part in parts.items():
-        _need(part.abi.entry == (f"{request.name}_pack_{name}" if name else request.name))
+        # Of a kernel that was cut, the group that takes the argument has a number.
+        called = re.escape(request.name) + (rf"(_[0-9]+)?_pack_{re.escape(name)}" if name else "")
+        _need(re.fullmatch(called, part.abi.entry) is not None)
         _check_sizes(part.abi)
 
 

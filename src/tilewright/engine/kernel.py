@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.kept import KeptSteps, steps_text
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
@@ -26,7 +27,6 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
 from tilewright.runtime.results import Finish, aligned_memory, in_order
-from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -40,6 +40,7 @@ class Made:
     code: Code
     packs: Mapping[str, PackCode]
     signature: Signature
+    steps: KeptSteps
     fitting: Fitting | None = None
     numbers: Numbers | None = None
 
@@ -81,6 +82,7 @@ class CompiledKernel:
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
         self._request = request
+        self._steps = made.steps
         self._packs = made.packs
         self._names, self._results = signature.names, signature.results
         self._fitting = made.fitting
@@ -274,7 +276,7 @@ class CompiledKernel:
 
     @cached_property
     def schedule(self) -> ScheduledKernel:
-        """The schedule, made again where the code came from a cache."""
+        """The schedule with its stages, made again from the config."""
         if not self.target.schedules:
             return choose.unscheduled(self.start)[1]
         return choose.schedule(self.start, self.target.machine, self.config)
@@ -291,15 +293,15 @@ class CompiledKernel:
 
     def source(self, kind: str) -> str:
         """The kernel as text: ``"llvm"``, ``"asm"``, or ``"schedule"``, the steps from the naive
-        kernel to that of the last stage, which `compile` takes as its ``schedule``."""
+        kernel to that of the last stage, which `compile` takes as its ``schedule``. These steps are
+        kept with the code, in the caches, too; nothing is scheduled again to tell them."""
         if isinstance(kind, str) and kind == "llvm":
             return self.module.text
         if isinstance(kind, str) and kind == "asm":
             return self.target.assembly(self.module)
         if isinstance(kind, str) and kind == "schedule":
-            made = self.schedule
-            packs = tuple(made.packs.values())
-            return KernelSchedule.of(made.kernel, self.target.machine, packs).text()
+            machine = self.target.machine
+            return self._steps.text(self.start, machine) or steps_text(self.schedule, machine)
         raise ArgumentError(
             f"there is no source {short(kind)}", cure="choose llvm, asm or schedule"
         )

@@ -28,7 +28,7 @@ _HEADER = re.compile(
     r"# Tilewright schedule, format (\d{1,9})(?:; machine (\S+))?; kernel (\S*) ([0-9a-f]{16})"
 )
 # Characters, far beyond any schedule: Python's parser needs memory for what nests.
-_LONGEST = 200_000
+LONGEST = 200_000
 
 
 def parse_schedule(text: str, file: str | None = None) -> Record:
@@ -37,11 +37,11 @@ def parse_schedule(text: str, file: str | None = None) -> Record:
     if not isinstance(text, str):
         raise ParseError(f"{short(text)} is no text of a schedule", cure="pass a str")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         raise ParseError(
             "the text is too long for a schedule",
             where=f"{len(text)} characters",
-            cure=f"write at most {_LONGEST}",
+            cure=f"write at most {LONGEST}",
         )
     try:
         tree = ast.parse(text)

@@ -88,7 +88,7 @@ def with_form(words: str, holds: Callable[[Any], bool], annotation: str) -> None
 
 def check_forms(config: Any) -> None:
     """Refuses a value of another form than its field has: configs come from texts and files."""
-    for name, form, holds in _forms(type(config)):
+    for name, form, holds in _forms(_kind(config)):
         value = getattr(config, name)
         if not holds(value):
             raise ScheduleError(
@@ -105,12 +105,16 @@ def forms_of(config: Any) -> dict[str, str]:
 
 
 def _words(config: Any) -> Iterator[tuple[str, str]]:
-    for name, form, _ in _forms(type(config)):
+    for name, form, _ in _forms(_kind(config)):
         value = getattr(config, name)
         if is_dataclass(value):
             yield from ((f"{name}.{inner}", words) for inner, words in _words(value))
         else:
             yield name, form
+
+
+def _kind(config: Any) -> Any:
+    return type(config)
 
 
 @cache

@@ -1,0 +1,49 @@
+"""The steps of a schedule as the caches keep them beside the code: compressed, and read only when
+somebody asks."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from tilewright.errors import ParseError, ScheduleError
+from tilewright.machines.machine import Machine
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.start import Start
+from tilewright.schedule.reading import LONGEST, parse_schedule
+from tilewright.schedule.schedule import KernelSchedule
+
+# A character of a text takes as many bytes at most.
+_WIDEST = 4
+
+
+@dataclass(frozen=True)
+class KeptSteps:
+    """The record of a schedule, packing kernels included: its text, as zlib compresses it."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, scheduled: ScheduledKernel, machine: Machine) -> KeptSteps:
+        """The steps that made what was scheduled for ``machine``."""
+        return cls(zlib.compress(steps_text(scheduled, machine).encode(), 1))
+
+    def text(self, start: Start, machine: Machine) -> str | None:
+        """The text; None where this is not the record of a schedule of ``start`` for ``machine``,
+        which an entry that somebody damaged may say."""
+        stream = zlib.decompressobj()
+        try:
+            found = stream.decompress(self.data, LONGEST * _WIDEST)
+            if not stream.eof:
+                return None
+            text = found.decode()
+            parse_schedule(text).start_among((start.kernel, start.exact), machine)
+        except (zlib.error, UnicodeDecodeError, ParseError, ScheduleError):
+            return None
+        return text
+
+
+def steps_text(scheduled: ScheduledKernel, machine: Machine) -> str:
+    """The record of what was scheduled, as text."""
+    packs = tuple(scheduled.packs.values())
+    return KernelSchedule.of(scheduled.kernel, machine, packs).text()
