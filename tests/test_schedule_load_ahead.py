@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
     ),
     "epilogue_tile": (
         tw.matmul("64x128:128x64", dtype="bf16"),
-        {"epilogue_tile": {"m": 16, "n": 16}, "padding": {"acc": 8}},
+        {"epilogue_tile": {"m": 16, "n": 16}, "store_padding": 8},
     ),
     "bytes": (
         tw.matmul("64x192:192x64", dtype="s8:s8:s32", weights="ba"),

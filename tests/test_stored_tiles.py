@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Op, dict[str, Any], str]] = {
     "pieces that some lanes hold": (
         tw.matmul("100x72:72x16", dtype="bf16"),
         {"epilogue_tile": {"m": 16}},
-        "epilogue_tile={'m': 16} with instruction='wgmma_m64n32k16_f32_bf16'",
+        "storing.tile={'m': 16} with product.instruction='wgmma_m64n32k16_f32_bf16'",
     ),
     "nchw": (
         tw.convolution("mb2ic40ih7iw8oc32oh7ow8kh1kw1", dtype="bf16", src="axb", dst="abx"),

@@ -68,7 +68,7 @@ class FactoredConfig:
     pack: bool = True
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -156,7 +156,7 @@ class ReductionConfig:
     parts: int = 16
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_forms(self)
 
 
 @dataclass(frozen=True)
