@@ -110,7 +110,7 @@ def test_what_is_completed_is_there() -> None:
     assert completing.targets("") == ["x86", "nvidia", "spirv", "interpreter"]
     assert completing.directions("BWD_W") == ["BWD_W", "BWD_WB"]
     assert completing.stages("s") == ["schedule"]
-    assert completing.sets("res") == ["resnet_50"]
+    assert completing.sets("resn") == ["resnet_50"]
 
 
 def test_a_shell_can_be_told(tilewright: Command) -> None:

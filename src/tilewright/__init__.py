@@ -39,9 +39,11 @@ if TYPE_CHECKING:
         unary,
         zero_point,
     )
+    from tilewright.ops.images import deconvolution, max_pool, parametric_relu, resample
     from tilewright.ops.moves import concat, pad, pixels, shuffle, slice, tile, transpose, zeropad
     from tilewright.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
     from tilewright.ops.op import Op
+    from tilewright.ops.places import embedding, gather, one_hot, scatter, sort, topk
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
     from tilewright.recipes.config import Config
@@ -70,15 +72,21 @@ __all__ = [
     "compile",
     "concat",
     "convolution",
+    "deconvolution",
     "div",
     "elementwise",
+    "embedding",
+    "gather",
     "group_norm",
     "layer_norm",
     "logsumexp",
     "matmul",
+    "max_pool",
     "moments",
     "mul",
+    "one_hot",
     "pad",
+    "parametric_relu",
     "parse_kernel",
     "parse_schedule",
     "pixels",
@@ -88,15 +96,19 @@ __all__ = [
     "register_recipe",
     "relu",
     "reorder",
+    "resample",
     "rms_norm",
     "scale",
     "scan",
+    "scatter",
     "shuffle",
     "slice",
     "softmax",
+    "sort",
     "sub",
     "sum",
     "tile",
+    "topk",
     "transpose",
     "unary",
     "unregister_recipe",
@@ -111,6 +123,8 @@ _LIBRARY = {
     "normalization": ("layer_norm", "rms_norm", "batch_norm", "group_norm"),
     "statistics": ("argmax", "argmin", "moments", "logsumexp", "scan"),
     "moves": ("concat", "slice", "tile", "transpose", "pixels", "shuffle", "pad", "zeropad"),
+    "places": ("gather", "embedding", "scatter", "one_hot", "sort", "topk"),
+    "images": ("resample", "max_pool", "deconvolution", "parametric_relu"),
 }
 _HOMES = {
     "CompiledKernel": "tilewright.engine",

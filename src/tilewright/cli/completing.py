@@ -11,7 +11,9 @@ DRIVERS = (
     *("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder"),
     *("softmax", "lnorm", "bnorm", "gnorm", "arg", "moments"),
     *("logsumexp", "scan", "concat", "slice", "tile", "transpose"),
-    *("pixels", "shuffle", "pad", "zeropad"),
+    *("pixels", "shuffle", "pad", "zeropad", "gather", "scatter"),
+    *("onehot", "sort", "topk", "resampling", "prelu", "deconv"),
+    *("maxpool",),
 )
 # The driver whose descriptors are files of kernels.
 KERNEL = "kernel"

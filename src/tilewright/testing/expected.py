@@ -68,6 +68,8 @@ def _of_record(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accepted]:
     found = {}
     for name, answer in op.problem.answers(given, op.direction).items():
         value = np.asarray(answer.value, np.float64)
+        if types[name].is_integer:
+            value = np.where(np.isnan(value), 0.0, value)
         error = np.zeros(value.shape)
         if answer.roundings:
             # The reference rounds as well, and may be as wide as the kernel.

@@ -6,6 +6,7 @@ a file for each family. `LIBRARY` has all records by their drivers.
 """
 
 from tilewright.problems.library.channels import PixelsProblem, ShuffleProblem
+from tilewright.problems.library.gathers import GatherProblem, OneHotProblem, ScatterProblem
 from tilewright.problems.library.moves import (
     ConcatProblem,
     SliceProblem,
@@ -14,10 +15,14 @@ from tilewright.problems.library.moves import (
 )
 from tilewright.problems.library.norms import BatchNormProblem, GroupNormProblem, LayerNormProblem
 from tilewright.problems.library.pads import PadProblem, ZeroPadProblem
+from tilewright.problems.library.prelu import PreluProblem
 from tilewright.problems.library.record import Answer, Record, Slot
 from tilewright.problems.library.reductions import ArgProblem, LogSumExpProblem, MomentsProblem
+from tilewright.problems.library.resampling import ResamplingProblem
 from tilewright.problems.library.scans import ScanProblem
 from tilewright.problems.library.softmax import SoftmaxProblem
+from tilewright.problems.library.sorts import SortProblem, TopKProblem
+from tilewright.problems.library.windows import DeconvProblem, MaxPoolProblem
 
 _RECORDS: tuple[type[Record], ...] = (
     SoftmaxProblem,
@@ -36,6 +41,15 @@ _RECORDS: tuple[type[Record], ...] = (
     ShuffleProblem,
     PadProblem,
     ZeroPadProblem,
+    GatherProblem,
+    ScatterProblem,
+    OneHotProblem,
+    SortProblem,
+    TopKProblem,
+    ResamplingProblem,
+    PreluProblem,
+    DeconvProblem,
+    MaxPoolProblem,
 )
 LIBRARY = {record.driver: record for record in _RECORDS}
 
@@ -45,19 +59,28 @@ __all__ = [
     "ArgProblem",
     "BatchNormProblem",
     "ConcatProblem",
+    "DeconvProblem",
+    "GatherProblem",
     "GroupNormProblem",
     "LayerNormProblem",
     "LogSumExpProblem",
+    "MaxPoolProblem",
     "MomentsProblem",
+    "OneHotProblem",
     "PadProblem",
     "PixelsProblem",
+    "PreluProblem",
     "Record",
+    "ResamplingProblem",
     "ScanProblem",
+    "ScatterProblem",
     "ShuffleProblem",
     "SliceProblem",
     "Slot",
     "SoftmaxProblem",
+    "SortProblem",
     "TileProblem",
+    "TopKProblem",
     "TransposeProblem",
     "ZeroPadProblem",
 ]

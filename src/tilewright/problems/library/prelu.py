@@ -1,0 +1,137 @@
+"""PReLU with weights that broadcast. Source: oneDNN's developer guide, "PReLU"."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.errors import ProblemError
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.lists import ListsRecord, Numbers, Part
+from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for
+from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.problem import Shape
+
+
+@dataclass(frozen=True)
+class PreluProblem(ListsRecord):
+    """``dst = src`` where that is above 0, else ``src * weights``."""
+
+    shape: Shape
+    weights_shape: Numbers = ()
+    name: str = ""
+
+    driver: ClassVar[str] = "prelu"
+    example: ClassVar[str] = "8x64x56x56:1x64x1x1"
+    roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst")
+    parts: ClassVar[tuple[Part, ...]] = (Part("shape"), Part("weights_shape"))
+    directions: ClassVar[tuple[Direction, ...]] = (
+        Direction.FWD_D,
+        Direction.BWD_D,
+        Direction.BWD_W,
+    )
+
+    def _complete(self) -> None:
+        self.same_length("shape", "weights_shape")
+        if any(b not in (1, a) for a, b in zip(self.shape, self.weights_shape, strict=True)):
+            raise ProblemError(
+                f"{self.weights_shape} does not broadcast to {self.shape}",
+                where="weights_shape",
+                cure="make each dim equal, or 1",
+            )
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        shape = shape_of(rng)
+        return cls(shape, tuple(rng.choice((1, n)) for n in shape))
+
+    def smallest(self) -> Self:
+        ones = (1,) * len(self.shape)
+        return replace(self, shape=ones, weights_shape=ones)
+
+    def with_mb(self, mb: int) -> Self:
+        lead = 1 if self.weights_shape[0] == 1 else mb
+        return self.changed(
+            shape=(mb, *self.shape[1:]), weights_shape=(lead, *self.weights_shape[1:])
+        )
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        src = Slot("src", self.shape, "in", "src")
+        weights = Slot("weights", self.weights_shape, "in", "weights")
+        if direction.is_forward:
+            return src, weights, Slot("dst", self.shape, "out", "dst")
+        back = Slot("diff_dst", self.shape, "in", "dst")
+        if direction is Direction.BWD_D:
+            return src, weights, back, Slot("diff_src", self.shape, "out", "src")
+        return src, back, Slot("diff_weights", self.weights_shape, "out", "weights")
+
+    @property
+    def _broadcast(self) -> tuple[int, ...]:
+        """The dims that weights have once."""
+        return tuple(i for i, n in enumerate(self.weights_shape) if n == 1)
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        d, acc = Domain(self.shape), accumulator_for(types)
+        zero, at = number(0.0, acc), d.kept(*self._broadcast)
+        x, g = f"{acc}(x)", f"{acc}(g)"
+        if direction is Direction.BWD_W:
+            reduced = self._broadcast
+            return f"""
+alloc total: {acc}[{", ".join(map(str, self.weights_shape))}]
+compute init({d.dims(*reduced)}):
+  total[{at}] = {zero}
+compute main({d.dims()}):
+  x = src[{d.at()}]
+  g = diff_dst[{d.at()}]
+  total[{at}] add= select({zero} < {x}, {zero}, {x} * {g})
+compute result({d.dims(*reduced)}):
+  total = total[{at}]
+  diff_weights[{at}] = {stored("total", acc, types["weights"])}
+"""
+        back = "" if direction.is_forward else f"  g = diff_dst[{d.at()}]\n"
+        value = x if direction.is_forward else g
+        made, kind = ("dst", "dst") if direction.is_forward else ("diff_src", "src")
+        result = f"select({zero} < {x}, {value}, {value} * {acc}(w))"
+        return f"""
+compute prelu({d.dims()}):
+  x = src[{d.at()}]
+  w = weights[{at}]
+{back}  {made}[{d.at()}] = {stored(result, acc, types[kind])}
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        x = given["src"].astype(np.float64)
+        if direction.is_forward:
+            value = np.where(x > 0, x, x * given["weights"])
+            return {"dst": Answer(value, np.abs(value), 2)}
+        g = given["diff_dst"]
+        if direction is Direction.BWD_D:
+            value = np.where(x > 0, g, g * given["weights"])
+            return {"diff_src": Answer(value, np.abs(value), 2)}
+        parts = np.where(x > 0, 0.0, x * g)
+        axes = self._broadcast
+        total, size = (each.sum(axis=axes, keepdims=True) for each in (parts, np.abs(parts)))
+        terms = math.prod(self.shape[i] for i in axes) + 2
+        return {"diff_weights": Answer(total, size, terms)}
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        src = given["src"]
+        if direction.is_forward:
+            return lambda: torch.where(src > 0, src, src * given["weights"])
+        back = given["diff_dst"]
+        if direction is Direction.BWD_D:
+            return lambda: torch.where(src > 0, back, back * given["weights"])
+        axes = list(self._broadcast)
+
+        def work() -> Any:
+            parts = torch.where(src > 0, torch.zeros_like(src), src * back)
+            return parts.sum(axes, keepdim=True) if axes else parts
+
+        return work

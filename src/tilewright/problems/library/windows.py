@@ -1,0 +1,399 @@
+"""Ops with sliding windows beside those of `problems.conv` and `problems.pool`: the transposed
+convolution, and the maximum with its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType, s32
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.conv import KEYS, ConvProblem, conv_from_sizes
+from tilewright.problems.descriptor import tokenize
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
+from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.pool import PoolProblem, parse_pool, pool_from_sizes
+from tilewright.problems.problem import name_suffix
+from tilewright.problems.window import Window
+
+
+@dataclass(frozen=True)
+class DeconvProblem(Record):
+    """A transposed convolution: what ``conv`` is backward by data."""
+
+    conv: ConvProblem
+    name: str = ""
+
+    driver: ClassVar[str] = "deconv"
+    example: ClassVar[str] = "mb2ic8oc4ih5kh3sh2ph1"
+    roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        fields = tokenize(text, KEYS)
+        fields.refuse_zeros(tuple(key for key in KEYS if key[0] not in "pd"))
+        fields.require("ic", "the number of channels")
+        fields.require("oc", "the number of channels")
+        axes = next((axes for axes in ("dhw", "hw", "w") if fields.get(f"i{axes[0]}")), "w")
+        sizes = {"g": fields.get("g") or 1, "mb": fields.get("mb") or 2}
+        sizes |= {"ic": fields.require("oc", ""), "oc": fields.require("ic", "")}
+        before = ""
+        for axis in axes:
+            given = {letter: fields.get(f"{letter}{axis}") for letter in "ioksdp"}
+            if before and all(each is None for each in given.values()):
+                # As in benchdnn: what is left out is like the dim in front of it.
+                given = {letter: sizes[f"{letter}{before}"] for letter in "ksdp"}
+                given |= {"i": sizes[f"o{before}"], "o": sizes[f"i{before}"]}
+            size = given["i"] or fields.require(f"i{axis}", "the size of the image")
+            kernel = given["k"] or fields.require(f"k{axis}", "the size of the kernel")
+            stride, dilation, padding = given["s"] or 1, given["d"] or 0, given["p"] or 0
+            made = (size - 1) * stride + (kernel - 1) * (dilation + 1) + 1 - 2 * padding
+            if given["o"] is None and made < 1:
+                raise ProblemError(
+                    f"nothing is left of dim {axis} behind the padding",
+                    where=fields.locate(f"p{axis}"),
+                    cure="pad less",
+                )
+            sizes |= {f"i{axis}": given["o"] or made, f"o{axis}": size, f"k{axis}": kernel}
+            sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
+            before = axis
+        return cls(conv_from_sizes("", **sizes), fields.name)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        groups = rng.choice((1, 1, 2))
+        sizes = {"g": groups, "mb": rng.choice((1, 2))}
+        sizes |= {key: groups * rng.choice((1, 2, 3, 8)) for key in ("ic", "oc")}
+        for axis in rng.choice(("w", "hw", "hw", "dhw")):
+            size, kernel = rng.choice((1, 2, 3, 4, 6)), rng.choice((1, 2, 3))
+            stride, dilation = rng.choice((1, 2, 3)), rng.choice((0, 0, 1))
+            reach = (kernel - 1) * (dilation + 1) + 1
+            padding = rng.choice((0, 0, min(1, reach - 1)))
+            made = (size - 1) * stride + reach - 2 * padding + rng.choice((0, 0, stride - 1))
+            sizes |= {f"i{axis}": max(1, made), f"o{axis}": size, f"k{axis}": kernel}
+            sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
+        return cls(conv_from_sizes("", **sizes))
+
+    def descriptor(self) -> str:
+        c = self.conv
+        lead = f"g{c.g}mb{c.mb}ic{c.oc}oc{c.ic}"
+        parts = [
+            f"i{axis}{w.out}o{axis}{w.size}k{axis}{w.kernel}s{axis}{w.stride}"
+            f"d{axis}{w.dilation}p{axis}{w.pad_l}"
+            for axis, w in zip(c.spatial_names, c.windows, strict=True)
+        ]
+        return lead + "".join(parts) + name_suffix(self.name)
+
+    def smallest(self) -> Self:
+        ones = {f"{letter}{axis}": 1 for letter in "iok" for axis in self.conv.spatial_names}
+        return replace(self, conv=conv_from_sizes("", mb=1, ic=1, oc=1, **ones))
+
+    def with_mb(self, mb: int) -> Self:
+        return replace(self, conv=self.conv.with_mb(mb))
+
+    @property
+    def nominal_flops(self) -> int:
+        return self.conv.nominal_flops
+
+    @property
+    def valid_flops(self) -> int:
+        return self.conv.valid_flops
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        c = self.conv
+        letters = "nc" + "".join(c.spatial_names)
+        groups = (c.g,) if c.g > 1 else ()
+        weights = (*groups, c.ic // c.g, c.oc // c.g, *c.kernel)
+        return (
+            Slot("src", (c.mb, c.oc, *c.dst_size), "in", "src", letters),
+            Slot("weights", weights, "in", "weights"),
+            Slot("dst", (c.mb, c.ic, *c.src_size), "out", "dst", letters),
+        )
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        c = self.conv
+        acc = accumulator_for(types) if types["src"].is_float or types["weights"].is_float else s32
+        per_dst, per_src = c.ic // c.g, c.oc // c.g
+        to, given = ("oc", "ic") if c.g == 1 else (f"g * {per_dst} + oc", f"g * {per_src} + ic")
+        groups = f"g in {c.g}, " if c.g > 1 else ""
+        places, conditions = [], []
+        for axis, window in zip(c.spatial_names, c.windows, strict=True):
+            place, asked = _reached(window, f"o{axis}", f"k{axis}")
+            places.append(place)
+            conditions += asked
+        mask = f" | {' and '.join(conditions)}" if conditions else ""
+        spots = [f"o{axis}" for axis in c.spatial_names]
+        kept = ", ".join(f"{o} in {w.size}" for o, w in zip(spots, c.windows, strict=True))
+        taps = ", ".join(f"k{a} in {k}" for a, k in zip(c.spatial_names, c.kernel, strict=True))
+        dims = f"mb in {c.mb}, {groups}oc in {per_dst}, {kept}"
+        at = ", ".join(["mb", to, *spots])
+        lead = "g, " if c.g > 1 else ""
+        weight = ", ".join(["oc", "ic", *(f"k{axis}" for axis in c.spatial_names)])
+        sizes = ", ".join(map(str, (c.mb, c.ic, *c.src_size)))
+        zero = number(0.0 if acc.is_float else 0, acc)
+        return f"""
+alloc total: {acc}[{sizes}]
+compute init({dims}):
+  total[{at}] = {zero}
+compute main({dims}, ic in {per_src}, {taps}):
+  a = src[{", ".join(["mb", given, *places])}{mask}]
+  b = weights[{lead}{weight}]
+  total[{at}] add= {acc}(a) * {acc}(b)
+compute result({dims}):
+  total = total[{at}]
+  dst[{at}] = {stored("total", acc, types["dst"])}
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        c = self.conv
+        shape = (c.mb, c.g, c.ic // c.g, *c.src_size)
+        weights = given["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
+        src = given["src"].reshape(c.mb, c.g, c.oc // c.g, *c.dst_size)
+        value, size = np.zeros(shape), np.zeros(shape)
+        # Each element of src goes to as many places as the kernel has taps.
+        for tap in itertools.product(*map(range, c.kernel)):
+            rows, spots = [], []
+            for window, k in zip(c.windows, tap, strict=True):
+                to = np.arange(window.out) * window.stride - window.pad_l
+                to = to + k * (window.dilation + 1)
+                inside = (to >= 0) & (to < window.size)
+                rows.append(np.flatnonzero(inside))
+                spots.append(to[inside])
+            lead = [np.arange(n) for n in shape[:3]]
+            part = src[np.ix_(*map(np.arange, src.shape[:3]), *rows)]
+            factor = weights[(..., *tap)]
+            made = np.einsum("ngi...,goi->ngo...", part, factor)
+            value[np.ix_(*lead, *spots)] += made
+            size[np.ix_(*lead, *spots)] += np.einsum(
+                "ngi...,goi->ngo...", np.abs(part), np.abs(factor)
+            )
+        terms = c.oc // c.g * math.prod(c.kernel) + 1
+        whole = given["src"].dtype.kind in "iu" and given["weights"].dtype.kind in "iu"
+        full = (c.mb, c.ic, *c.src_size)
+        return {"dst": Answer(value.reshape(full), size.reshape(full), 0 if whole else terms)}
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        c = self.conv
+        more = []
+        for window in c.windows:
+            usual = (window.out - 1) * window.stride + window.reach - 2 * window.pad_l
+            more.append(window.size - usual)
+            if not 0 <= more[-1] < max(window.stride, window.dilation + 1):
+                raise UnsupportedError("PyTorch pads both sides of a dim alike")
+        functions = torch.nn.functional
+        run = (functions.conv_transpose1d, functions.conv_transpose2d, functions.conv_transpose3d)
+        split = given["weights"].reshape(c.g, c.ic // c.g, c.oc // c.g, *c.kernel)
+        weights = split.transpose(1, 2).reshape(c.oc, c.ic // c.g, *c.kernel).contiguous()
+        wide = [each + 1 for each in c.dilation]
+        arguments = (None, c.stride, c.pad_l, more, c.g, wide)
+        return lambda: run[c.ndims - 1](given["src"], weights, *arguments)
+
+
+def _reached(window: Window, element: str, tap: str) -> tuple[str, list[str]]:
+    """The output whose tap reads an element, and the conditions under which there is one."""
+    step = window.dilation + 1
+    position = f"{element} + {window.pad_l}" if window.pad_l else element
+    position = f"{position} - {tap} * {step}" if window.kernel > 1 else position
+    index = position if window.stride == 1 else f"({position}) // {window.stride}"
+    conditions = []
+    if window.stride > 1:
+        conditions.append(f"({position}) % {window.stride} == 0")
+    if window.pad_l - (window.kernel - 1) * step < 0:
+        conditions.append(f"0 <= {position}")
+    if (window.size - 1 + window.pad_l) // window.stride >= window.out:
+        conditions.append(f"{index} < {window.out}")
+    return index, conditions
+
+
+@dataclass(frozen=True)
+class MaxPoolProblem(Record):
+    """The maximum of each window and its place, counted through the image; and the gradient, which
+    goes to these places. Each window has an element."""
+
+    pool: PoolProblem
+    name: str = ""
+
+    driver: ClassVar[str] = "maxpool"
+    example: ClassVar[str] = "mb2ic8ih7kh3sh2ph1"
+    roles: ClassVar[tuple[str, ...]] = ("src", "dst", "indices")
+    indices: ClassVar[tuple[str, ...]] = ("indices",)
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        pool = parse_pool(text)
+        return cls(replace(pool, name=""), pool.name)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        sizes = {"mb": rng.choice((1, 2)), "ic": rng.choice((1, 3, 8))}
+        for axis in rng.choice(("w", "hw", "hw", "dhw")):
+            kernel = rng.choice((1, 2, 3))
+            sizes |= {f"i{axis}": rng.choice((3, 5, 8)), f"k{axis}": kernel}
+            sizes |= {f"s{axis}": rng.choice((1, 2)), f"p{axis}": rng.choice((0, kernel // 2))}
+        return cls(pool_from_sizes("", **sizes))
+
+    def descriptor(self) -> str:
+        return self.pool.descriptor() + name_suffix(self.name)
+
+    def smallest(self) -> Self:
+        ones = {f"{letter}{axis}": 1 for letter in "ik" for axis in self.pool.spatial_names}
+        return replace(self, pool=pool_from_sizes("", mb=1, ic=1, **ones))
+
+    def with_mb(self, mb: int) -> Self:
+        return replace(self, pool=self.pool.with_mb(mb))
+
+    @property
+    def nominal_flops(self) -> int:
+        return self.pool.nominal_flops
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        p = self.pool
+        letters = "nc" + "".join(p.spatial_names)
+        src, made = (p.mb, p.ic, *p.src_size), (p.mb, p.ic, *p.dst_size)
+        if direction.is_forward:
+            return (
+                Slot("src", src, "in", "src", letters),
+                Slot("dst", made, "out", "dst", letters),
+                Slot("indices", made, "out", "indices", letters),
+            )
+        return (
+            Slot("indices", made, "in", "indices", letters),
+            Slot("diff_dst", made, "in", "dst", letters),
+            Slot("diff_src", src, "out", "src", letters),
+        )
+
+    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
+        return self._forward(types) if direction.is_forward else self._backward(types)
+
+    def _forward(self, types: Mapping[str, DType]) -> str:
+        p, places = self.pool, types["indices"]
+        acc = accumulator_for({"src": types["src"]}) if types["src"].is_float else s32
+        least = number(float("-inf") if acc.is_float else acc.lowest, acc)
+        d = Domain((p.mb, p.ic, *p.dst_size))
+        spots, conditions, place = [], [], "0"
+        for i, window in enumerate(p.windows):
+            at = f"d{i + 2} * {window.stride} + k{i} * {window.dilation + 1} - {window.pad_l}"
+            spots.append(at)
+            conditions += [f"0 <= {at}", f"{at} < {window.size}"]
+            place = f"({place}) * {window.size} + {at}"
+        inside, whole = " and ".join(conditions), math.prod(p.src_size)
+        taps = ", ".join(f"k{i} in {k}" for i, k in enumerate(p.kernel))
+        better = "v < w"
+        same = "v == w"
+        if acc.is_float:
+            better += " or (w != w and v == v)"
+            same = "(v == w or (v != v and w != w))"
+        take = f"({better}) or (q < p and {same})"
+        tuples = f"v: {acc}, p: {places}; w: {acc}, q: {places}"
+        none = f"{places}({whole})"
+        value, at = stored("best", acc, types["dst"]), d.at()
+        return f"""
+alloc best: {acc}[{d.sizes()}]
+alloc place: {places}[{d.sizes()}]
+compute init({d.dims()}):
+  best[{at}] = {least}
+  place[{at}] = {none}
+compute main({d.dims()}, {taps}):
+  x = src[{", ".join(["d0", "d1", *spots])} | {inside}]
+  combiner first({tuples}) from ({least}, {none}) = select({take}, w, v), select({take}, q, p)
+  best[{at}], place[{at}] first= select({inside}, {acc}(x), {least}), {
+            f"select({inside}, {places}({place}), {none})"
+        }
+compute result({d.dims()}):
+  best = best[{at}]
+  place = place[{at}]
+  dst[{at}] = {value}
+  indices[{at}] = place
+"""
+
+    def _backward(self, types: Mapping[str, DType]) -> str:
+        p, acc = self.pool, accumulator_for(types)
+        d, made = Domain((p.mb, p.ic, *p.dst_size)), Domain((p.mb, p.ic, *p.src_size))
+        spots, rest = [], math.prod(p.src_size)
+        inside = f"0 <= s64(place) and s64(place) < {rest}"
+        for size in p.src_size:
+            rest //= size
+            spots.append(f"s64(place) // {rest} % {size}")
+        return f"""
+alloc total: {acc}[{made.sizes()}]
+compute init({made.dims()}):
+  total[{made.at()}] = {number(0.0, acc)}
+compute scatter({d.dims()}):
+  place = indices[{d.at()}]
+  g = diff_dst[{d.at()}]
+  total[{", ".join(["d0", "d1", *spots])} | {inside}] add= {acc}(g)
+compute result({made.dims()}):
+  total = total[{made.at()}]
+  diff_src[{made.at()}] = {stored("total", acc, types["src"])}
+"""
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        p = self.pool
+        if not direction.is_forward:
+            return self._gradient(given["indices"], given["diff_dst"])
+        src = given["src"].astype(np.float64)
+        best = np.full((p.mb, p.ic, *p.dst_size), -np.inf)
+        place = np.full(best.shape, -1)
+        numbers = np.arange(math.prod(p.src_size)).reshape(p.src_size)
+        for tap in itertools.product(*map(range, p.kernel)):
+            rows, spots = [], []
+            for window, k in zip(p.windows, tap, strict=True):
+                at = np.arange(window.out) * window.stride - window.pad_l
+                at = at + k * (window.dilation + 1)
+                inside = (at >= 0) & (at < window.size)
+                rows.append(np.flatnonzero(inside))
+                spots.append(at[inside])
+            to = np.ix_(np.arange(p.mb), np.arange(p.ic), *rows)
+            seen = src[np.ix_(np.arange(p.mb), np.arange(p.ic), *spots)]
+            where = np.broadcast_to(numbers[np.ix_(*spots)], seen.shape)
+            new = (place[to] < 0) | (seen > best[to]) | (np.isnan(seen) & ~np.isnan(best[to]))
+            best[to] = np.where(new, seen, best[to])
+            place[to] = np.where(new, where, place[to])
+        return {"dst": Answer(best), "indices": Answer(place)}
+
+    def _gradient(self, places: Array, back: Array) -> dict[str, Answer]:
+        p = self.pool
+        images, points = p.mb * p.ic, math.prod(p.src_size)
+        value, size = np.zeros((images, points)), np.zeros((images, points))
+        flat, parts = places.reshape(images, -1), back.reshape(images, -1).astype(np.float64)
+        inside = (flat >= 0) & (flat < points)
+        rows = np.broadcast_to(np.arange(images)[:, None], flat.shape)[inside]
+        np.add.at(value, (rows, flat[inside]), parts[inside])
+        np.add.at(size, (rows, flat[inside]), np.abs(parts[inside]))
+        shape = (p.mb, p.ic, *p.src_size)
+        terms = math.prod(p.dst_size) + 1
+        return {"diff_src": Answer(value.reshape(shape), size.reshape(shape), terms)}
+
+    def data(
+        self, name: str, shape: tuple[int, ...], dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        if name == "indices":
+            return rng.integers(-1, math.prod(self.pool.src_size), shape)
+        return None
+
+    def check(self, types: Mapping[str, DType], direction: Direction) -> None:
+        super().check(types, direction)
+        if self.pool.has_empty_windows:
+            raise UnsupportedError("a window of a maxpool has no element", cure="pad less")
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        p = self.pool
+        usual = all(
+            (w.size + 2 * w.pad_l - w.reach) // w.stride + 1 == w.out and 2 * w.pad_l <= w.kernel
+            for w in p.windows
+        )
+        if not direction.is_forward or not usual:
+            raise UnsupportedError("PyTorch's side has no such maximum")
+        functions = torch.nn.functional
+        run = (functions.max_pool1d, functions.max_pool2d, functions.max_pool3d)[p.ndims - 1]
+        wide = [each + 1 for each in p.dilation]
+        return lambda: run(given["src"], p.kernel, p.stride, p.pad_l, wide, False, True)
