@@ -10,10 +10,13 @@ import pytest
 
 import tilewright as tw
 from chains import drawn
+from needs import need_device
 from sweeps import in_turns
 from tilewright.interpret import run as interpret
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import For, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import PlainConfig, ReductionConfig
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -191,3 +194,62 @@ kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):
 """)
     made = check(kernel)
     assert "alloc" not in to_text(made.schedule.kernel)
+
+
+@pytest.mark.parametrize("seed", in_turns(8, range(64)))
+@pytest.mark.parametrize("target", ["spirv:gpu", "nvidia:sm_80"])
+def test_random_chains_in_workgroups(seed: int, target: str) -> None:
+    """What the target gets runs in the interpreter, which finds races."""
+    kernel = tw.parse_kernel(drawn(random.Random(seed)))
+    config, made = scheduled(kernel, target)
+    assert not isinstance(config, PlainConfig)
+    arrays = arrays_of(kernel)
+    wanted, given = defined(kernel, arrays), defined(run_passes(made.kernel), arrays)
+    np.testing.assert_array_equal(given["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu"])
+def test_chains_run_on_opencl(target: str) -> None:
+    need_device(target)
+    for seed in range(100, 103):
+        check(tw.parse_kernel(drawn(random.Random(seed))), target)
+
+
+SUM = """
+kernel all(in x: f32[{n}, {m}], out y: f32[1]):
+  compute zero():
+    y[0] = 0.0
+  compute sum(i in {n}, j in {m}):
+    y[0] add= x[i, j]
+"""
+
+
+def test_a_whole_sum_fills_the_grid() -> None:
+    """Workgroups for parts of the rows, all of whose work-items reduce."""
+    kernel = tw.parse_kernel(SUM.format(n=1000, m=1000))
+    _, made = scheduled(kernel, "nvidia:sm_80")
+    loops = [s for s in walk_stmts(made.kernel.body) if isinstance(s, For)]
+    groups = [str(s.extent) for s in loops if s.kind is LoopKind.GRID]
+    items = {str(s.extent) for s in loops if s.kind is LoopKind.WORKGROUP}
+    assert max(map(int, groups)) >= 300 and items == {"128"}
+
+
+def test_stages_of_rows_in_workgroups(golden: Any) -> None:
+    _, made = scheduled(tw.parse_kernel(SOFTMAX.format(n=6, m=300)), "spirv:gpu")
+    golden("softmax_workgroups", to_text(made.kernel))
+
+
+def test_a_sum_of_differences_compiles_for_devices() -> None:
+    """It was taken for a product of a matrix and a vector, which nothing could pad."""
+    kernel = tw.parse_kernel("""
+kernel differences(in x: f32[37, 50], in b: f32[50], out y: f32[37]):
+  compute zero(i in 37):
+    y[i] = 0.0
+  compute sum(i in 37, j in 50):
+    y[i] add= x[i, j] - b[j]
+""")
+    config, made = scheduled(kernel, "spirv:gpu")
+    arrays = arrays_of(kernel)
+    given = defined(made.kernel, arrays)["y"]
+    assert isinstance(config, ReductionConfig)
+    np.testing.assert_array_equal(given, defined(kernel, arrays)["y"])

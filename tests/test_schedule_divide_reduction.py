@@ -55,7 +55,7 @@ def test_parts_of_a_sum() -> None:
     sum_pieces[piece, i] = 0.0
   compute sum(piece in 4, i in 3, k in 24):
     sum_pieces[piece, i] add= x[i, k + piece * 24]
-  compute sum_rest(i in 3, k in 7):
+  compute sum_end(i in 3, k in 7):
     y[i] add= x[i, k + 96]
   compute sum_combine(i in 3, piece in 4):
     x = sum_pieces[piece, i]

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.errors import ScheduleError
 from tilewright.problems.numbers import short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
-from tilewright.recipes.parts.forms import check_forms, with_form
+from tilewright.recipes.parts.forms import Count, check_forms, with_form
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,14 @@ class ElementwiseConfig:
 
 @dataclass(frozen=True)
 class ReductionConfig:
-    """How elementwise computes, reductions and scans run on a CPU, a tile at a time.
+    """How elementwise computes, reductions and scans run, a tile at a time.
 
     - ``vector``: elements per vector
     - ``copies``: vectors of partial results of what is reduced along neighbours in memory
     - ``columns``: how many neighbours are a tile where they are not reduced
     - ``rows``: how many of them are added to a vector of results at a time
     - ``parts``: in how many parts of their own a reduction goes that has fewer results than that
+    - ``items``: work-items that do a row together, where these share memory in banks (0: threads)
     """
 
     vector: int
@@ -154,6 +155,7 @@ class ReductionConfig:
     columns: int = 512
     rows: int = 8
     parts: int = 16
+    items: Count = 0
 
     def __post_init__(self) -> None:
         check_forms(self)

@@ -24,13 +24,13 @@ _CHEAP_OF_ONE = frozenset({"neg", "abs"})
 _OPERANDS = 2
 
 
-def without_producers(kernel: Kernel) -> Kernel:
-    """``kernel`` with such computes where they are read."""
+def without_producers(kernel: Kernel, again: bool = False) -> Kernel:
+    """``kernel`` with such computes where they are read; with ``again``, any is cheap."""
     allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     for compute in [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]:
         if len(compute.outputs) > 1 or compute.results[0].combiner is not None:
             continue
-        if compute.outputs[0].buffer not in allocated or not _worth(kernel, compute):
+        if compute.outputs[0].buffer not in allocated or not _worth(kernel, compute, again):
             continue
         try:
             kernel = inline(kernel, compute.name)
@@ -39,7 +39,7 @@ def without_producers(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _worth(kernel: Kernel, compute: Compute) -> bool:
+def _worth(kernel: Kernel, compute: Compute, again: bool) -> bool:
     """Whether computing it where it is read costs no more than memory would."""
     own = _points(compute)
     reads = sum(
@@ -49,7 +49,7 @@ def _worth(kernel: Kernel, compute: Compute) -> bool:
         for operand in stmt.operands
         if operand.view.buffer is _held(compute)
     )
-    return reads <= own or (reads <= _AGAIN * own and _is_cheap(compute))
+    return reads <= own or (reads <= _AGAIN * own and (again or _is_cheap(compute)))
 
 
 def _held(compute: Compute) -> Buffer:

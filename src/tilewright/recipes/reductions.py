@@ -7,27 +7,35 @@ reduced along neighbours in memory, in several vectors of partial results) -> lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 from tilewright.ir.buffer import Space
-from tilewright.ir.computes import addressing, mentioned
+from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, View
+from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, contiguous_level, nests
 from tilewright.recipes.producers import without_producers
+from tilewright.recipes.reducible import (
+    NARROWEST,
+    computes_in,
+    contiguous,
+    divided,
+    kept_dims,
+    most_read,
+    reduced_run,
+    reduces,
+)
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import fresh, holds, taken_names, views_of
+from tilewright.schedule.place import holds, views_of
 from tilewright.schedule.runs import strides
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.tensorize import tensorize
@@ -37,16 +45,12 @@ from tilewright.schedule.widen import widen_reduction
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18
-# Neighbours that are worth a tile of their own: a few cache lines.
-_NARROWEST = 64
-# Points that are worth the parts of a reduction.
-_WORTH = 1 << 16
 
 
 def matches(start: Start, machine: Machine) -> bool:
     """Whether the kernel is computes alone, of sizes that are numbers, at places that dims say."""
     kernel = start.kernel
-    if machine.hierarchy is not None or kernel.scalars or start.structured:
+    if kernel.scalars or start.structured:
         return False
     stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
@@ -75,34 +79,30 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
     result.stage("prepared", without_producers(name_operands(drop_unit_dims(kernel))))
-    for compute in list(_computes(result.kernel)):
-        cut = _divided(result.kernel, compute, machine, config)
+    for compute in computes_in(result.kernel):
+        cut = divided(result.kernel, compute, config)
         if cut is not None:
             result.stage(f"divided {compute.name}", cut)
-    computes = list(_computes(result.kernel))
-    for number, nest in enumerate(nests(computes, _NARROWEST, config.parts), 1):
+    computes = computes_in(result.kernel)
+    for number, nest in enumerate(nests(computes, NARROWEST, config.parts), 1):
         if nest.levels:
             result.stage(f"shared {number}", _shared(result.kernel, nest, config))
     for compute in _by_name(result.kernel):
-        along = _reduced_run(compute, config.vector)
+        along = reduced_run(compute, config.vector)
         if along is not None:
             wide = _widened(result.kernel, compute, along, machine, config)
             result.stage(f"widened {compute.name}", wide)
-        elif _reduces(compute) and _contiguous(compute) is not None:
+        elif reduces(compute) and contiguous(compute) is not None:
             result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
     result.stage("lowered", _lowered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
 
-def _computes(kernel: Kernel) -> Iterator[Compute]:
-    return (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute))
-
-
 def _by_name(kernel: Kernel) -> list[Compute]:
     """The computes, of those by one name (a tile and a shorter one) the first."""
     found: dict[str, Compute] = {}
-    for compute in _computes(kernel):
+    for compute in computes_in(kernel):
         found.setdefault(compute.name, compute)
     return list(found.values())
 
@@ -129,9 +129,9 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
     that can be."""
     length = nest.extents[along]
     others = prod(nest.extents) // length
-    wanted = max(_NARROWEST, min(config.columns, length * others // config.parts))
+    wanted = max(NARROWEST, min(config.columns, length * others // config.parts))
     even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
-    return even[0] if even else wanted // _NARROWEST * _NARROWEST
+    return even[0] if even else wanted // NARROWEST * NARROWEST
 
 
 def _large(nest: Nest, sizes: list[int]) -> list[str]:
@@ -145,75 +145,6 @@ def _large(nest: Nest, sizes: list[int]) -> list[str]:
             if left > _KEPT:
                 found.append(view.buffer.name)
     return found
-
-
-def _contiguous(compute: Compute) -> str | None:
-    """The dim of the results along which neighbours are neighbours in memory."""
-    view = compute.outputs[0]
-    steps = strides(compute, view)
-    near = [d.var.name for d in compute.dims if steps[d.var.name] == 1 and not d.ordered]
-    kept = [n for n in near if all(_keeps(compute, each, n) for each in compute.outputs)]
-    return kept[0] if kept else None
-
-
-def _keeps(compute: Compute, view: View, name: str) -> bool:
-    return any(v.name == name for v in mentioned(compute, view))
-
-
-def _divided(
-    kernel: Kernel, compute: Compute, machine: Machine, config: ReductionConfig
-) -> Kernel | None:
-    """``compute`` in parts, where it has too few results for all threads, and much to reduce."""
-    if not _reduces(compute):
-        return None
-    sizes, kept = extents(compute), _kept(compute)
-    results = prod(size for name, size in sizes.items() if name in kept)
-    steps = strides(compute, _largest(compute))
-    if any(steps[name] == 1 for name in kept):
-        results = -(-results // _NARROWEST)
-    reduced = {name: size for name, size in sizes.items() if name not in kept}
-    if results >= config.parts // 2 or prod(sizes.values()) < _WORTH:
-        return None
-    outermost = max(reduced, key=lambda name: steps[name] or 0)
-    # Along neighbours, whole vectors of all partial results, which cache lines hold.
-    multiple = config.vector * config.copies if steps[outermost] == 1 else 1
-    parts = min(config.parts, reduced[outermost] // multiple)
-    if parts < 2:
-        return None
-    name = fresh("piece", taken_names(kernel))
-    return divide_reduction(kernel, compute.name, outermost, parts, name, multiple)
-
-
-def _reduces(compute: Compute) -> bool:
-    """Whether all results are combined, of whatever is reduced, in any order."""
-    if compute.is_ordered or any(result.combiner is None for result in compute.results):
-        return False
-    if any(view.mask is not None for view in compute.outputs) or not compute.operands:
-        return False
-    return any(dim.var.name not in _kept(compute) for dim in compute.dims)
-
-
-def _kept(compute: Compute) -> set[str]:
-    """The dims that some result has."""
-    return {v.name for view in compute.outputs for v in mentioned(compute, view)}
-
-
-def _largest(compute: Compute) -> View:
-    """What the compute reads the most of."""
-    return max((o.view for o in compute.operands), key=lambda view: view.buffer.bytes)
-
-
-def _reduced_run(compute: Compute, lanes: int) -> str | None:
-    """The dim that ``compute`` reduces along neighbours in memory, at least a vector of them."""
-    if not _reduces(compute):
-        return None
-    kept, sizes = _kept(compute), extents(compute)
-    steps = strides(compute, _largest(compute))
-    for dim in compute.dims:
-        name = dim.var.name
-        if name not in kept and steps[name] == 1 and sizes[name] >= lanes:
-            return name
-    return None
 
 
 def _widened(
@@ -236,10 +167,10 @@ def _widened(
 def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel:
     """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
     for all of these."""
-    sizes, kept = extents(compute), _kept(compute)
-    along = _contiguous(compute)
+    sizes, kept = extents(compute), kept_dims(compute)
+    along = contiguous(compute)
     assert along is not None
-    steps = strides(compute, _largest(compute))
+    steps = strides(compute, most_read(compute))
     rows = min((n for n in sizes if n not in kept), key=lambda name: steps[name] or 0)
     if sizes[rows] == 1 or sizes[along] < config.vector:
         return kernel
@@ -266,7 +197,7 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
         kernel = lower_computes(
             kernel,
             [compute.name],
-            vector=_contiguous(compute),
+            vector=contiguous(compute),
             lanes=config.vector,
             unroll=_unrolled(compute, config),
         )
@@ -281,8 +212,8 @@ def _unrolled(compute: Compute, config: ReductionConfig) -> list[str]:
         for view in views_of(compute)
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
-    if not small and _reduces(compute) and _contiguous(compute) is not None:
-        sizes, kept = extents(compute), _kept(compute)
+    if not small and reduces(compute) and contiguous(compute) is not None:
+        sizes, kept = extents(compute), kept_dims(compute)
         return [name for name, size in sizes.items() if name not in kept and size <= config.rows]
     used = {v for view in small for index in view.index for v in variables(index)}
     return [dim.var.name for dim in compute.dims if dim.var in used]

@@ -14,6 +14,7 @@ from tilewright.recipes import (
     factored,
     plain,
     reductions,
+    reductions_in_workgroups,
     stencil,
     workgroup_model,
     workgroups,
@@ -76,6 +77,11 @@ def _considered(start: Start, machine: Machine, config: WorkgroupConfig) -> list
     return [Candidate(config, chosen), *found]
 
 
+def _reductions(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
+    way = reductions_in_workgroups if machine.banked else reductions
+    yield Candidate(way.choose(start.kernel, machine), None)
+
+
 def _of_contractions(carry_out: Schedules) -> Schedules:
     """``carry_out`` for contractions; everything else is refused."""
 
@@ -131,8 +137,10 @@ _REDUCTIONS = Recipe(
     "reductions",
     ReductionConfig,
     reductions.matches,
-    lambda s, machine: iter([Candidate(reductions.choose(s.kernel, machine), None)]),
-    lambda s, machine, config: reductions.schedule(s.exact, machine, config),
+    _reductions,
+    lambda s, machine, config: (
+        reductions_in_workgroups if machine.banked else reductions
+    ).schedule(s.exact, machine, config),
 )
 _PLAIN = Recipe(
     "plain",

@@ -18,7 +18,8 @@ instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops
 `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
 order), `enclose` (one iteration around), `widen`, `slices`,
 `divide_reduction` and `stream_k` (partial results),
-`fuse_nests` (two nests of workgroups made one), `tensorize`, `fragments` (matrices that lanes hold
+`fuse_nests` (two nests of workgroups made one), `work_together` (a workgroup's work-items),
+`tensorize`, `fragments` (matrices that lanes hold
 together), `loops` and `points` (lowering to loops). `storage`, `identity`, `dependence`, `digits`
 and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, which records them;
 `excerpt` is for models that try them out.
@@ -68,6 +69,7 @@ from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.unroll_known import unroll_known
 from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.work_together import work_together
 from tilewright.schedule.workers import parallelize_parts
 
 __all__ = [
@@ -123,4 +125,5 @@ __all__ = [
     "unroll",
     "unroll_known",
     "widen_reduction",
+    "work_together",
 ]

@@ -26,6 +26,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.flow import Item, touching, whole
+from tilewright.schedule.identity import vanishes
 from tilewright.schedule.place import fresh
 from tilewright.schedule.prologues import prologues, with_prologues
 
@@ -76,6 +77,10 @@ def _points(item: Item) -> int:
     again = [extents[name] for name, role in parts.items() if role in (Role.M, Role.N)]
     # Where all results have factors of their own, nothing is read again, and nothing to tile.
     if max(reduced, default=1) < 2 or max(again, default=1) < 2:
+        return 0
+    # What reads a vector again is one for a product only: other sums have nothing to pad with.
+    products = any(vanishes(compute, operand.var) for operand in compute.operands[:2])
+    if not products and not {Role.M, Role.N} <= set(parts.values()):
         return 0
     return prod(extents.values())
 

@@ -39,7 +39,7 @@ def divide_reduction(
         compute main_pieces_init(piece in 4, i in 8): main_pieces[piece, i] = 0.0
         compute main(piece in 4, i in 8, k in 25):
           main_pieces[piece, i] add= x    (x = src[i, piece*25 + k])
-        compute main_rest(i in 8, k in 3): acc[i] add= x    (x = src[i, k + 100])
+        compute main_end(i in 8, k in 3): acc[i] add= x    (x = src[i, k + 100])
         compute main_combine(i in 8, piece in 4): acc[i] add= main_pieces[piece, i]
 
     The parts are of neighbouring points, so that each reads memory that lies together, as many as
@@ -102,7 +102,7 @@ class _Division:
         )
         if rest:
             left = _at(compute, dim, dim.var + size * self.parts, rest)
-            stmts.append(replace(left, name=f"{compute.name}_rest"))
+            stmts.append(replace(left, name=f"{compute.name}_end"))
         dims = (number, *kept)
         whole = combined(compute, f"{compute.name}_combine", compute.outputs, pieces, dims)
         stmts.append(replace(whole, dims=(*kept, number)))

@@ -71,6 +71,7 @@ from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.unroll_known import unroll_known
 from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.work_together import work_together
 from tilewright.schedule.workers import parallelize_parts
 
 P = ParamSpec("P")
@@ -326,6 +327,7 @@ class KernelSchedule:
     unroll = _method(unroll)
     unroll_known = _method(unroll_known)
     widen_reduction = _method(widen_reduction)
+    work_together = _method(work_together)
 
     # Its record.
 

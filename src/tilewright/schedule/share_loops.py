@@ -102,7 +102,9 @@ def share_loops(
         here = stmt if isinstance(stmt, Block) else Block((stmt,))
         if all(part is not first for part in here.body):
             return None
-        sharing.append(_Sharing(dims, tuple(sizes), frozenset(keep), space).on_block(here, place))
+        loops = frozenset(s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For))
+        shared = _Sharing(dims, tuple(sizes), frozenset(keep), space, loops)
+        sharing.append(shared.on_block(here, place))
         return sharing[-1]
 
     body = rewrite_placed(kernel.body, Place(), change)
@@ -119,6 +121,7 @@ class _Sharing:
     sizes: tuple[int, ...]
     keep: frozenset[str]
     space: Space
+    loops: frozenset[str]  # names that others have
 
     def on_block(self, stmt: Block, place: Place) -> Stmt:
         at = self._positions(stmt)
@@ -174,7 +177,7 @@ class _Sharing:
         """How each level splits, as the first compute has it."""
         levels: list[Split] = []
         # A dim that a loop takes out of all computes leaves its name to it.
-        taken = set(place.names).union(*map(bound_names, computes))
+        taken = {*place.names, *self.loops}.union(*map(bound_names, computes))
         for level, size in enumerate(self.sizes):
             own = [dim_of(each, self.dims[each.name][level], "share_loops") for each in computes]
             for compute, dim in zip(computes, own, strict=True):
@@ -186,7 +189,7 @@ class _Sharing:
                         "name dims that are equally long",
                     )
             free = own[0].var.name if size == 1 and self._leaves(computes, level) else ""
-            levels.append(_split(own[0], size, place.facts, taken - {free}))
+            levels.append(_split(own[0], size, place.facts, taken - ({free} - self.loops)))
             loop = levels[-1].loop
             if loop is not None:
                 taken.add(loop[0].name)

@@ -1,0 +1,149 @@
+"""Kernels of elementwise computes and reductions on work-items that share memory in banks.
+
+prepared (operands named, producers computed where they are read: arithmetic costs less there than
+memory) -> divided (few results of much, in parts) -> rows (the computes of a row in a workgroup,
+whose work-items do one after the other together; of what is reduced along neighbours, each has a
+partial result) -> lowered -> parallel (the rest: one result of each work-item)
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.nests import Nest, nests
+from tilewright.recipes.producers import without_producers
+from tilewright.recipes.reducible import computes_in, contiguous, divided, kept_dims, reduced_run
+from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.workers import parallelize_inside
+from tilewright.schedule.enclose import enclose
+from tilewright.schedule.kinds import parallelize
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.name_operands import name_operands
+from tilewright.schedule.place import fresh, holds, taken_names
+from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.work_together import work_together
+
+# Work-items that combine what all of a workgroup have, before one does the rest.
+_COMBINING = 16
+
+
+def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
+    """A few subgroups for a row, and a few workgroups for each core."""
+    assert machine.hierarchy is not None
+    items = min(128, machine.hierarchy.workgroup)
+    return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
+
+
+def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> ScheduledKernel:
+    """Carries ``config`` out."""
+    result = ScheduledKernel(kernel)
+    result.stage("naive", kernel)
+    prepared = name_operands(drop_unit_dims(kernel))
+    result.stage("prepared", without_producers(prepared, again=True))
+    for compute in computes_in(result.kernel):
+        cut = divided(result.kernel, compute, config)
+        if cut is not None:
+            result.stage(f"divided {compute.name}", cut)
+    for number, nest in enumerate(nests(computes_in(result.kernel), 1, config.parts), 1):
+        items = _items(nest, config)
+        if items:
+            result.stage(f"rows {number}", _rows(result.kernel, nest, machine, items))
+    result.stage("lowered", _lowered(result.kernel))
+    result.stage("parallel", parallelize_inside(result.kernel, machine))
+    return result
+
+
+def _items(nest: Nest, config: ReductionConfig) -> int:
+    """How many work-items reduce a row of ``nest`` together; 0 where nothing is reduced along
+    neighbours, or too little."""
+    longest = 0
+    for compute in nest.computes:
+        along = reduced_run(compute, _COMBINING)
+        if along is not None:
+            longest = max(longest, extents(compute)[along])
+    items = config.items
+    while items > longest:
+        items //= 2
+    return items if items >= _COMBINING else 0
+
+
+def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
+    """The computes of ``nest``, each row in a workgroup of ``items``."""
+    names = [compute.name for compute in nest.computes]
+    if nest.levels:
+        large = _large(nest, machine)
+        kernel = share_loops(kernel, nest.dims, [1] * len(nest.levels), keep=large)
+    else:
+        kernel = enclose(kernel, names, LoopKind.GRID, fresh("row", taken_names(kernel)))
+    for compute in nest.computes:
+        along = reduced_run(find_compute(kernel, compute.name), _COMBINING)
+        if along is not None:
+            kernel = _widened(kernel, compute.name, along, items)
+    kernel = drop_unit_dims(kernel)
+    loops = _around(kernel, names[0])
+    if nest.levels:
+        kernel = parallelize(kernel, [loop.var.name for loop in loops], LoopKind.GRID)
+    inside = [s for s in walk_stmts(loops[-1].body) if isinstance(s, Compute)]
+    dims = {c.name: dim for c in inside if (dim := _shared_out(c)) is not None}
+    item = fresh("item", taken_names(kernel))
+    return work_together(kernel, loops[-1].var.name, dims, items, item)
+
+
+def _widened(kernel: Kernel, compute: str, along: str, items: int) -> Kernel:
+    """A partial result of each work-item; of these, partial ones of a few, if they are many."""
+    kernel = widen_reduction(kernel, compute, along, items)
+    across = find_compute(kernel, f"{compute}_across")
+    lane = reduced_run(across, _COMBINING)
+    if lane is None or items <= _COMBINING:
+        return kernel
+    return widen_reduction(kernel, across.name, lane, _COMBINING)
+
+
+def _around(kernel: Kernel, compute: str) -> list[For]:
+    """The loops around ``compute``, outermost first."""
+    stmts = walk_stmts(kernel.body)
+    return [stmt for stmt in stmts if isinstance(stmt, For) and holds(stmt, compute)]
+
+
+def _shared_out(compute: Compute) -> str | None:
+    """The dim of ``compute`` that work-items share out: of its results, neighbours if it can be."""
+    near = contiguous(compute)
+    if near is not None:
+        return near
+    kept = kept_dims(compute)
+    sizes = {d.var.name: extents(compute)[d.var.name] for d in compute.dims if not d.ordered}
+    found = [name for name in sizes if name in kept and sizes[name] > 1]
+    return max(found, key=lambda name: sizes[name], default=None)
+
+
+def _large(nest: Nest, machine: Machine) -> list[str]:
+    """The buffers that a workgroup has no memory for: those that are left when the smaller ones
+    and partial results have theirs."""
+    assert machine.hierarchy is not None
+    left = machine.hierarchy.shared // 2
+    rows = prod(nest.extents)
+    sizes = {v.buffer.name: v.buffer.bytes // rows for c in nest.computes for v in c.outputs}
+    found: list[str] = []
+    for name, size in sorted(sizes.items(), key=lambda pair: pair[1]):
+        left -= size
+        if left < 0:
+            found.append(name)
+    return found
+
+
+def _lowered(kernel: Kernel) -> Kernel:
+    """All computes as loops, those over results outside."""
+    for name in dict.fromkeys(compute.name for compute in computes_in(kernel)):
+        compute = find_compute(kernel, name)
+        kept = kept_dims(compute)
+        names = [d.var.name for d in compute.dims]
+        order = [n for n in names if n in kept] + [n for n in names if n not in kept]
+        kernel = lower_computes(kernel, [name], order=order)
+    return kernel
