@@ -28,6 +28,8 @@ class ContractionConfig:
     - ``reduce_order``: loops over reduced dims, outermost first
     - ``pack_a``: whether A is copied first, with padding resolved and types converted
     - ``pack_b``: whether B is packed in the order it is read
+    - ``block``: how much of the result is computed at a time, per dim, the outermost loop first:
+      multiples of its tile; dims left out are whole
     """
 
     instruction: str
@@ -41,6 +43,7 @@ class ContractionConfig:
     split: tuple[tuple[str, int], ...] = ()
     pack_a: bool = False
     pack_b: bool = True
+    block: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_forms(self)

@@ -5,6 +5,7 @@ naive
 -> copied (A, where its type or its order asks for it)
 -> packed, hoisted (B laid out in the order it is read, in a kernel of its own where that may be)
    (what makes a factor that is copied, is computed in the copy)
+-> blocked (blocks of C, where A is too large to be read for each panel of B)
 -> tiled (a register tile of C, then steps of the reduction)
 -> partitioned (borders split off, taps in the padding skipped)
 -> tensorized (multiply-adds become instructions)
@@ -67,6 +68,8 @@ def schedule(
     kept = roles(main).kept
     sizes = {d: config.tile.get(d, 1) for d in kept}
     storage = [d for d in kept if d in config.tile and d != config.lanes]
+    if config.block:
+        result.stage("blocked", _blocked(result.kernel, config))
     tiled = tile_and_fuse(
         result.kernel,
         RESULT,
@@ -83,6 +86,18 @@ def schedule(
     result.stage("lowered", _lowered(result.kernel, config, vector))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
+
+
+def _blocked(kernel: Kernel, config: ContractionConfig) -> Kernel:
+    """Blocks of C, whose part of A stays in a cache while all of B passes by."""
+    return tile_and_fuse(
+        kernel,
+        RESULT,
+        config.block,
+        [*config.block],
+        producers=("init", MAIN),
+        space=Space.GLOBAL,
+    )
 
 
 def _pack_b(
@@ -164,7 +179,8 @@ def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> st
     size = config.tile.get(dim, config.step.get(dim, 1))
     if size >= sizes[dim]:
         return None
-    return dim if size == 1 else f"{dim}_o"
+    blocked = 1 < config.block.get(dim, 0) < sizes[dim]
+    return dim if size == 1 else f"{dim}_o2" if blocked else f"{dim}_o"
 
 
 def _loops(kernel: Kernel) -> Iterator[For]:
@@ -176,6 +192,9 @@ def _loops(kernel: Kernel) -> Iterator[For]:
 def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
     """Borders are split off where a mask or an extent differs there; taps outside are skipped."""
     sizes = extents(main)
+    for dim, size in config.block.items():
+        if size < sizes[dim]:
+            kernel = partition(kernel, f"{dim}_o")
     for dim in (*config.order, *config.reduce_order):
         loop = _loop_name(dim, config, sizes)
         tiled = config.tile.get(dim, config.step.get(dim, 1)) > 1

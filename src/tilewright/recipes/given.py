@@ -159,6 +159,7 @@ def fitted(config: Config, kernel: Kernel) -> Config:
         split=tuple(split),
         lanes=names.get(config.lanes, config.lanes) or config.lanes,
         tile=parts(config.tile),
+        block=parts(config.block),
         order=dims(config.order),
         step=parts(config.step),
         reduce_order=dims(config.reduce_order),

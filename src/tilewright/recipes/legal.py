@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
@@ -70,6 +72,10 @@ def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig)
         "split": f"a dim by a factor, as here {split!r}" if split else "a dim by a factor, or ()",
         "pack_a": "True or False",
         "pack_b": "True or False",
+        "block": "; ".join(
+            f"{dim}: {config.tile.get(dim, 1)} to {sizes[dim]} by {config.tile.get(dim, 1)}"
+            for dim in kept
+        ),
     }
 
 
@@ -203,6 +209,7 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
     for what, names, allowed in (
         ("lanes", (config.lanes,), kept),
         ("tile", tuple(config.tile), kept),
+        ("block", tuple(config.block), kept),
         ("order", config.order, kept),
         ("step", tuple(config.step), reduced),
         ("reduce_order", config.reduce_order, reduced),
@@ -216,7 +223,8 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
                     why=f"the op's dims are {dims}, of which {sorted(reduced)} are reduced",
                     cure="choose one of " + ", ".join(sorted(allowed)),
                 )
-    for what, chosen in (("tile", config.tile), ("step", config.step)):
+    for what in ("tile", "step", "block"):
+        chosen: Mapping[str, int] = getattr(config, what)
         for name, size in chosen.items():
             # A dot product's dim is padded to whole groups, which a step may take in.
             longest = dims[name] + (64 if name == config.k else 0)
@@ -227,6 +235,13 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
                     why=f"{name} has {dims[name]} elements",
                     cure=f"choose 1 to {dims[name]}",
                 )
+    for name, size in config.block.items():
+        if size < dims[name] and size % config.tile.get(name, 1):
+            raise ScheduleError(
+                f"block={{{name!r}: {size}}} cuts tiles of {config.tile[name]}",
+                where=f"config {config!r}",
+                cure=f"choose a multiple of {config.tile[name]}",
+            )
     if instruction is not None:
         _check_instruction(config, main, machine, instruction)
     if (instruction is not None and "k" in instruction.sizes) != bool(config.k):

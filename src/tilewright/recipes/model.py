@@ -24,6 +24,8 @@ from tilewright.schedule.runs import strides
 # cycle on some processors, and some more to bridge loads that miss L1.
 UNDER_WAY = 10
 L1_WAYS = 8
+# Blocks of A that the last cache has room for: it holds more than A, and for more than one core.
+_BLOCKS = 8
 # What times are told by: multiply-adds that start in a cycle, cycles and bytes of memory a second.
 STARTED, CLOCK, MEMORY = 2, 3e9, 15e9
 # Instructions in the unrolled body: more does not run faster, and takes longer to compile.
@@ -97,15 +99,16 @@ def register_tiles(
     count = math.ceil(shape.sizes[lanes] / vector)
     length = shape.sizes[rows] if rows is not None else 1
     conflict = _rows_without_conflict(shape, rows)
+    alike = shape.a.get(lanes) == 0
     found: list[tuple[tuple[int, int, int], Tile]] = []
     for vectors in range(1, min(4, count) + 1):
         for height in range(1, min(length, 14) + 1):
-            if height * vectors + vectors + 1 > machine.vector_registers - 2:
+            if height * vectors + vectors + 1 > machine.vector_registers * 15 // 16:
                 continue
             times = _tile_cycles(length, height, conflict)
             if _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]:
                 times *= 1.3
-            cycles = times * _sweep(count, vectors, height)
+            cycles = times * _sweep(count, vectors, height, alike, machine)
             copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
             key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
             found.append((key, Tile(height, vectors, times)))
@@ -147,8 +150,9 @@ def estimate(
     seconds = tile.times * others * steps / (STARTED * CLOCK * machine.cores)
     limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY}
     for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
-        cycles = zip(_LIMITS, _tile_cycles_by_limit(width, tile.rows), strict=True)
-        for name, each in cycles:
+        alike = shape.a.get(lanes) == 0
+        cycles = _tile_cycles_by_limit(width, tile.rows, alike, machine)
+        for name, each in zip(_LIMITS, cycles, strict=True):
             limits[name] = limits.get(name, 0.0) + number * each * seconds
     return Estimate(limits, tile.rows * tile.vectors)
 
@@ -168,10 +172,10 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
     return tiles * crowded
 
 
-def _sweep(count: int, vectors: int, height: int) -> float:
+def _sweep(count: int, vectors: int, height: int, alike: bool, machine: Machine) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
     return sum(
-        number * max(_tile_cycles_by_limit(width, height))
+        number * max(_tile_cycles_by_limit(width, height, alike, machine))
         for number, width in _widths(count, vectors)
     )
 
@@ -186,9 +190,14 @@ def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
 _LIMITS = ("multiply-adds", "latency", "loads")
 
 
-def _tile_cycles_by_limit(width: int, height: int) -> tuple[float, float, float]:
-    """The cycles of one tile and step by each of `_LIMITS`, by itself."""
-    loads = (width + height * (width > 1)) / 2 + 0.08 * width * 64 / 16
+def _tile_cycles_by_limit(
+    width: int, height: int, alike: bool, machine: Machine
+) -> tuple[float, float, float]:
+    """The cycles of one tile and step by each of `_LIMITS`, by itself; counted in multiply-adds
+    that start. With ``alike``, A is the same for all lanes; otherwise the multiply-add takes it as
+    it lies in memory."""
+    broadcasts = height if alike and (width > 1 or not machine.broadcasts) else 0
+    loads = (width + broadcasts + 0.16 * width * 64 / 16) / machine.loads
     return height * width, UNDER_WAY, loads
 
 
@@ -232,6 +241,26 @@ def loop_order(
     if sweep_a + shape.bytes_b <= sweep_b + shape.bytes_a:
         return (*batch, lanes, *columns, *spatial)
     return (*batch, *spatial, *columns, lanes)
+
+
+def blocks(
+    shape: Shape, rows: str | None, tile: Tile, order: Sequence[str], machine: Machine
+) -> dict[str, int]:
+    """The rows of C that are computed at a time, for all panels of B; none where all are.
+
+    With the loop over panels outside, a panel is read for all rows of A. Where A is larger than a
+    part of the last cache, it comes from memory for each panel; of a block that is no larger, once.
+    """
+    kept = [d for d in (*shape.roles.m, *shape.roles.batch) if shape.sizes[d] > 1]
+    taps = [d for d in shape.roles.k if d not in shape.channels]
+    room = machine.caches[-1] / _BLOCKS
+    if rows is None or kept != [rows] or taps or order[-1] != rows or shape.bytes_a <= room:
+        return {}
+    length = shape.sizes[rows]
+    # As many for each core; what is left over is split by columns.
+    count = -(-math.ceil(shape.bytes_a / room) // machine.cores) * machine.cores
+    size = length // count // tile.rows * tile.rows
+    return {rows: size} if size >= 4 * tile.rows else {}
 
 
 def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict[str, int]:
@@ -289,11 +318,12 @@ def default_configs(
         tile = {lanes: min(chosen.vectors * vector, shape.sizes[lanes])}
         if rows is not None:
             tile = {rows: chosen.rows, **tile}
+        order = loop_order(shape, lanes, rows, tile, machine)
         config = ContractionConfig(
             instruction=instruction.name if instruction is not None else "",
             lanes=lanes,
             tile=tile,
-            order=loop_order(shape, lanes, rows, tile, machine),
+            order=order,
             step=reduction_steps(shape, group, k, chosen.rows * chosen.vectors),
             reduce_order=reduced_order(shape),
             k=k,
@@ -301,5 +331,6 @@ def default_configs(
             split=tuple(split),
             pack_a=pack_a,
             pack_b=pack_b,
+            block=blocks(shape, rows, chosen, order, machine),
         )
         yield config, estimate(shape, chosen, lanes, rows, vector, machine)

@@ -32,6 +32,8 @@ _CPU = Machine(
     ),
     hierarchy=Hierarchy(subgroup=16, workgroup=4096, shared=32 << 10, banks=0, bank=4, segment=64),
     most_lanes=_MOST_LANES,
+    loads=2,
+    broadcasts=True,
 )
 # A processor whose subgroups of 32 lanes run together, with memory in banks: of no maker.
 _GPU = Machine(

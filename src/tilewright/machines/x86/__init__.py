@@ -119,6 +119,16 @@ def machine(
     if level not in _LEVELS:
         raise UnsupportedError(f"unknown x86 feature level '{level}'", cure=one_of(level, LEVELS))
     features, vector_bytes, registers, instructions = _LEVELS[level]
+    # Two multiply-adds and two loads start in a cycle; of 64 bytes, often one multiply-add.
+    wide = "avx512f" in features
     return Machine(
-        f"x86-{level}", frozenset(features), vector_bytes, registers, caches, cores, instructions
+        f"x86-{level}",
+        frozenset(features),
+        vector_bytes,
+        registers,
+        caches,
+        cores,
+        instructions,
+        loads=2 if wide else 1,
+        broadcasts=wide,
     )
