@@ -80,12 +80,12 @@ ARGMAX = Example(
     kernel argmax(in src: f32[64, 100], out best: f32[64], out place: s64[64]):
       compute start(m in 64):
         best[m] = -inf
-        place[m] = -1
+        place[m] = 100
       compute argmax(m in 64, k in 100):
         x = src[m, k]
-        combiner later(v: f32, p: s64; w: f32, q: s64) from (-inf, -1) = select(
-            v < w, w, v), select(v < w, q, p)
-        best[m], place[m] later= x, k
+        combiner first(v: f32, p: s64; w: f32, q: s64) from (-inf, 100) = select(
+            v < w or v == w and q < p, w, v), select(v < w or v == w and q < p, q, p)
+        best[m], place[m] first= x, k
     """,
     lambda g: {"src": g.permuted(np.tile(np.arange(100, dtype=np.float32), (64, 1)), axis=1)},
     lambda src: {"best": src.max(1), "place": src.argmax(1)},

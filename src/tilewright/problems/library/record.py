@@ -1,7 +1,7 @@
 """What an op of the library is: one record, which says all that the project knows of it.
 
 A record is a frozen dataclass whose fields are the sizes and settings of one problem. To add an op,
-write one, list it in `library`, and write the function that users call (`ops.library_calls`):
+write one, list it in `library`, and write the function that users call (as `ops.softmax` does):
 
 - ``driver``, ``example``: its name on the command line, and a descriptor;
 - ``parse``: its grammar; ``knobs``: options of the command line that set fields (``--axis``), each
