@@ -1,0 +1,111 @@
+"""What the model chooses for contractions on processors, and blocks of the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tilewright as tw
+from compiled import check
+from staged import check_schedule
+from tilewright.errors import ScheduleError
+from tilewright.machines import x86
+from tilewright.machines.machine import Machine
+from tilewright.recipes import choose
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.start import Start
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+L3 = 32 << 20
+
+
+def _config(problem: str, machine: Machine, **knobs: object) -> ContractionConfig:
+    op = tw.matmul(problem, **knobs).resolved()  # type: ignore[arg-type]
+    config, _ = choose.choose(Start.of(op), machine)
+    assert isinstance(config, ContractionConfig)
+    return config
+
+
+# Register tiles.
+
+
+@pytest.mark.parametrize("size", [96, 200, 768, 1000])
+def test_tiles_are_not_bound_by_their_loads(size: int) -> None:
+    """AVX2 has no operands that broadcast: a tile of one vector loads as often as it multiplies."""
+    tile = _config(f"{size}x{size}:{size}x{size}", x86.machine("avx2")).tile
+    rows, vectors = tile["m"], tile["n"] // 8
+    assert rows + vectors < rows * vectors
+    assert rows * vectors + vectors + 1 <= 15
+
+
+# Blocks.
+
+
+def test_blocks_are_for_a_beyond_the_caches() -> None:
+    machine = x86.machine("avx2", cores=2, caches=(32 << 10, 512 << 10, L3))
+    assert _config("512x512:512x512", machine).block == {}
+    config = _config("3000x3000:3000x3000", machine)
+    assert config.order == ("n", "m")
+    (size,) = config.block.values()
+    assert size % config.tile["m"] == 0 and size * 3000 * 4 <= L3 / 8
+    # As many for both cores.
+    assert 3000 // size % 2 == 0
+
+
+CONFIG = ContractionConfig(
+    instruction="fma_f32x8",
+    lanes="n",
+    tile={"m": 3, "n": 16},
+    order=("n", "m"),
+    step={"k": 4},
+    reduce_order=("k",),
+    block={"m": 12},
+)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"m": 12}, {"m": 9}, {"n": 32}, {"n": 16, "m": 6}, {"m": 21, "n": 48}, {"m": 31}],
+    ids=str,
+)
+def test_blocks_compute_the_same(block: dict[str, int]) -> None:
+    """Rows and columns of which neither blocks nor tiles are a divisor."""
+    op = tw.matmul("31x10:10x70", epilogue=[tw.bias(), tw.relu()])
+    check(tw.compile(op, "x86:avx2", config=replace(CONFIG, block=block), threads=2))
+
+
+def test_every_stage_computes_the_same() -> None:
+    op = tw.matmul("14x6:6x40").resolved()
+    start, machine = Start.of(op), x86.machine("avx2")
+    scheduled = choose.schedule(start, machine, CONFIG)
+    assert "blocked" in scheduled.stages
+    check_schedule(scheduled)
+
+
+def test_blocks_of_taps() -> None:
+    config = ContractionConfig(
+        instruction="fma_f32x8",
+        lanes="oc",
+        tile={"ow": 2, "oc": 8},
+        order=("oc", "oh", "ow"),
+        step={"ic": 2},
+        reduce_order=("kh", "kw", "ic"),
+        block={"oh": 4, "ow": 6},
+    )
+    op = tw.convolution("mb1ic4ih9oc20oh9kh3ph1", src="nhwc", dst="nhwc")
+    check(tw.compile(op, "x86:avx2", config=config, threads=1))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"m": 10}, "block={'m': 10} cuts tiles of 3"),
+        ({"k": 4}, "block='k' is no dim that this may name"),
+        ({"m": 120}, "block={'m': 120} is not a part of the dim"),
+    ],
+)
+def test_blocks_refused(block: dict[str, int], message: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        tw.compile(tw.matmul("60x10:10x70"), "x86:avx2", config=replace(CONFIG, block=block))
+    assert message in str(error.value)
