@@ -11,7 +11,7 @@ import pytest
 from tilewright.bench.peer import find_peers
 from tilewright.bench.peer_chain import unary_function
 from tilewright.bench.torch_tensors import load_torch, window_of
-from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
+from tilewright.dtypes import bf16, f32, f64, s4, s8, s32, u4, u8
 from tilewright.errors import UnsupportedError
 from tilewright.problems import (
     UNARY_FUNCTIONS,
@@ -40,6 +40,11 @@ INT8 = replace(
     zero_points=(ZeroPoint("src", value=2), ZeroPoint("dst", value=7)),
 )
 LINEAR = Case(parse("matmul", "8x4:4x16"))
+GROUPED = Case(
+    parse("matmul", "2x64:64x16"),
+    (f32, u4, f32),
+    scales=(Scale("weights", Policy("per_ocic"), group=32),),
+)
 
 
 @needs_torch
@@ -80,6 +85,8 @@ LINEAR = Case(parse("matmul", "8x4:4x16"))
         (Case(parse("matmul", "8x4:4x16"), (u8, s8, f32)), ["oneDNN"]),
         (replace(INT8, problem=LINEAR.problem, tags=("any",) * 3), ["oneDNN"]),
         (Case(parse("matmul", "2x8x4:2x4x16")), ["torch.matmul"]),
+        (GROUPED, ["torch int4"]),
+        (replace(GROUPED, types=(bf16, s4, bf16)), ["torch int4"]),
         (Case(parse("pool", "mb1ic8ih6kh2")), ["torch"]),
         (Case(parse("reduce", "8x4:8x1"), algorithm="mean"), ["torch"]),
         (
@@ -131,6 +138,9 @@ def test_peers(case: Case, names: list[str]) -> None:
         ),
         (replace(LINEAR, types=(f32, f32, bf16)), "multiplies no f32 by f32 to bf16"),
         (replace(LINEAR, scales=(Scale("src", value=2.0),)), "no matmul of such types with scales"),
+        (replace(GROUPED, types=(f32, u8, f32)), "no f32 by u8 with groups to f32"),
+        (replace(GROUPED, problem=parse("matmul", "2x64:64x8")), "in whole blocks of 16"),
+        (replace(GROUPED, post_ops=(RELU,)), "with groups has no batch and no epilogue"),
         (Case(parse("pool", "mb1ic8ih6kh2"), post_ops=(RELU,)), "no pool with post-ops"),
         (Case(parse("pool", "mb1ic8ih6oh6kh2ph0")), "pads both sides of a dim alike"),
         (Case(parse("reduce", "8x4:8x1"), algorithm="mul"), "no reduction mul"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
 from needs import need_device, needs_x86
 from tilewright.dtypes import u4
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.ir.printer import to_text
 from tilewright.ops.matmul import Matmul
 from tilewright.problems import Scale, ZeroPoint
@@ -92,6 +93,26 @@ def test_what_bytes_mean(layout: str, signed: bool) -> None:
         for name in run.packed:
             given[name] = run.pack(name, given[name])
         assert np.array_equal(run(**given), given["src"].astype(np.float64) @ weights)
+
+
+@needs_x86
+@pytest.mark.parametrize("layout", ["any", "ab", "ba"])
+def test_elements_of_a_byte_each_are_packed(layout: str) -> None:
+    rng = np.random.default_rng(4)
+    numbers = rng.integers(-8, 8, (64, 9)).astype(ml_dtypes.int4)
+    codes = numbers.view(np.uint8) & 15
+    held = codes[0::2] | codes[1::2] << 4
+    given = {
+        "src": rng.integers(-8, 9, (3, 64)).astype(np.float32),
+        "weights_scale": np.ones((2, 9), np.float32),
+    }
+    run = tw.compile(op_of("3x64:64x9", "f32:s4:f32", point=None, weights=layout), "x86:avx2")
+    results = [run(weights=run.pack("weights", each), **given) for each in (numbers, held)]
+    assert np.array_equal(results[0], given["src"] @ numbers.astype(np.float32))
+    assert np.array_equal(*results)
+    for other in (numbers[:63], numbers[:, :8], numbers.astype(np.int8), numbers[0]):
+        with pytest.raises(ArgumentError, match="weights has"):
+            run(weights=run.pack("weights", other), **given)
 
 
 def test_factors_read_back() -> None:

@@ -12,6 +12,7 @@ from tilewright.bench.peer_chain import ChainStep, chained, fused_unary, steps_o
 from tilewright.bench.peer_quantized import (
     CHAIN,
     check_no_quantization,
+    grouped_linear,
     quantized_convolution,
     quantized_linear,
 )
@@ -28,6 +29,7 @@ from tilewright.bench.torch_tensors import (
 )
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
+from tilewright.ops.group_factors import has_groups
 from tilewright.ops.matmul import Matmul
 from tilewright.problems import Direction, PostOp, Sum, Unary
 
@@ -186,6 +188,8 @@ def matmul_peers(torch: Any, op: Matmul) -> Peers:
     dst = strided(torch, op.argument("dst"))
     if src is None or weights is None or dst is None:
         raise UnsupportedError("PyTorch has no blocked layouts")
+    if has_groups(op.attributes):
+        return grouped_linear(torch, op, src)
     names = tuple(op.dtype_of(name).name for name in ("src", "weights", "dst"))
     if names[:2] == ("u8", "s8"):
         if p.batch:

@@ -17,6 +17,9 @@ from tilewright.ops.op import Op
 CHAIN = "oneDNN + torch"
 # Factors and offsets that a call of our kernel gets as arguments: any do.
 _SCALE, _POINT = 0.5, 3
+# What PyTorch's product with groups of scales takes.
+_GROUPED = ("f32", "bf16", "f16")
+_GROUPS, _COLUMNS = (32, 64, 128, 256), 16
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,32 @@ def quantized_linear(torch: Any, op: Matmul, src: Any, weights: Any) -> Peers:
     front = (src, numbers.scale, numbers.point, packed, factors, zeros, bias)
     dst = random_tensor(torch, op.problem.dst_shape, op.dtype_of("dst"))
     return _ways(torch, op, numbers, lambda *end: run(*front, *end), dst)
+
+
+def grouped_linear(torch: Any, op: Matmul, src: Any) -> Peers:
+    """By weights of 4 bits with a scale and a zero point for each group of K, packed before."""
+    p, types = op.problem, tuple(op.dtype_of(name).name for name in ("src", "weights", "dst"))
+    attributes = op.attributes
+    scale, point = attributes.scale("weights"), attributes.zero_point("weights")
+    group = next(e.group for e in (scale, point) if e is not None and e.group is not None)
+    others = any(each.tensor != "weights" for each in (*attributes.scales, *attributes.zero_points))
+    if types[1] not in ("u4", "s4") or types[0] != types[2] or types[0] not in _GROUPED:
+        raise UnsupportedError(
+            f"PyTorch multiplies no {types[0]} by {types[1]} with groups to {types[2]}"
+        )
+    if p.batch or others or attributes.bias is not None or attributes.post_ops:
+        raise UnsupportedError("PyTorch's product with groups has no batch and no epilogue")
+    if group not in _GROUPS or p.n % _COLUMNS:
+        raise UnsupportedError(
+            f"PyTorch's groups have {' or '.join(map(str, _GROUPS))} elements, of columns in whole "
+            f"blocks of {_COLUMNS}"
+        )
+    weights = torch.randint(0, 16, (p.n, p.k), dtype=torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weights, 1)
+    # Pairs of a scale and what is added to the products by it.
+    factors = torch.rand((p.k // group, p.n, 2)).to(src.dtype)
+    run = torch.ops.aten._weight_int4pack_mm_for_cpu
+    return {"torch int4": [lambda: run(src, packed, group, factors)]}
 
 
 def _numbers(op: Op) -> _Quantization:

@@ -26,7 +26,7 @@ from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
-from tilewright.runtime.results import Finish, aligned_memory, in_order
+from tilewright.runtime.results import Finish, aligned_memory, in_bytes, in_order
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -98,7 +98,8 @@ class CompiledKernel:
         with what else the kernel needs of it.
 
         An input that needs no packing is returned as it is, or, where its strides are others than
-        the kernel's, as a copy, of the same library.
+        the kernel's, as a copy, of the same library. Where the kernel takes weights of 4 bits two
+        to a byte, an array of them (`ml_dtypes.uint4`, `int4`) has each in a byte.
         """
         if not isinstance(name, str) or name not in self._names:
             raise self.signature.unknown(name)
@@ -107,6 +108,7 @@ class CompiledKernel:
             return self._in_order(name, array)
         form = self.signature.forms[name]
         source = form.spec(name, writable=False)
+        array = in_bytes(array, source)
         program = pack.code.device
         if program is None or not is_resident(array, name):
             array = in_order(array, form, source)
@@ -129,7 +131,8 @@ class CompiledKernel:
         if self.code.device is not None and is_resident(array, name):
             return array
         form = self.signature.forms[name]
-        return in_order(array, form, form.spec(name, writable=False))
+        spec = form.spec(name, writable=False)
+        return in_order(in_bytes(array, spec), form, spec)
 
     def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.dtypes import DType
+from tilewright.dtypes import DType, u8
 from tilewright.errors import ArgumentError
 from tilewright.runtime.array_info import ArrayInfo, said
 from tilewright.runtime.arrays import ArraySpec, describe
@@ -94,6 +94,23 @@ def in_order(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
     new = describe(made, spec.name)
     _in_memory(new)[...] = _in_memory(info)
     return made if finish is None else finish(made)
+
+
+def in_bytes(array: Any, spec: ArraySpec) -> Any:
+    """``array``; one of integers of 4 bits, which take a byte each, as a new array with two to a
+    byte, where ``spec`` takes bytes, half as many along one dim."""
+    if spec.dtype is not u8:
+        return array
+    info = describe(array, spec.name)
+    longer = [d for d, size in enumerate(info.shape) if size not in spec.shape[d : d + 1]]
+    if not info.dtype.is_nibble or len(info.shape) != len(spec.shape) or len(longer) != 1:
+        return array
+    (dim,) = longer
+    if info.shape[dim] != 2 * spec.shape[dim]:
+        return array
+    # Of a byte, the lower half counts.
+    codes = np.moveaxis(_in_memory(info).view(np.uint8), dim, 0)
+    return np.moveaxis((codes[0::2] & 15) | (codes[1::2] << 4), 0, dim)
 
 
 def _in_memory(info: ArrayInfo) -> NDArray[Any]:
