@@ -343,6 +343,8 @@ CHANGES = (
     "{'tile': {3: 4}}",
     "{}",
     "{'fuse': [('oh', 'ow', 'p')]}",
+    "\"staging={'stages': 1, 'fill': 'copy'}\"",
+    "{'tile': {'group': {'n': 8}}, 'reduction': {'step': 2}}",
 )
 _F32 = "np.ones(({}), np.float32)"
 # Ops that are compiled, and what each is called with.

@@ -125,6 +125,18 @@ def test_entries_come_back_as_they_were(own_cache: Path, which: str) -> None:
     assert tw.compile(op, target=target, threads=1).from_cache
 
 
+def test_configs_as_they_once_printed_are_a_miss(own_cache: Path) -> None:
+    entry, request, path = stored(own_cache, tw.matmul("64x32:32x48"), "spirv:gpu")
+    meta = {name: value for name, value in entry.meta.items() if name != "seal"}
+    assert meta["config"].startswith("WorkgroupConfig(product=Product(")
+    meta["config"] = "WorkgroupConfig(instruction='', lanes='n', group={'n': 8}, item={}, order=())"
+    sealed = meta | {"seal": _seal(entry.key, meta, entry.payload)}
+    assert read_entry(Entry(entry.key, entry.payload, sealed), request) is None
+    path.write_bytes(encode(entry.key, entry.payload, sealed))
+    compile.forget()
+    assert not tw.compile(tw.matmul("64x32:32x48"), target="spirv:gpu", threads=1).from_cache
+
+
 def test_an_entry_of_another_kernel_or_key(own_cache: Path) -> None:
     entry, request, _ = stored(own_cache, small(), "x86")
     assert read_entry(Entry("0" * 64, entry.payload, entry.meta), request) is None

@@ -101,10 +101,12 @@ class Staging:
             others["order.stream_k"] = config.order.stream_k
         for name, value in others.items():
             if value:
+                why = "how tiles lie is the instruction's choice"
+                if self.by_unit:
+                    why += ", and a subgroup copies all of one result in order"
                 raise asked.refusal(
                     f"{name}={value!r} with product.instruction={instruction!r}",
-                    "how tiles lie is the instruction's choice"
-                    + (", and a subgroup copies all of one result in order" * self.by_unit),
+                    why,
                     f"leave {name} out",
                 )
         if self.by_unit and config.items < 2:
