@@ -180,7 +180,7 @@ class Calls:
             case "sum":
                 return f"tw.sum({self.options(scale=NUMBERS, zero_point=NUMBERS, dtype=TYPES)})"
             case "scale" | "zero_point":
-                options = self.options(value=NUMBERS, policy=POLICIES, dtype=TYPES)
+                options = self.options(value=NUMBERS, policy=POLICIES, dtype=TYPES, group=NUMBERS)
                 return f"tw.{kind}({of(TENSORS)}, {options})"
         return self.rng.choice(ODD)
 
@@ -310,7 +310,7 @@ class Calls:
         if rng.random() < 0.6:
             options.append(f"target={self.of(TARGETS[:3], 0.4)}")
         if rng.random() < 0.6:
-            cpu = ("ContractionConfig", "ElementwiseConfig")
+            cpu = ("ContractionConfig", "ElementwiseConfig", "FactoredConfig")
             options.append(f"config={self.config_text(cpu)}")
         elif rng.random() < 0.3:
             options.append(f"config={rng.choice(ODD)}")
@@ -323,7 +323,8 @@ class Calls:
     def scheduled(self) -> str:
         target = self.rng.choice(TARGETS[:6])
         gpu = "spirv" in target or "nvidia" in target
-        kinds = ("WorkgroupConfig", "StencilConfig") if gpu else ("ContractionConfig",)
+        cpu = ("ContractionConfig", "FactoredConfig")
+        kinds = ("WorkgroupConfig", "StencilConfig") if gpu else cpu
         op = self.rng.choice(list(KERNELS)[:2])
         return f"schedule({op!r}, {target}, {self.config_text(kinds)})"
 
@@ -366,6 +367,12 @@ KERNELS = {
         "src_scale": _F32.format("1,"),
         "dst": "np.ones((4,16), np.int32)",
     },
+    "tw.matmul('4x16:16x8', dtype='f32:u4:f32', "
+    "epilogue=[tw.scale('weights', policy='per_ocic', group=8)])": {
+        "src": _F32.format("4,16"),
+        "weights": "np.ones((8,8), np.uint8)",
+        "weights_scale": _F32.format("2,8"),
+    },
     "tw.reduce('4x5:4x1')": {"src": _F32.format("4,5")},
     "tw.reorder('4x5', dtype='bf16:f32', dst='aB4b')": {"src": "np.ones((4,5), ml.bfloat16)"},
 }
@@ -375,6 +382,7 @@ CONFIGS = (
     "fuse=(), split=(), pack_a=False, pack_b=True)",
     "ContractionConfig(instruction='fma', lanes='n', tile={'m': 2, 'n': 16}, order=('n', 'm'), "
     "step={'k': 1}, reduce_order=('k',), fuse=(('m', 'n', 'mn'),), split=(('k', 2),), pack_a=True)",
+    "FactoredConfig(lanes='n', tile={'m': 2, 'n': 8}, columns=16, step=2, pack=True)",
     "ElementwiseConfig(vector=8, unroll=2)",
     "StencilConfig(lanes='ow', vector=1, item={'oh': 2})",
     "WorkgroupConfig(product=Product(instruction='', lanes='oc'), "

@@ -81,7 +81,8 @@ def grouped_linear(torch: Any, op: Matmul, src: Any) -> Peers:
     attributes = op.attributes
     scale, point = attributes.scale("weights"), attributes.zero_point("weights")
     group = next(e.group for e in (scale, point) if e is not None and e.group is not None)
-    others = any(each.tensor != "weights" for each in (*attributes.scales, *attributes.zero_points))
+    scaled = {each.tensor for each in attributes.scales}
+    others = scaled | {each.tensor for each in attributes.zero_points} != {"weights"}
     if types[1] not in ("u4", "s4") or types[0] != types[2] or types[0] not in _GROUPED:
         raise UnsupportedError(
             f"PyTorch multiplies no {types[0]} by {types[1]} with groups to {types[2]}"

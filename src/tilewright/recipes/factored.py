@@ -19,232 +19,35 @@ a quarter, or an eighth, of the bytes; with many rows, making floats once for al
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Const, Expr, Var
-from tilewright.ir.stmt import Compute, For, Kernel, Operand, View
-from tilewright.ir.uses import view_variables
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.stmt import For, Kernel
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.elementwise import lower_rest
-from tilewright.recipes.model import CLOCK, MEMORY, Estimate
-from tilewright.recipes.prologues import has_prologue, packable, prologues
-from tilewright.recipes.recipe import Candidate
-from tilewright.recipes.reshaping import fusable, fused, split_dims
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
+from tilewright.recipes.factored_model import Product, product_of
+from tilewright.recipes.reshaping import split_dims
+from tilewright.recipes.roles import MAIN, RESULT
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.factor_out import factor_out
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.inline import inline
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds
-from tilewright.schedule.runs import strides
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tile import tile
-from tilewright.schedule.unit import drop_unit_dims
-
-# What a sum over a group has at least: below, what is done for each would be most of the work.
-_LEAST_GROUP = 8
-# Cycles of a processor with AVX2, as measured: a vector becomes one of floats, a multiply-add, a
-# number is spread over a vector; and what a tile takes at least, whose sums wait for one another.
-_CONVERTED, _ADDED, _SPREAD, _LATENCY = 0.95, 0.5, 0.25, 4.0
-# Cycles for each vector of results and group: its sum is loaded, scaled and added up.
-_APPLIED = 4.0
-# Columns whose sums one thread keeps in its cache, and how many of K stand in one step.
-_COLUMNS, _STEP = 512, 8
-# Blocks of columns that each core gets, where there are so many.
-_BLOCKS = 4
-# The rows of a register tile, at most, and its vectors: loads that begin with cache lines.
-_ROWS, _VECTORS = 8, (1, 2, 4)
-# Register tiles that are tried.
-_TRIED = 4
-
-
-@dataclass(frozen=True)
-class _Product:
-    """The product with what makes its second factor: ``weights`` is the operand that has an element
-    for each of K and N, of which ``share`` neighbours along ``k`` are parts of one; the other
-    operands are the same for ``group`` neighbours. ``rows`` are the dims of M, the longest last."""
-
-    kernel: Kernel
-    main: Compute
-    lanes: str
-    k: str
-    rows: tuple[str, ...]
-    weights: Operand
-    group: int
-    share: int
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return extents(self.main)
-
-    @property
-    def ready(self) -> bool:
-        """Whether neighbours along the lanes are neighbours in memory."""
-        return strides(self.main, self.weights.view)[self.lanes] == 1
-
-    @property
-    def stored(self) -> int:
-        """Bytes of the weights."""
-        return self.weights.view.buffer.bytes
-
-
-def _product(kernel: Kernel) -> _Product | None:
-    """What the recipe goes by; None for another kernel."""
-    if not has_compute(kernel, MAIN) or not has_prologue(kernel, 1):
-        return None
-    kernel = drop_unit_dims(kernel)
-    kernel = fused(kernel, fusable(kernel))
-    main = find_compute(kernel, MAIN)
-    found, sizes = roles(main), extents(main)
-    if len(found.n) != 1 or len(found.k) != 1 or found.batch or not main.out.buffer.dtype.is_float:
-        return None
-    try:
-        for compute in prologues(kernel, main.operands[1].view.buffer):
-            kernel = inline(kernel, compute.name)
-    except ScheduleError:
-        return None
-    main = find_compute(kernel, MAIN)
-    (lanes,), (k,) = found.n, found.k
-    whole = [each for each in main.operands[1:] if {k, lanes} <= _names(each.view)]
-    weights = max(whole, key=lambda each: math.prod(each.view.buffer.shape), default=None)
-    if weights is None or not _is_small(weights.view):
-        return None
-    steps = [_alike(each.view, k, sizes[k]) for each in main.operands[1:] if each is not weights]
-    group, share = reduce(math.gcd, steps, sizes[k]), _alike(weights.view, k, 0)
-    if group < min(_LEAST_GROUP, sizes[k]) or group % share:
-        return None
-    rows = tuple(sorted(found.m, key=lambda dim: sizes[dim]))
-    return _Product(kernel, main, lanes, k, rows, weights, group, share)
-
-
-def _is_small(view: View) -> bool:
-    stored = view.buffer.dtype
-    return stored.is_integer and stored.bytes == 1 and view.mask is None
-
-
-def _names(view: View) -> set[str]:
-    return {each.name for each in view_variables(view)}
-
-
-def _alike(view: View, k: str, size: int) -> int:
-    """How many neighbours along ``k``, of ``size``, read the same through ``view``."""
-    exprs = view.index if view.mask is None else (*view.index, view.mask)
-    return reduce(math.gcd, (d for expr in exprs for d in _divisors(expr, k)), size)
-
-
-def _divisors(expr: Expr, k: str) -> Iterator[int]:
-    """By what ``k`` is divided wherever it stands in ``expr``; 1 where it stands otherwise."""
-    match expr:
-        case Binary(op="floordiv", a=Var(name=name), b=Const(value=value)) if name == k:
-            yield int(value)
-        case Binary(op="add" | "sub" | "mul"):
-            yield from _divisors(expr.a, k)
-            yield from _divisors(expr.b, k)
-        case _:
-            if any(each.name == k for each in variables(expr)):
-                yield 1
-
-
-# What may be chosen.
-
-
-def candidates(
-    kernel: Kernel, machine: Machine, prepack: str | None
-) -> Iterator[Candidate[FactoredConfig, Estimate]]:
-    """Configs in the order in which they should be tried; none where panels of floats are predicted
-    to take less."""
-    product = _product(kernel)
-    if product is None:
-        return
-    found = [
-        Candidate(config, _estimate(product, config, machine))
-        for config in _configs(product, machine, prepack)
-    ]
-    found.sort(key=lambda each: each.prediction.seconds)
-    panels = _panels(product, machine, packable(kernel, prepack))
-    yield from (each for each in found[:_TRIED] if each.prediction.seconds < panels)
-
-
-def _configs(product: _Product, machine: Machine, prepack: str | None) -> Iterator[FactoredConfig]:
-    sizes = product.sizes
-    vector = machine.lanes(product.main.out.buffer.dtype)
-    row = product.rows[-1] if product.rows else None
-    most = -(-sizes[product.lanes] // vector)
-    share = -(-sizes[product.lanes] // (_BLOCKS * machine.cores))
-    step = max(d for d in range(1, _STEP + 1) if product.group % d == 0 and d % product.share == 0)
-    for height in range(1, min(_ROWS, sizes[row] if row is not None else 1) + 1):
-        for vectors in (each for each in _VECTORS if each <= most):
-            # The sums, the weights, one of the other factor for each part of these, and a mask.
-            if height * vectors + vectors + product.share + 1 > machine.vector_registers:
-                continue
-            width = vectors * vector
-            tile = {product.lanes: min(width, sizes[product.lanes])}
-            yield FactoredConfig(
-                lanes=product.lanes,
-                tile=tile if row is None else {row: height, **tile},
-                columns=max(1, min(_COLUMNS, share) // width) * width,
-                step=step,
-                pack=product.weights.view.buffer.name == prepack or not product.ready,
-            )
-
-
-def _estimate(product: _Product, config: FactoredConfig, machine: Machine) -> Estimate:
-    sizes = product.sizes
-    vector = machine.lanes(product.main.out.buffer.dtype)
-    vectors = -(-config.tile[product.lanes] // vector)
-    row = product.rows[-1] if product.rows else None
-    height = config.tile.get(row, 1) if row is not None else 1
-    tiles = -(-sizes[product.lanes] // (vectors * vector))
-    tiles *= math.prod(-(-sizes[d] // config.tile.get(d, 1)) for d in product.rows)
-    k = sizes[product.k]
-    clock = CLOCK * machine.cores
-    applied = _APPLIED * height * vectors / product.group
-    busy = vectors * _CONVERTED + height * (vectors * _ADDED + _SPREAD) + applied
-    limits = {
-        "conversions": tiles * k * busy / clock,
-        "latency": tiles * k * (_LATENCY + applied) / clock,
-        "memory": product.stored / MEMORY,
-    }
-    return Estimate(limits, height * vectors)
-
-
-def _panels(product: _Product, machine: Machine, packed: bool) -> float:
-    """The seconds that the product takes with floats in memory, made in each call unless ``packed``
-    beforehand."""
-    sizes = product.sizes
-    number = sizes[product.k] * sizes[product.lanes]
-    type = product.main.out.buffer.dtype
-    clock = CLOCK * machine.cores * machine.lanes(type)
-    added = number * math.prod(sizes[d] for d in product.rows) * _ADDED / clock
-    read = number * type.bytes / MEMORY
-    if packed:
-        return max(read, added)
-    return (
-        (product.stored + number * type.bytes) / MEMORY
-        + number * _CONVERTED / clock
-        + max(read, added)
-    )
-
-
-# Carrying it out.
 
 
 def schedule(
     kernel: Kernel, machine: Machine, config: FactoredConfig, prepack: str | None
 ) -> ScheduledKernel:
     """Carries ``config`` out."""
-    product = _product(kernel)
+    product = product_of(kernel)
     if product is None:
         raise ScheduleError(
             f"{kernel.name} multiplies by nothing that it makes of integers of a byte",
@@ -281,7 +84,7 @@ class _Dims:
     inner: tuple[str, ...]
 
     @staticmethod
-    def of(product: _Product) -> _Dims:
+    def of(product: Product) -> _Dims:
         splits: list[tuple[str, int]] = []
         outer, left = None, product.k
         if product.group < product.sizes[product.k]:
@@ -293,7 +96,7 @@ class _Dims:
         return _Dims(tuple(splits), outer, (f"{left}_q", f"{left}_r"))
 
 
-def _check(config: FactoredConfig, product: _Product) -> None:
+def _check(config: FactoredConfig, product: Product) -> None:
     """Refuses a config that names dims that the kernel does not have, or cuts groups apart."""
     allowed = (*product.rows, product.lanes)
     where = f"config {config!r}"
@@ -327,7 +130,7 @@ def _check(config: FactoredConfig, product: _Product) -> None:
 def _pack(
     result: ScheduledKernel,
     config: FactoredConfig,
-    product: _Product,
+    product: Product,
     dims: _Dims,
     prepack: str | None,
 ) -> None:
@@ -367,7 +170,7 @@ def _width(config: FactoredConfig) -> int:
 _BEGIN, _TOTAL = f"{MAIN}_sums_init", f"{MAIN}_total"
 
 
-def _tiled(kernel: Kernel, config: FactoredConfig, product: _Product, dims: _Dims) -> Kernel:
+def _tiled(kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims) -> Kernel:
     """Blocks of columns; in each, group by group, register tiles of sums."""
     lanes = config.lanes
     kernel = tile_and_fuse(
@@ -397,7 +200,7 @@ def _loops_around(kernel: Kernel, compute: str) -> list[str]:
 
 
 def _lowered(
-    kernel: Kernel, config: FactoredConfig, product: _Product, dims: _Dims, vector: int
+    kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims, vector: int
 ) -> Kernel:
     """The register tile's sums stay in registers, so all of its indices are unrolled."""
     kernel = tile(kernel, MAIN, {dims.inner[0]: config.step // product.share})

@@ -12,6 +12,7 @@ from tilewright.recipes import (
     contraction,
     elementwise,
     factored,
+    factored_model,
     plain,
     reductions,
     reductions_in_workgroups,
@@ -116,7 +117,7 @@ _FACTORED = Recipe(
     "factored",
     FactoredConfig,
     _contracts,
-    lambda s, machine: factored.candidates(s.exact, machine, s.prepacked),
+    lambda s, machine: factored_model.candidates(s.exact, machine, s.prepacked),
     _of_contractions(lambda s, machine, c: factored.schedule(s.exact, machine, c, s.prepacked)),
 )
 _CONTRACTION = Recipe(

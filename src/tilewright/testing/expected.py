@@ -30,14 +30,13 @@ from tilewright.problems import (
     PoolAlgorithm,
     Prelu,
     ReduceAlgorithm,
-    Scale,
     Sum,
     Unary,
-    ZeroPoint,
 )
 from tilewright.testing import reference
 from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.bounds import dot_bound, gamma
+from tilewright.testing.group_weights import dequantized
 
 _POOL = {
     PoolAlgorithm.MAX: "max",
@@ -186,10 +185,8 @@ class _Expected:
             return self._product(
                 lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
             )
-        src, weights = self.arrays["src"], self._raw["weights"]
-        if op.dtype_of("weights").is_nibble:
-            weights = reference.halves(weights, signed=op.dtype_of("weights").kind == "int")
-        values, magnitudes = self._dequantized(weights.astype(np.float64))
+        src = self.arrays["src"]
+        values, magnitudes = dequantized(op, self._raw)
         plain = reference.matmul(src, values)
         error = np.zeros(plain.shape)
         if not self.exact:
@@ -204,33 +201,6 @@ class _Expected:
                 assert factor is not None
                 value = value.multiply(factor)
         return value
-
-    def _dequantized(self, weights: Any) -> tuple[Any, Any]:
-        """Weights with groups as numbers, and the greatest that their parts may be: a zero point
-        may be subtracted from the sum of a group."""
-        attributes = self.op.attributes
-        point, scale = attributes.zero_point("weights"), attributes.scale("weights")
-        values, sizes = weights, np.abs(weights)
-        if point is not None:
-            shift = self._per_element(point, zero_point_name("weights"), weights.shape)
-            values, sizes = values - shift, sizes + np.abs(shift)
-        if scale is not None and scale.group is not None:
-            factor = self._per_element(scale, scale_name("weights"), weights.shape)
-            values, sizes = values * factor, sizes * np.abs(factor)
-        return values, sizes
-
-    def _per_element(self, factor: Scale | ZeroPoint, name: str, shape: tuple[int, ...]) -> Any:
-        """A factor of the weights for each element, or one that is broadcast to them."""
-        if factor.value is not None:
-            return np.float64(factor.value)
-        array = self.arrays[name]
-        if factor.group is None:
-            return self._spread(array, factor.policy, "weights", shape)
-        dims = factor.policy.dims(len(shape), tensor="weights", driver="matmul")
-        for axis in range(len(shape)):
-            if axis not in dims:
-                array = np.expand_dims(array, axis)
-        return np.repeat(array, factor.group, axis=len(shape) - 2)
 
     def _logical(self, name: str) -> tuple[int, ...]:
         return tuple(dict(self.op.problem.shapes)[name])

@@ -1,0 +1,209 @@
+"""Products with weights that are made of small integers, as the recipe `factored` sees them: what
+they are, and what a model says of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.expr import Binary, Const, Expr, Var
+from tilewright.ir.stmt import Compute, Kernel, Operand, View
+from tilewright.ir.uses import view_variables
+from tilewright.ir.visit import variables
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import FactoredConfig
+from tilewright.recipes.model import CLOCK, MEMORY, Estimate
+from tilewright.recipes.prologues import has_prologue, packable, prologues
+from tilewright.recipes.recipe import Candidate
+from tilewright.recipes.reshaping import fusable, fused
+from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute, roles
+from tilewright.schedule.inline import inline
+from tilewright.schedule.runs import strides
+from tilewright.schedule.unit import drop_unit_dims
+
+# What a sum over a group has at least: below, what is done for each would be most of the work.
+_LEAST_GROUP = 8
+# Cycles of a processor with AVX2, as measured: a vector becomes one of floats, a multiply-add, a
+# number is spread over a vector; and what a tile takes at least, whose sums wait for one another.
+_CONVERTED, _ADDED, _SPREAD, _LATENCY = 0.95, 0.5, 0.25, 4.0
+# Cycles for each vector of results and group: its sum is loaded, scaled and added up.
+_APPLIED = 4.0
+# Columns whose sums one thread keeps in its cache, and how many of K stand in one step.
+_COLUMNS, _STEP = 512, 8
+# Blocks of columns that each core gets, where there are so many.
+_BLOCKS = 4
+# The rows of a register tile, at most, and its vectors: loads that begin with cache lines.
+_ROWS, _VECTORS = 8, (1, 2, 4)
+# Register tiles that are tried.
+_TRIED = 4
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product with what makes its second factor: ``weights`` is the operand that has an element
+    for each of K and N, of which ``share`` neighbours along ``k`` are parts of one; the other
+    operands are the same for ``group`` neighbours. ``rows`` are the dims of M, the longest last."""
+
+    kernel: Kernel
+    main: Compute
+    lanes: str
+    k: str
+    rows: tuple[str, ...]
+    weights: Operand
+    group: int
+    share: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return extents(self.main)
+
+    @property
+    def ready(self) -> bool:
+        """Whether neighbours along the lanes are neighbours in memory."""
+        return strides(self.main, self.weights.view)[self.lanes] == 1
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the weights."""
+        return self.weights.view.buffer.bytes
+
+
+def product_of(kernel: Kernel) -> Product | None:
+    """What the recipe goes by; None for another kernel."""
+    if not has_compute(kernel, MAIN) or not has_prologue(kernel, 1):
+        return None
+    kernel = drop_unit_dims(kernel)
+    kernel = fused(kernel, fusable(kernel))
+    main = find_compute(kernel, MAIN)
+    found, sizes = roles(main), extents(main)
+    if len(found.n) != 1 or len(found.k) != 1 or found.batch or not main.out.buffer.dtype.is_float:
+        return None
+    try:
+        for compute in prologues(kernel, main.operands[1].view.buffer):
+            kernel = inline(kernel, compute.name)
+    except ScheduleError:
+        return None
+    main = find_compute(kernel, MAIN)
+    (lanes,), (k,) = found.n, found.k
+    whole = [each for each in main.operands[1:] if {k, lanes} <= _names(each.view)]
+    weights = max(whole, key=lambda each: math.prod(each.view.buffer.shape), default=None)
+    if weights is None or not _is_small(weights.view):
+        return None
+    steps = [_alike(each.view, k, sizes[k]) for each in main.operands[1:] if each is not weights]
+    group, share = reduce(math.gcd, steps, sizes[k]), _alike(weights.view, k, 0)
+    if group < min(_LEAST_GROUP, sizes[k]) or group % share:
+        return None
+    rows = tuple(sorted(found.m, key=lambda dim: sizes[dim]))
+    return Product(kernel, main, lanes, k, rows, weights, group, share)
+
+
+def _is_small(view: View) -> bool:
+    stored = view.buffer.dtype
+    return stored.is_integer and stored.bytes == 1 and view.mask is None
+
+
+def _names(view: View) -> set[str]:
+    return {each.name for each in view_variables(view)}
+
+
+def _alike(view: View, k: str, size: int) -> int:
+    """How many neighbours along ``k``, of ``size``, read the same through ``view``."""
+    exprs = view.index if view.mask is None else (*view.index, view.mask)
+    return reduce(math.gcd, (d for expr in exprs for d in _divisors(expr, k)), size)
+
+
+def _divisors(expr: Expr, k: str) -> Iterator[int]:
+    """By what ``k`` is divided wherever it stands in ``expr``; 1 where it stands otherwise."""
+    match expr:
+        case Binary(op="floordiv", a=Var(name=name), b=Const(value=value)) if name == k:
+            yield int(value)
+        case Binary(op="add" | "sub" | "mul"):
+            yield from _divisors(expr.a, k)
+            yield from _divisors(expr.b, k)
+        case _:
+            if any(each.name == k for each in variables(expr)):
+                yield 1
+
+
+# What may be chosen.
+
+
+def candidates(
+    kernel: Kernel, machine: Machine, prepack: str | None
+) -> Iterator[Candidate[FactoredConfig, Estimate]]:
+    """Configs in the order in which they should be tried; none where panels of floats are predicted
+    to take less."""
+    product = product_of(kernel)
+    if product is None:
+        return
+    found = [
+        Candidate(config, _estimate(product, config, machine))
+        for config in _configs(product, machine, prepack)
+    ]
+    found.sort(key=lambda each: each.prediction.seconds)
+    panels = _panels(product, machine, packable(kernel, prepack))
+    yield from (each for each in found[:_TRIED] if each.prediction.seconds < panels)
+
+
+def _configs(product: Product, machine: Machine, prepack: str | None) -> Iterator[FactoredConfig]:
+    sizes = product.sizes
+    vector = machine.lanes(product.main.out.buffer.dtype)
+    row = product.rows[-1] if product.rows else None
+    most = -(-sizes[product.lanes] // vector)
+    share = -(-sizes[product.lanes] // (_BLOCKS * machine.cores))
+    step = max(d for d in range(1, _STEP + 1) if product.group % d == 0 and d % product.share == 0)
+    for height in range(1, min(_ROWS, sizes[row] if row is not None else 1) + 1):
+        for vectors in (each for each in _VECTORS if each <= most):
+            # The sums, the weights, one of the other factor for each part of these, and a mask.
+            if height * vectors + vectors + product.share + 1 > machine.vector_registers:
+                continue
+            width = vectors * vector
+            tile = {product.lanes: min(width, sizes[product.lanes])}
+            yield FactoredConfig(
+                lanes=product.lanes,
+                tile=tile if row is None else {row: height, **tile},
+                columns=max(1, min(_COLUMNS, share) // width) * width,
+                step=step,
+                pack=product.weights.view.buffer.name == prepack or not product.ready,
+            )
+
+
+def _estimate(product: Product, config: FactoredConfig, machine: Machine) -> Estimate:
+    sizes = product.sizes
+    vector = machine.lanes(product.main.out.buffer.dtype)
+    vectors = -(-config.tile[product.lanes] // vector)
+    row = product.rows[-1] if product.rows else None
+    height = config.tile.get(row, 1) if row is not None else 1
+    tiles = -(-sizes[product.lanes] // (vectors * vector))
+    tiles *= math.prod(-(-sizes[d] // config.tile.get(d, 1)) for d in product.rows)
+    k = sizes[product.k]
+    clock = CLOCK * machine.cores
+    applied = _APPLIED * height * vectors / product.group
+    busy = vectors * _CONVERTED + height * (vectors * _ADDED + _SPREAD) + applied
+    limits = {
+        "conversions": tiles * k * busy / clock,
+        "latency": tiles * k * (_LATENCY + applied) / clock,
+        "memory": product.stored / MEMORY,
+    }
+    return Estimate(limits, height * vectors)
+
+
+def _panels(product: Product, machine: Machine, packed: bool) -> float:
+    """The seconds that the product takes with floats in memory, made in each call unless ``packed``
+    beforehand."""
+    sizes = product.sizes
+    number = sizes[product.k] * sizes[product.lanes]
+    type = product.main.out.buffer.dtype
+    clock = CLOCK * machine.cores * machine.lanes(type)
+    added = number * math.prod(sizes[d] for d in product.rows) * _ADDED / clock
+    read = number * type.bytes / MEMORY
+    if packed:
+        return max(read, added)
+    return (
+        (product.stored + number * type.bytes) / MEMORY
+        + number * _CONVERTED / clock
+        + max(read, added)
+    )
