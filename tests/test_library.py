@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ def test_arguments_ask_for_the_case_again(driver: str) -> None:
         assert _asked(case) == [case], case.arguments()
     example = LIBRARY[driver].parse(LIBRARY[driver].example)
     assert LIBRARY[driver].parse(example.descriptor()) == example
+
+
+def test_the_documents_have_each_driver() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    found = {row[0].strip("| `"): row[2].strip("`") for row in rows}
+    assert found == {driver: record.example for driver, record in LIBRARY.items()}
 
 
 @pytest.mark.parametrize("driver", RECORDS)

@@ -54,19 +54,20 @@ def result_of(op: Op) -> str:
 def reference(torch: Any, op: Op, tensors: Tensors) -> Any:
     """The result in float64, of a contraction and what follows it."""
     wide = {name: tensor.double().contiguous() for name, tensor in tensors.items()}
-    return _work(torch, op, wide)()
+    return work_of(torch, op, wide)()
 
 
 def peers(torch: Any, op: Op, tensors: Tensors) -> Peers:
     """The ways that PyTorch has, on these tensors."""
     name = "cuDNN" if isinstance(op, Convolution) else "cuBLAS"
-    calls = [_work(torch, op, tensors)]
+    calls = [work_of(torch, op, tensors)]
     if isinstance(op, Convolution) and op.direction.is_forward:
         calls += _fused(torch, op, tensors)
     return {name: calls}
 
 
-def _work(torch: Any, op: Op, tensors: Tensors) -> Call:
+def work_of(torch: Any, op: Op, tensors: Tensors) -> Call:
+    """The call that computes a contraction and what follows it. Raises `UnsupportedError`."""
     match op:
         case Convolution() if op.direction.is_forward:
             return _forward(torch, op, tensors)

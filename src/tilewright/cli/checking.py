@@ -10,6 +10,7 @@ from functools import partial
 
 import typer
 
+from tilewright.cli.against import against_torch, check_against
 from tilewright.cli.cases import AnyCase, cases_of, what_of
 from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.progress import progress
@@ -39,13 +40,15 @@ from tilewright.testing.verify import (
 )
 
 
-def verify_cases(knobs: Knobs, random: int, seed: int, on: Place) -> None:
+def verify_cases(knobs: Knobs, random: int, seed: int, on: Place, against: str = "") -> None:
     """Does what ``tilewright verify`` is asked for."""
+    check_against(against)
     compile = compile_case if on is Place.DEVICE else interpret_case
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     counts: Counter[Status] = Counter()
-    for case, verdict in progress(verdicts(knobs, cases, compile), len(cases), "verify"):
-        print(verdict.line(_again(knobs, case, on)), flush=True)
+    found = verdicts(knobs, cases, compile, against=against)
+    for case, verdict in progress(found, len(cases), "verify"):
+        print(verdict.line(_again(knobs, case, on, against)), flush=True)
         counts[verdict.status] += 1
     print(summary(counts))
     say_if_nothing_ran(counts)
@@ -60,7 +63,10 @@ def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:
 
 
 def verdicts(
-    knobs: Knobs, cases: Sequence[AnyCase], compile: Callable[[Knobs, Op | Kernel], Verifiable]
+    knobs: Knobs,
+    cases: Sequence[AnyCase],
+    compile: Callable[[Knobs, Op | Kernel], Verifiable],
+    against: str = "",
 ) -> Iterator[tuple[AnyCase, Verdict]]:
     """The verdict of each case; a case alone that cannot be asked for is bad input."""
     alone = len(cases) == 1
@@ -77,7 +83,8 @@ def verdicts(
             yield case, verify_on(partial(compile, knobs, what), case.trials())
         else:
             assert isinstance(what, Op)
-            yield case, verify(what, lambda op: compile(knobs, op))
+            more = against_torch(what, 0) if against else ()
+            yield case, verify(what, lambda op: compile(knobs, op), more=more)
 
 
 def _compile_first(
@@ -117,13 +124,11 @@ def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:
     return InterpretedKernel(what, find_target(knobs.target).machine, config, knobs.constant)
 
 
-def _again(knobs: Knobs, case: AnyCase, on: Place) -> str:
+def _again(knobs: Knobs, case: AnyCase, on: Place, against: str) -> str:
     """The arguments that ask for one case again, there."""
-    arguments = repeat(knobs, case)
-    if on is Place.DEVICE:
-        return arguments
-    driver, rest = arguments.split(" ", 1)
-    return f"{driver} --on={on.value} {rest}"
+    driver, rest = repeat(knobs, case).split(" ", 1)
+    rest = rest if on is Place.DEVICE else f"--on={on.value} {rest}"
+    return f"{driver} --against={against} {rest}" if against else f"{driver} {rest}"
 
 
 def repeat(knobs: Knobs, case: AnyCase) -> str:

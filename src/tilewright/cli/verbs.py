@@ -26,11 +26,17 @@ def verify_command(
         Place,
         typer.Option("--on", help="Run the code on the target's device, or the IR by itself."),
     ] = Place.DEVICE,
+    against: Annotated[
+        str, typer.Option("--against", help="torch: compare with PyTorch's results, too.")
+    ] = "",
 ) -> None:
     """Check kernels: against float64 or the interpreter, and for what they write.
 
     A kernel from a file is called on random arrays, and on random numbers that keep what its
     parameters promise, where they are not set: 4 calls, or as many as --random says.
+
+    With --against torch, results are compared with PyTorch's as well, within the bounds of both; a
+    case that PyTorch has nothing for is skipped, and the reason says so.
 
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
     Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
@@ -45,11 +51,13 @@ def verify_command(
 
       tilewright verify conv --target nvidia:sm_80 --on interpreter mb1ic8ih6oc8kh3ph1
 
+      tilewright verify softmax --against torch 64x1000
+
       tilewright verify kernel --set n=64 --target spirv scale.tw
     """
     with loading():
         from tilewright.cli.checking import verify_cases
-    verify_cases(knobs, random, seed, on)
+    verify_cases(knobs, random, seed, on, against)
 
 
 @with_knobs

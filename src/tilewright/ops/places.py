@@ -160,5 +160,5 @@ def topk(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    found = asked(problem, TopKProblem, axis=axis, count=None if count is None else (count,))
+    found = asked(problem, TopKProblem, axis=axis, amount=None if count is None else (count,))
     return op_of(found, "fwd", dtype, src=src, dst=dst)

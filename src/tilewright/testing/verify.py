@@ -10,6 +10,7 @@ results, or changes an input.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -84,12 +85,15 @@ class Verdict:
         return f"{self.status.value} {reason}{reproduce}"
 
 
-def verify(op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0) -> Verdict:
-    """Compiles ``op`` and checks the kernel on integers, then on reals, against float64.
+def verify(
+    op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0, more: Iterable[Trial] = ()
+) -> Verdict:
+    """Compiles ``op`` and checks the kernel on integers, then on reals, against float64; then on
+    ``more``.
 
     Skipped is what is not available (`UnsupportedError`); any other error fails the case.
     """
-    return verify_on(lambda: compile(op), _trials(op, seed))
+    return verify_on(lambda: compile(op), itertools.chain(_trials(op, seed), more))
 
 
 def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Verdict:

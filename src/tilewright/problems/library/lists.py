@@ -89,7 +89,9 @@ class ListsRecord(Record):
                     where=Span(text, body.end, body.end + 1),
                     cure=f"the form is {cls._form()}, such as {cls.example}",
                 )
-        return cls(**found, name=name)
+        made: Any = cls
+        problem: Self = made(**found, name=name)
+        return problem
 
     @classmethod
     def _form(cls) -> str:

@@ -83,7 +83,6 @@ class LayerNormProblem(Normalization):
         src = given["src"]
         if self.has("M"):
             return lambda: torch.nn.functional.rms_norm(src, size, scale, self.eps)
-        scale, shift = _like(src, scale), _like(src, shift)
         if direction.is_forward:
             return lambda: torch.native_layer_norm(src, size, scale, shift, self.eps)[:1]
         mean, inverse = (each.unsqueeze(-1) for each in _saved(self, given))
@@ -256,7 +255,7 @@ class GroupNormProblem(_Images):
         if self.has("G"):
             raise UnsupportedError("PyTorch's group normalization takes no statistics")
         src, groups = given["src"], self.groups
-        scale, shift = _like(src, given.get("scale")), _like(src, given.get("shift"))
+        scale, shift = given.get("scale"), given.get("shift")
         if direction.is_forward:
             return lambda: torch.nn.functional.group_norm(src, groups, scale, shift, self.eps)
         n, c, *spatial = self.shape
@@ -278,8 +277,3 @@ class GroupNormProblem(_Images):
 def _saved(problem: Normalization, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """The statistics that a gradient is given, as PyTorch keeps them."""
     return given["mean"], (given["variance"] + problem.eps).rsqrt()
-
-
-def _like(src: Any, factors: Any) -> Any:
-    """Scale or shift in the type of the data, where there is one."""
-    return None if factors is None else factors.to(src.dtype)

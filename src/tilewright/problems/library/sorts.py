@@ -178,26 +178,26 @@ class SortProblem(_Sorted):
 
 @dataclass(frozen=True)
 class TopKProblem(_Sorted):
-    """The ``count`` greatest, in order."""
+    """The ``amount`` greatest, in order."""
 
-    count: Numbers = ()
+    amount: Numbers = ()
 
     driver: ClassVar[str] = "topk"
     example: ClassVar[str] = "32x100:5"
     knobs: ClassVar[tuple[str, ...]] = ("axis",)
-    parts: ClassVar[tuple[Part, ...]] = (Part("shape"), Part("count"))
+    parts: ClassVar[tuple[Part, ...]] = (Part("shape"), Part("amount"))
 
     def _complete(self) -> None:
         super()._complete()
-        if len(self.count) != 1:
-            raise ProblemError("topk has one count", where="count")
+        if len(self.amount) != 1:
+            raise ProblemError("topk has one amount", where="amount")
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:
         super().check(types, direction)
-        if self.count[0] > self.shape[self.axis]:
+        if self.amount[0] > self.shape[self.axis]:
             raise ProblemError(
-                f"there are {self.shape[self.axis]} elements, and {self.count[0]} are asked for",
-                where="count",
+                f"there are {self.shape[self.axis]} elements, and {self.amount[0]} are asked for",
+                where="amount",
                 cure="ask for less",
             )
 
@@ -205,14 +205,14 @@ class TopKProblem(_Sorted):
     def drawn(cls, rng: random.Random) -> Self:
         shape = shape_of(rng, 1, 3)
         axis = rng.randrange(len(shape))
-        return cls(shape, axis, count=(rng.randint(1, shape[axis]),))
+        return cls(shape, axis, amount=(rng.randint(1, shape[axis]),))
 
     def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape), count=(1,))
+        return replace(self, shape=(1,) * len(self.shape), amount=(1,))
 
     @property
     def kept(self) -> int:
-        return self.count[0]
+        return self.amount[0]
 
     @property
     def descends(self) -> bool:
