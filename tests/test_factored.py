@@ -242,3 +242,25 @@ def test_weights_that_lie_the_other_way_are_packed() -> None:
     assert isinstance(config, FactoredConfig) and config.pack and not scheduled.packs
     with pytest.raises(ScheduleError, match="the weights do not lie along the lanes"):
         tw.compile(op, AVX2, config={"pack": False})
+
+
+def test_the_record_replays() -> None:
+    scale = tw.scale("weights", policy="per_ocic", group=32)
+    op = tw.matmul("3x64:64x40", dtype="bf16:s4:f32", epilogue=[scale, tw.bias(), tw.relu()])
+    made = tw.compile(op, AVX2, threads=1)
+    steps = made.source("schedule")
+    assert 'schedule.factor_out("main", ("k_r_q", "k_r_r"))' in steps
+    again = tw.compile(op, AVX2, threads=1, schedule=steps)
+    assert again.source("llvm") == made.source("llvm")
+
+
+def test_groups_that_do_not_divide_what_is_summed() -> None:
+    """Of 96, 64 are one group and 32 another: sums are over 32."""
+    text = NIBBLES.replace("c // 32", "c // 64").format(m=1, k=96, n=40, h=48, g=2)
+    kernel = _kernel(text)
+    given = given_for(kernel)
+    made = tw.compile(kernel, AVX2, threads=1)
+    assert isinstance(made.config, FactoredConfig)
+    if made.target.runs_here:
+        expected = tw.compile(kernel, "interpreter")(**given)
+        np.testing.assert_array_equal(made(**given), expected)

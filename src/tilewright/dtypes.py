@@ -5,6 +5,7 @@ bf16, fp8 and the integers of 4 bits come from `ml_dtypes`.
 
 s4 and u4 are kept, but not computed on: a value of them is converted first. In memory, also in the
 arrays of a caller, each element takes a byte. Its lower 4 bits count; the others may be anything.
+Where weights lie two to a byte, they are a buffer of u8 (`ops.group_factors`).
 """
 
 from __future__ import annotations

@@ -108,10 +108,14 @@ def _texts(
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",
     attr_scales: Annotated[
-        str, typer.Option("--attr-scales", help="Such as src:common:0.25+wei:per_oc.")
+        str,
+        typer.Option(
+            "--attr-scales", help="Such as src:common:0.25+wei:per_oc, or wei:per_ocic:f32:64x1."
+        ),
     ] = "",
     attr_zero_points: Annotated[
-        str, typer.Option("--attr-zero-points", help="Such as src:common:3.")
+        str,
+        typer.Option("--attr-zero-points", help="Such as src:common:3, or wei:per_ocic:u4:64x1."),
     ] = "",
     attr_post_ops: Annotated[
         str, typer.Option("--attr-post-ops", help="Such as sum+relu or add:f32:per_oc.")
