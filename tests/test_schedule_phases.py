@@ -23,7 +23,8 @@ from tilewright.ops.convolution import convolution_op
 from tilewright.ops.op import Op
 from tilewright.problems import Direction, conv_from_sizes, parse
 from tilewright.recipes import choose
-from tilewright.recipes.config import COPY_UNIT, WorkgroupConfig
+from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.parts import COPY_UNIT
 from tilewright.recipes.phases import PHASE, by_phase, taken
 from tilewright.recipes.roles import MAIN, extents, find_compute
 from tilewright.recipes.start import Start
