@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.dtypes import boolean, f32, f64
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, TilewrightError, UnsupportedError
 from tilewright.problems import LIBRARY, Direction, Record
 from tilewright.testing.case import Case
 from tilewright.testing.expected import expected
@@ -131,3 +131,76 @@ def test_sets_between_groups_have_layouts_with_blocks_of_one_element() -> None:
     case = Case(problem, tags=("aBc8b", "any"))
     verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
     assert verdict.status is Status.PASSED, verdict.reason
+
+
+BAD: list[tuple[Callable[[], object], str]] = [
+    (lambda: tw.softmax("4x9", axis=2), "softmax has no dim 2"),
+    (lambda: tw.softmax("4x9", algorithm="max"), "unknown algorithm 'MAX'"),
+    (lambda: tw.softmax((4, 0)), "must be at least 1"),
+    (lambda: tw.softmax((2**60, 4)), "elements"),
+    (lambda: tw.layer_norm("7"), "is no shape for lnorm"),
+    (lambda: tw.layer_norm("4x9", scale=1), "flag C is yes or no"),  # type: ignore[arg-type]
+    (lambda: tw.layer_norm("4x9", eps=-1.0), "eps must not be negative"),
+    (lambda: tw.group_norm((2, 6), groups=4), "4 groups do not divide 6 channels"),
+    (lambda: tw.concat([(4, 0)]), "must be at least 1"),
+    (lambda: tw.concat([(4, 5), (3, 5)]), "src1 is"),
+    (lambda: tw.concat(3), "no problem for concat"),  # type: ignore[arg-type]
+    (lambda: tw.slice("9:3:4:2"), "the slice goes from 3 to 9"),
+    (lambda: tw.slice("9:3"), "size of slice is missing"),
+    (lambda: tw.transpose("2x3:0x0"), "is no order of 2 dims"),
+    (lambda: tw.pixels("1x1x5x4:2"), "blocks of 2 do not divide"),
+    (lambda: tw.shuffle("2x5", group=2), "groups of 2 do not divide 5"),
+    (lambda: tw.pad("3:-2:-1"), "dim 0 of the result has 0 elements"),
+    (lambda: tw.pad("3:3:0", "reflect"), "too few to reflect"),
+    (lambda: tw.pad("3:1:0", value=0.5, dtype="s8"), "s8 does not hold 0.5"),
+    (lambda: tw.gather("4x5"), "indices_shape of gather is missing"),
+    (lambda: tw.gather("4x5:3", dtype="f32:f32:f32", axis=7), "gather has no dim 7"),
+    (lambda: tw.gather("4x5:3", dtype="f32:u8:f32"), "gather takes no u8 here"),
+    (lambda: tw.scatter("4x5:3", dtype="f32:s32:s32"), "scatter combines s32 with f32"),
+    (lambda: tw.topk("4x5:6"), "6 are asked for"),
+    (lambda: tw.scan("4x5", "cumsum", exclusive="no"), "exclusive is yes or no"),  # type: ignore[arg-type]
+    (lambda: tw.max_pool("ic1iw2kw1pw2ow6"), "has no element"),
+    (lambda: tw.resample((1, 2, 3)), "a size for each"),
+    (lambda: tw.parametric_relu("4x5:2x1"), "does not broadcast"),
+    (lambda: tw.deconvolution("ic1oc1ih1kh1ph1"), "nothing is left of dim h"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_calls_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TilewrightError, match=message):
+        call()
+
+
+def test_infinities_and_nan_are_as_numpy_has_them() -> None:
+    inf, nan = np.inf, np.nan
+    x = np.array([[1, 2, inf], [-inf, -inf, -inf], [0, nan, 1], [-inf, 3, 3]], np.float32)
+
+    def run(op: Any) -> Any:
+        return tw.compile(op, threads=1)(src=x)
+
+    with np.errstate(all="ignore"):
+        powers = np.exp(x - x.max(1, keepdims=True))
+        total = powers.sum(1, keepdims=True)
+        np.testing.assert_allclose(run(tw.softmax((4, 3))), powers / total, rtol=1e-6)
+    np.testing.assert_allclose(
+        run(tw.logsumexp((4, 3)))[:, 0], [inf, -inf, nan, 3 + np.log(2)], rtol=1e-6
+    )
+    assert run(tw.argmax((4, 3)))[:, 0].tolist() == np.argmax(x, 1).tolist()
+    assert run(tw.argmin((4, 3)))[:, 0].tolist() == np.argmin(x, 1).tolist()
+    np.testing.assert_array_equal(run(tw.scan((4, 3), "cummax")), np.maximum.accumulate(x, axis=1))
+    made = run(tw.sort((4, 3)))
+    np.testing.assert_array_equal(made["dst"], np.sort(x, axis=1))
+    np.testing.assert_array_equal(made["indices"], np.argsort(x, axis=1, kind="stable"))
+
+
+def test_indices_out_of_range_are_counted() -> None:
+    table = np.arange(10, dtype=np.float32).reshape(5, 2)
+    places = np.array([-1, 0, 4, 5, 2], np.int32)
+    kernel = tw.compile(tw.gather("5x2:5", counted=True), threads=1)
+    made = kernel(src=table, indices=places)
+    assert made["outside"].tolist() == [2]
+    np.testing.assert_array_equal(made["dst"], table[[0, 0, 4, 4, 2]])
+    kernel = tw.compile(tw.gather("5x2:5", outside="zero"), threads=1)
+    wanted = np.where(np.isin(places, [-1, 5])[:, None], 0, table[[0, 0, 4, 4, 2]])
+    np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)

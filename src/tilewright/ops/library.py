@@ -7,11 +7,11 @@ hand, and is scheduled as such: its computes have no names or order that recipes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.dtypes import DType, f32
-from tilewright.errors import UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import parameter_text
@@ -21,6 +21,7 @@ from tilewright.ops.attributes import Attributes
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
 from tilewright.problems import Direction, Record
 from tilewright.problems.library.record import accumulator_for
+from tilewright.problems.numbers import short
 
 # One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any
@@ -111,12 +112,21 @@ def asked(given: object, kind: type[R], **settings: Any) -> R:
     descriptor says): what the functions that users call are made of. Raises `ProblemError`."""
     algorithm = settings.pop("algorithm", None)
     said = {name: value for name, value in settings.items() if value is not None}
-    if isinstance(given, tuple | list):
+    if isinstance(given, tuple | list) and fields(kind)[0].name in ("shape", "sources"):
         made: Any = kind
         found: R = made(given, **said)
     else:
         found = problem_of(given, kind.parse, kind).changed(**said)
     return found if algorithm is None else found.with_alg(algorithm)
+
+
+def switch(given: object, name: str) -> bool:
+    """``given``, which is True or False. Raises `ProblemError` for anything else."""
+    if not isinstance(given, bool):
+        raise ProblemError(
+            f"{name} is yes or no, not {short(given)}", where=name, cure="write True or False"
+        )
+    return given
 
 
 def op_of(problem: Record, direction: object, dtype: Types, **layouts: object) -> LibraryOp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.dtypes import f32
-from tilewright.ops.library import LibraryOp, Types, asked, op_of
+from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import Direction, Shape
 from tilewright.problems.library import BatchNormProblem, GroupNormProblem, LayerNormProblem
@@ -39,7 +39,7 @@ def layer_norm(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Layer Normalization".
     """
-    flags = _flags(G=given, C=scale, H=shift, I=not statistics)
+    flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics))
     found = asked(problem, LayerNormProblem, flags=flags, eps=eps)
     return op_of(found, direction, dtype, src=src, dst=dst)
 
@@ -92,7 +92,7 @@ def batch_norm(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Batch Normalization".
     """
-    flags = _flags(G=given, C=scale, H=shift, I=not statistics)
+    flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics))
     found = asked(problem, BatchNormProblem, flags=flags, eps=eps)
     return op_of(found, direction, dtype, src=src, dst=dst)
 
@@ -121,11 +121,15 @@ def group_norm(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Group Normalization".
     """
-    flags = _flags(G=given, C=scale, H=shift, I=not statistics)
+    flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics))
     more = {} if groups is None else {"groups": groups}
     found = asked(problem, GroupNormProblem, flags=flags, eps=eps, **more)
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
 def _flags(**given: object) -> str:
-    return "".join(letter for letter, asked_for in given.items() if asked_for)
+    return "".join(letter for letter, said in given.items() if switch(said, f"flag {letter}"))
+
+
+def _hidden(statistics: object) -> bool:
+    return not switch(statistics, "statistics")

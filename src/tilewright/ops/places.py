@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import f32
-from tilewright.ops.library import LibraryOp, Types, asked, op_of
+from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import Shape
 from tilewright.problems.library import (
@@ -42,7 +42,7 @@ def gather(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    flags = "C" if counted else ""
+    flags = "C" if switch(counted, "counted") else ""
     found = asked(
         problem, GatherProblem, indices_shape=indices, axis=axis, flags=flags, algorithm=outside
     )
@@ -65,8 +65,10 @@ def embedding(
 
     Raises `ProblemError` or `UnsupportedError`.
     """
-    found = GatherProblem((rows, columns), tuple(indices), flags="C" if counted else "")
-    return op_of(found.with_alg(outside), "fwd", dtype)
+    flags = "C" if switch(counted, "counted") else ""
+    table = (rows, columns)
+    found = asked(table, GatherProblem, indices_shape=indices, flags=flags, algorithm=outside)
+    return op_of(found, "fwd", dtype)
 
 
 def scatter(
@@ -91,7 +93,7 @@ def scatter(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    flags = "C" if counted else ""
+    flags = "C" if switch(counted, "counted") else ""
     found = asked(
         problem, ScatterProblem, indices_shape=indices, axis=axis, flags=flags, algorithm=algorithm
     )
@@ -137,7 +139,7 @@ def sort(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: Batcher, "Sorting Networks
     and Their Applications", 1968.
     """
-    chosen = "sort_descending" if descending else "sort"
+    chosen = "sort_descending" if switch(descending, "descending") else "sort"
     found = asked(problem, SortProblem, axis=axis, algorithm=chosen)
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.dtypes import f32
-from tilewright.ops.library import LibraryOp, Types, asked, op_of
+from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import Shape
 from tilewright.problems.library import (
@@ -118,6 +118,7 @@ def scan(
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
-    flags = ("E" if exclusive else "") + ("R" if reversed else "")
+    flags = "E" if switch(exclusive, "exclusive") else ""
+    flags += "R" if switch(reversed, "reversed") else ""
     found = asked(problem, ScanProblem, axis=axis, flags=flags, algorithm=algorithm)
     return op_of(found, "fwd", dtype, src=src, dst=dst)

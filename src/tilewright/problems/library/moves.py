@@ -17,6 +17,7 @@ from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Answer, Array, Record, Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored
+from tilewright.problems.numbers import short
 from tilewright.problems.problem import Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
@@ -218,10 +219,17 @@ class ConcatProblem(Record):
     most: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sources, tuple) or not self.sources:
+        given = self.sources
+        if not isinstance(given, tuple | list) or not given:
             raise ProblemError(
                 "concat has no tensors", where="sources", cure="give a tuple of shapes"
             )
+        for each in given:
+            if not isinstance(each, tuple | list) or not each:
+                raise ProblemError(
+                    f"{short(each)} is no shape", where="sources", cure="give a tuple of shapes"
+                )
+        object.__setattr__(self, "sources", tuple(map(tuple, given)))
         first = self.sources[0]
         axis = 0 if self.axis == 1 and len(first) == 1 else self.axis
         object.__setattr__(self, "axis", checked_axis(axis, first, self.driver))

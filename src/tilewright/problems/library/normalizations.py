@@ -21,9 +21,9 @@ from tilewright.errors import ProblemError
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
 from tilewright.problems.library.wording import number, stored
-from tilewright.problems.numbers import real_number
+from tilewright.problems.numbers import real_number, short
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import MAX_DIMS, Shape
 
 _UNITS = 32
 # The letters of ``--flags``: benchdnn's, and I for benchdnn's direction FWD_I.
@@ -65,9 +65,18 @@ class Normalization(Record):
     )
     knobs: ClassVar[tuple[str, ...]] = ("flags", "eps")
     letters: ClassVar[str] = "GCHI"
+    most_dims: ClassVar[int] = MAX_DIMS
     work: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, tuple | list) or not 2 <= len(self.shape) <= self.most_dims:
+            raise ProblemError(
+                f"{short(self.shape)} is no shape for {self.driver}",
+                where="shape",
+                why=f"it has 2 to {self.most_dims} dims, as statistics have less",
+                cure="write a dim of 1 in front, or make dims that are neighbours in memory one",
+            )
+        object.__setattr__(self, "shape", tuple(self.shape))
         for letter in self.flags if isinstance(self.flags, str) else "?":
             if letter not in self.letters:
                 meant = ", ".join(f"{each} ({FLAGS[each]})" for each in self.letters)

@@ -14,6 +14,7 @@ from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.normalizations import Normalization, Wording
 from tilewright.problems.library.record import Array
 from tilewright.problems.library.wording import Domain
+from tilewright.problems.numbers import short
 from tilewright.problems.problem import Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
@@ -46,16 +47,6 @@ class LayerNormProblem(Normalization):
 
     def smallest(self) -> Self:
         return replace(self, shape=(1,) * len(self.shape))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.shape) < 2:
-            raise ProblemError(
-                "lnorm needs two dims at least",
-                where="shape",
-                why="statistics have one less",
-                cure=f"write 1x{self.shape[0]}",
-            )
 
     @property
     def set_shape(self) -> Shape:
@@ -100,6 +91,7 @@ class _Images(Normalization):
     """Normalizations of images, (N, C, spatial), by benchdnn's keys or as a shape."""
 
     keys: ClassVar[tuple[str, ...]] = _KEYS
+    most_dims: ClassVar[int] = 5
 
     @property
     def tags(self) -> str | None:
@@ -108,15 +100,6 @@ class _Images(Normalization):
     @property
     def factors(self) -> Shape:
         return self.shape[1:2]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= len(self.shape) <= 5:
-            raise ProblemError(
-                f"{self.driver} has no images of {len(self.shape)} dims",
-                where="shape",
-                cure="give N, C, and up to three spatial dims",
-            )
 
     def descriptor(self) -> str:
         spatial = "dhw"[5 - len(self.shape) :]
@@ -204,8 +187,12 @@ class GroupNormProblem(_Images):
     keys: ClassVar[tuple[str, ...]] = ("g", *_KEYS)
 
     def __post_init__(self) -> None:
+        if type(self.groups) is not int or self.groups < 1:
+            raise ProblemError(
+                f"{short(self.groups)} is no number of groups", where="groups", cure="write 1"
+            )
         super().__post_init__()
-        if type(self.groups) is not int or self.groups < 1 or self.shape[1] % self.groups:
+        if self.shape[1] % self.groups:
             raise ProblemError(
                 f"{self.groups} groups do not divide {self.shape[1]} channels",
                 where="groups",

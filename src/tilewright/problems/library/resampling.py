@@ -33,7 +33,7 @@ class ResamplingProblem(Record):
     """``dst`` (N, C, spatial) of the sizes ``out``, from ``src`` of ``shape``."""
 
     shape: Shape
-    out: Shape
+    out: Shape = ()
     algorithm: str = "nearest"
     name: str = ""
 
