@@ -253,3 +253,14 @@ kernel differences(in x: f32[37, 50], in b: f32[50], out y: f32[37]):
     given = defined(made.kernel, arrays)["y"]
     assert isinstance(config, ReductionConfig)
     np.testing.assert_array_equal(given, defined(kernel, arrays)["y"])
+
+
+def test_only_the_last_vector_is_masked() -> None:
+    """Of every tile, whether its length is one of whole vectors or not."""
+    kernel = tw.parse_kernel("""
+kernel rows(in x: f32[64, 1003], in b: f32[1003], out y: f32[64, 1003]):
+  compute f(i in 64, j in 1003):
+    y[i, j] = x[i, j] + b[j]
+""")
+    text = to_text(check(kernel).schedule.kernel)
+    assert "if " not in text and "vector for j in 8" in text and "vector for j in 3" in text

@@ -44,7 +44,7 @@ def same(before: Kernel, after: Kernel) -> None:
         memory = {"x": x, "y": np.zeros(350, np.float32)}
         run(kernel, memory)
         results.append(memory["y"])
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_a_row_of_a_workgroup() -> None:

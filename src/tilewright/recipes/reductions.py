@@ -7,6 +7,7 @@ reduced along neighbours in memory, in several vectors of partial results) -> lo
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 from tilewright.ir.buffer import Space
@@ -175,10 +176,18 @@ def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -
     if sizes[rows] == 1 or sizes[along] < config.vector:
         return kernel
     tiles = {rows: min(config.rows, sizes[rows]), along: config.vector}
-    before = _loops(kernel, compute.name)
-    kernel = tile(kernel, compute.name, tiles, (rows, along))
-    for loop in [name for name in _loops(kernel, compute.name) if name not in before]:
-        if loop in _loops(kernel, compute.name):
+    return _whole_tiles(kernel, compute.name, tiles, (rows, along))
+
+
+def _whole_tiles(
+    kernel: Kernel, compute: str, tiles: dict[str, int], order: tuple[str, ...]
+) -> Kernel:
+    """``compute`` in ``tiles``, the shorter ones at the ends apart from the others."""
+    before = Counter(_loops(kernel, compute))
+    kernel = tile(kernel, compute, tiles, order)
+    # Several computes by that name may have loops of other names.
+    for loop in Counter(_loops(kernel, compute)) - before:
+        if loop in _loops(kernel, compute):
             kernel = partition(kernel, loop)
     return kernel
 
@@ -194,10 +203,17 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
     for compute in _by_name(kernel):
         if compute.instruction is not None:
             continue
+        along = contiguous(compute)
+        # Of a tile and a shorter one, the latter may be no whole vectors.
+        same = [c for c in computes_in(kernel) if c.name == compute.name]
+        sizes = [extents(c).get(along or "", 0) for c in same]
+        if along is not None and any(n > config.vector and n % config.vector for n in sizes):
+            # Lanes are masked in the last vector only.
+            kernel = _whole_tiles(kernel, compute.name, {along: config.vector}, (along,))
         kernel = lower_computes(
             kernel,
             [compute.name],
-            vector=contiguous(compute),
+            vector=along,
             lanes=config.vector,
             unroll=_unrolled(compute, config),
         )
