@@ -264,3 +264,22 @@ def test_groups_that_do_not_divide_what_is_summed() -> None:
     if made.target.runs_here:
         expected = tw.compile(kernel, "interpreter")(**given)
         np.testing.assert_array_equal(made(**given), expected)
+
+
+def test_what_configs_may_be() -> None:
+    kernel = nibbles(3, 64, 40)
+    config, _ = choose.choose(Start(kernel, kernel), MACHINE)
+    (words,) = choose.legal_values(Start(kernel, kernel), MACHINE, config).values()
+    assert words["lanes"] == "'n'" and words["tile"] == "m: 1 to 3; n: 1 to 40"
+    assert words["step"] == "2 or 4 or 8 or 16 or 32" and words["pack"] == "True or False"
+
+
+def test_a_config_of_rows_fits_one() -> None:
+    scale = tw.scale("weights", policy="per_ocic", group=32)
+    several, one = (
+        tw.matmul(f"{m}x64:64x40", dtype="f32:u8:f32", epilogue=[scale]) for m in (4, 1)
+    )
+    config = tw.compile(several, AVX2, threads=1).config
+    assert isinstance(config, FactoredConfig) and config.tile["m"] == 4
+    left = tw.compile(one, AVX2, threads=1, config=config).config
+    assert isinstance(left, FactoredConfig) and left.tile == {"n": config.tile["n"]}

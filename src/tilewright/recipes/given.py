@@ -13,6 +13,7 @@ from tilewright.problems.numbers import short
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,
+    FactoredConfig,
     WorkgroupConfig,
     parse_config,
     value_of,
@@ -115,7 +116,8 @@ def fitted(config: Config, kernel: Kernel) -> Config:
     """``config`` for a contraction, without the dims that have one element in ``kernel``, so that
     one that fits a larger batch fits one image; tiles along what such dims were part of end with
     the dim."""
-    if not isinstance(config, ContractionConfig | WorkgroupConfig) or not has_compute(kernel, MAIN):
+    known = ContractionConfig | FactoredConfig | WorkgroupConfig
+    if not isinstance(config, known) or not has_compute(kernel, MAIN):
         return config
     sizes = extents(find_compute(kernel, MAIN))
     units = {name for name, size in sizes.items() if size == 1}
@@ -123,6 +125,8 @@ def fitted(config: Config, kernel: Kernel) -> Config:
         return config
     if isinstance(config, WorkgroupConfig):
         return _in_workgroups(config, sizes, units)
+    if isinstance(config, FactoredConfig):
+        return replace(config, tile={n: s for n, s in config.tile.items() if n not in units})
     names = dict.fromkeys(units, "")
     lengths = {name: size for name, size in sizes.items() if size > 1}
     fuse: list[tuple[str, str, str]] = []

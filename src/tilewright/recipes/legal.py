@@ -14,8 +14,10 @@ from tilewright.recipes.choices import as_packed
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,
+    FactoredConfig,
     WorkgroupConfig,
 )
+from tilewright.recipes.factored_model import product_of
 from tilewright.recipes.parts.forms import forms_of
 from tilewright.recipes.parts.staging import FILLS
 from tilewright.recipes.preparing import combined
@@ -31,10 +33,27 @@ def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
     match config:
         case ContractionConfig():
             return _of_contraction(kernel, machine, config)
+        case FactoredConfig():
+            return forms_of(config) | _of_factored(kernel)
         case WorkgroupConfig():
             return forms_of(config) | _in_workgroups(kernel, machine, config)
         case _:
             return forms_of(config)
+
+
+def _of_factored(kernel: Kernel) -> dict[str, str]:
+    product = product_of(kernel)
+    if product is None:
+        return {}
+    sizes, group = product.sizes, product.group
+    steps = [n for n in range(1, group + 1) if group % n == 0 and n % product.share == 0]
+    return {
+        "lanes": repr(product.lanes),
+        "tile": "; ".join(f"{d}: 1 to {sizes[d]}" for d in (*product.rows, product.lanes)),
+        "columns": f"1 or more, best a multiple of the tile's {product.lanes}",
+        "step": " or ".join(map(str, steps)),
+        "pack": "True or False" if product.ready else "True",
+    }
 
 
 def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
