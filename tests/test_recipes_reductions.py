@@ -264,3 +264,14 @@ kernel rows(in x: f32[64, 1003], in b: f32[1003], out y: f32[64, 1003]):
 """)
     text = to_text(check(kernel).schedule.kernel)
     assert "if " not in text and "vector for j in 8" in text and "vector for j in 3" in text
+
+
+def test_transposes_go_through_registers() -> None:
+    made = check(
+        tw.parse_kernel("""
+kernel turn(in x: f32[67, 130], out y: f32[130, 67]):
+  compute f(i in 130, j in 67):
+    y[i, j] = x[j, i] + 1.0
+""")
+    )
+    assert "<transpose" in to_text(made.schedule.kernel)

@@ -11,7 +11,7 @@ from collections import Counter
 from math import prod
 
 from tilewright.ir.buffer import Space
-from tilewright.ir.computes import addressing
+from tilewright.ir.computes import addressing, complication
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel
 from tilewright.ir.visit import variables, walk_stmts
@@ -29,6 +29,7 @@ from tilewright.recipes.reducible import (
     reduced_run,
     reduces,
 )
+from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
@@ -85,6 +86,8 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
         if cut is not None:
             result.stage(f"divided {compute.name}", cut)
     computes = computes_in(result.kernel)
+    if len(computes) == 1 and _turned(result, computes[0], machine):
+        return result
     for number, nest in enumerate(nests(computes, NARROWEST, config.parts), 1):
         if nest.levels:
             result.stage(f"shared {number}", _shared(result.kernel, nest, config))
@@ -98,6 +101,20 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     result.stage("lowered", _lowered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
+
+
+def _turned(result: ScheduledKernel, compute: Compute, machine: Machine) -> bool:
+    """Whether ``compute`` reads what lies in another order than its result: it then goes in squares
+    that are transposed in registers, and ``result`` is scheduled."""
+    if complication(compute) is not None or compute.combiner is not None:
+        return False
+    plan = transposition(result.kernel, compute.name, machine)
+    if plan is None:
+        return False
+    result.stage("transposed", transposed(result.kernel, compute.name, plan, machine))
+    result.stage("vectors", vectorized(result.kernel, compute.name, plan))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    return True
 
 
 def _by_name(kernel: Kernel) -> list[Compute]:
