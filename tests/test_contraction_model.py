@@ -10,6 +10,7 @@ import tilewright as tw
 from compiled import check
 from staged import check_schedule
 from tilewright.errors import ScheduleError
+from tilewright.ir.printer import to_text
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
@@ -109,3 +110,34 @@ def test_blocks_refused(block: dict[str, int], message: str) -> None:
     with pytest.raises(ScheduleError) as error:
         tw.compile(tw.matmul("60x10:10x70"), "x86:avx2", config=replace(CONFIG, block=block))
     assert message in str(error.value)
+
+
+# Packing.
+
+
+@pytest.mark.parametrize(
+    ("problem", "packs"),
+    [
+        ("512x512:512x512", True),
+        # Few rows of A: as B lies, unless each of its rows is in another page.
+        ("32x512:512x512", False),
+        ("32x1024:1024x1024", True),
+        ("8x1024:1024x1024", False),
+        # Rows of B that follow one another.
+        ("512x512:512x16", False),
+    ],
+)
+def test_weights_that_lie_are_packed_where_that_pays(problem: str, packs: bool) -> None:
+    assert _config(problem, x86.machine("avx2"), weights="ab").pack_b is packs
+
+
+@pytest.mark.parametrize("layout", ["ab", "ba"])
+def test_copies_have_both_sides_in_rows(layout: str) -> None:
+    """Vectors where neighbours are neighbours in both, transposes in registers elsewhere."""
+    op = tw.matmul("200x37:37x70", weights=layout, epilogue=[tw.bias()])
+    check(tw.compile(op, "x86:avx2", config="pack_b=True", threads=2))
+    _, scheduled = choose.choose(Start.of(op.resolved()), x86.machine("avx2"))
+    lowered = to_text(scheduled.kernel)
+    copy = lowered[: lowered.index("acc")]
+    assert "vector for" in copy
+    assert ("transpose_f32x8" in copy) is (layout == "ba")

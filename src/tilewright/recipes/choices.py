@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from math import prod
 
 from tilewright.dtypes import DType, s8
 from tilewright.ir.expr import Var
@@ -63,6 +64,7 @@ def candidates(
         # What is computed anyway, is stored in the order in which it is read.
         made = ready or has_prologue(kernel, 1)
         pack_b = made or _wants_packing(main, choice.instruction, lanes)
+        pack_b = pack_b or (not machine.banked and packing_pays(shape))
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
             yield Candidate(config, found)
@@ -138,3 +140,25 @@ def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
     if "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype:
         return True
     return strides(main, b).get(lanes) not in (0, 1)
+
+
+# Rows of a register tile, about; bytes of a page, and of rows that lie together; and how often B
+# has to be read before a copy of it is worth its time: less often where each step reads another
+# page.
+_HEIGHT, _PAGE, _TOGETHER = 6, 4096, 128
+_OFTEN, _OFTEN_APART = 16, 4
+_DEEP = 32
+
+
+def packing_pays(shape: Shape) -> bool:
+    """Whether B, whose rows lie apart, is read for so many rows of A that a copy in the order of
+    reading takes less time: in place, caches and page tables hold less of it at a time."""
+    reads = prod(shape.sizes[dim] for dim in shape.roles.m) / _HEIGHT
+    depth = prod(shape.sizes[dim] for dim in shape.roles.k)
+    elements = prod(
+        shape.sizes[dim] for dim in (*shape.roles.k, *shape.roles.n, *shape.roles.batch)
+    )
+    step = max((shape.b.get(dim) or 0 for dim in shape.roles.k), default=0)
+    apart = step * shape.bytes_b // elements
+    enough = _OFTEN_APART if apart >= _PAGE else _OFTEN
+    return depth >= _DEEP and apart >= _TOGETHER and reads >= enough

@@ -24,9 +24,15 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
+from tilewright.recipes.copying import copied
 from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.legal import check
-from tilewright.recipes.prologues import computed_in_copies, computing_copies, packable
+from tilewright.recipes.prologues import (
+    computed_in_copies,
+    computing_copies,
+    copies_of_factors,
+    packable,
+)
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -83,7 +89,7 @@ def schedule(
     result.stage("partitioned", _partitioned(result.kernel, config, main))
     if instruction is not None:
         result.stage("tensorized", _tensorized(result.kernel, config, instruction))
-    result.stage("lowered", _lowered(result.kernel, config, vector))
+    result.stage("lowered", _lowered(result.kernel, config, vector, machine))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 
@@ -230,9 +236,10 @@ def _rows(config: ContractionConfig) -> str:
     return rows[0]
 
 
-def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:
+def _lowered(kernel: Kernel, config: ContractionConfig, vector: int, machine: Machine) -> Kernel:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
     made = computing_copies(kernel)
+    copies = [name for name in copies_of_factors(kernel) if name not in made]
     kernel = lower_computes(
         kernel,
         ["init", MAIN, RESULT],
@@ -243,4 +250,6 @@ def _lowered(kernel: Kernel, config: ContractionConfig, vector: int) -> Kernel:
     )
     for name in made:
         kernel = tiled_root(kernel, name, ElementwiseConfig(vector, unroll=1))
+    for name in copies:
+        kernel = copied(kernel, name, machine)
     return lower_rest(kernel)

@@ -83,10 +83,19 @@ def are_made(kernel: Kernel) -> bool:
 
 def computing_copies(kernel: Kernel) -> list[str]:
     """The computes at the kernel's top that make copies of factors, of more than the elements."""
+    return [each.name for each in _at_top(kernel) if _computes(each)]
+
+
+def copies_of_factors(kernel: Kernel) -> list[str]:
+    """The computes at the kernel's top that make factors."""
+    return [each.name for each in _at_top(kernel)]
+
+
+def _at_top(kernel: Kernel) -> list[Compute]:
     factors = [operand.view.buffer for operand in find_compute(kernel, MAIN).operands[:2]]
     found = [compute for factor in factors for compute in prologues(kernel, factor)]
     top = sequence(kernel.body)
-    return [each.name for each in found if each in top and _computes(each)]
+    return [each for each in found if each in top]
 
 
 def _computes(compute: Compute) -> bool:

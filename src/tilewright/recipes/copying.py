@@ -1,0 +1,66 @@
+"""Copies of whole arrays in another order, so that both sides are reached by whole cache lines.
+
+Neighbours in the copy that are neighbours in the source are vectors. Where the source has them in
+rows far apart, some rows are read side by side, a block of each at a time: each side goes on where
+it was, in a few places at once. Where neighbours of the copy lie apart in the source, squares are
+transposed in registers (`reordering`).
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.machines.machine import Machine
+from tilewright.recipes.reordering import (
+    Run,
+    memory_order,
+    run_of,
+    transposed,
+    transposition,
+    vectorized,
+)
+from tilewright.recipes.roles import extents, find_compute
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.partition import partition
+from tilewright.schedule.place import holds_loop
+from tilewright.schedule.runs import strides
+from tilewright.schedule.tile import tile
+
+# Rows of the source that are read side by side: a processor follows about so many at once.
+_ROWS = 8
+
+
+def copied(kernel: Kernel, root: str, machine: Machine) -> Kernel:
+    """The compute ``root``, which copies one operand element by element, as such loops; as it is
+    where neither side has neighbours in a row, and where work-items copy, side by side."""
+    if machine.banked:
+        return kernel
+    plan = transposition(kernel, root, machine)
+    if plan is not None:
+        return vectorized(transposed(kernel, root, plan, machine), root, plan)
+    compute = find_compute(kernel, root)
+    runs = [run_of(compute, view) for view in (compute.out, *(o.view for o in compute.operands))]
+    if len(runs) != 2 or not all(runs) or len({each.dim for each in runs if each}) > 1:
+        return kernel
+    run = runs[0]
+    assert run is not None
+    return _in_rows(kernel, compute, run, machine)
+
+
+def _in_rows(kernel: Kernel, compute: Compute, run: Run, machine: Machine) -> Kernel:
+    """Vectors along ``run``, a block of it at a time, of several rows of the source each."""
+    lanes = machine.lanes(compute.out.buffer.dtype)
+    sizes, steps = extents(compute), strides(compute, compute.operands[0].view)
+    others = [d for d in memory_order(compute) if d != run.dim and sizes[d] > 1]
+    others.sort(key=lambda dim: -(steps.get(dim) or 0))
+    width = run.size or min(sizes[run.dim], 4 * lanes)
+    tiles = dict.fromkeys(others, 1) | {run.dim: width}
+    if others:
+        tiles[others[-1]] = min(_ROWS, sizes[others[-1]])
+    order = [*others, run.dim]
+    kernel = tile(kernel, compute.name, tiles, order)
+    for dim in order:
+        if holds_loop(kernel.body, f"{dim}_o"):
+            kernel = partition(kernel, f"{dim}_o")
+    return lower_computes(
+        kernel, [compute.name], vector=run.dim, lanes=lanes, order=order, unroll=[run.dim]
+    )
