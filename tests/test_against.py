@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from commands import Command
+from tilewright.bench.torch_results import torch_results
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli import against
 from tilewright.cli.against import against_torch
@@ -45,10 +46,8 @@ def test_the_same_as_torch(name: str) -> None:
 
 @needs_torch
 def test_another_opinion_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = against.torch_results
-
     def wrong(*given: Any) -> Any:
-        return {name: array + 0.01 for name, array in right(*given).items()}
+        return {name: array + 0.01 for name, array in torch_results(*given).items()}
 
     monkeypatch.setattr(against, "torch_results", wrong)
     op = OPS["softmax"]

@@ -12,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.bench import catalog
+from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
@@ -55,6 +56,7 @@ def test_a_set_ships(driver: str) -> None:
     chosen = catalog.load(driver)
     assert chosen.driver == driver and len(chosen.problems) >= 3
     for problem in chosen.problems:
+        assert isinstance(problem, Record)
         assert problem.smallest().shapes.keys() == problem.shapes.keys()
 
 
@@ -63,6 +65,22 @@ def test_compiled_kernels_are_right(driver: str) -> None:
     for case in random_cases(driver, 3, seed=11):
         verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
         assert verdict.status is Status.PASSED, verdict.line(case.arguments())
+
+
+@pytest.mark.parametrize("driver", RECORDS)
+def test_benchmarks_find_a_peer(driver: str) -> None:
+    """Of channels that are last in memory, too: the layout that images have."""
+    if load_torch() is None:
+        pytest.skip("PyTorch is not installed")
+    problem = LIBRARY[driver].parse(LIBRARY[driver].example).smallest()
+    found = 0
+    for direction in problem.directions:
+        try:
+            peers = find_peers(Case(problem, direction=direction).op().resolved(), 1)
+        except UnsupportedError:
+            continue
+        found += sum(call() is not None for calls in peers.values() for call in calls)
+    assert found or driver in NO_PEER
 
 
 @pytest.mark.parametrize("driver", RECORDS)

@@ -5,4 +5,6 @@ In reading order: `domain` (dims, sliding windows as index expressions), `attrib
 `attribute_arguments` (what all ops share), `contraction` (``C = epilogue(sum of A * B)``); then one
 constructor each: `convolution` (three directions as three views), `matmul`, `pooling`, `reduction`,
 `elementwise`, `reorder`; and `epilogue_elements` and `arguments`, what users write.
+`library` makes ops of the records in `problems.library`; `softmax`, `normalization`, `statistics`,
+`moves`, `places` and `images` are what users write of these.
 """

@@ -207,7 +207,8 @@ class GroupNormProblem(_Images):
         return cls(shape, _flags(rng, cls.letters), groups=groups)
 
     def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape), groups=1)
+        # PyTorch normalizes no single element.
+        return replace(self, shape=(1, 2, *(1 for _ in self.shape[2:])), groups=1)
 
     @property
     def _lead(self) -> str:
@@ -241,6 +242,8 @@ class GroupNormProblem(_Images):
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         if self.has("G"):
             raise UnsupportedError("PyTorch's group normalization takes no statistics")
+        if self.count == 1:
+            raise UnsupportedError("PyTorch normalizes no single element")
         src, groups = given["src"], self.groups
         scale, shift = given.get("scale"), given.get("shift")
         if direction.is_forward:
@@ -250,9 +253,11 @@ class GroupNormProblem(_Images):
         for size in spatial:
             points *= size
         mean, inverse = _saved(self, given)
-        run, back = torch.ops.aten.native_group_norm_backward, given["diff_dst"]
+        # PyTorch 2 crashes where it is asked for the gradients of the factors only.
+        run, src = torch.ops.aten.native_group_norm_backward, src.contiguous()
+        back = given["diff_dst"].contiguous()
         scale = torch.ones(c, dtype=src.dtype) if scale is None else scale
-        wanted = [direction is Direction.BWD_D] + [direction is Direction.BWD_W] * 2
+        wanted = [True] + [direction is Direction.BWD_W] * 2
 
         def work() -> Any:
             made = run(back, src, mean, inverse, scale, n, c, points, groups, wanted)
