@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from commands import Command
 from tilewright.bench import catalog
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import load_torch
@@ -222,3 +223,10 @@ def test_indices_out_of_range_are_counted() -> None:
     kernel = tw.compile(tw.gather("5x2:5", outside="zero"), threads=1)
     wanted = np.where(np.isin(places, [-1, 5])[:, None], 0, table[[0, 0, 4, 4, 2]])
     np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)
+
+
+def test_tiles_of_which_some_are_shorter(tilewright: Command) -> None:
+    """The dims that are reduced are as long as the tile that is left; once met by `deconv`."""
+    case = "g2mb2ic4oc16ih2oh4kh3sh2dh0ph1iw4ow6kw3sw1dw0pw0"
+    ended = tilewright("verify", "deconv", "--dt=f16:f64:f16", "--stag=abcd", case)
+    assert ended.lines[-1] == "1 passed, 0 failed, 0 skipped", ended.out + ended.err

@@ -223,7 +223,7 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
         along = contiguous(compute)
         # Of a tile and a shorter one, the latter may be no whole vectors.
         same = [c for c in computes_in(kernel) if c.name == compute.name]
-        sizes = [extents(c).get(along or "", 0) for c in same]
+        sizes = [_known(c).get(along or "", 0) for c in same]
         if along is not None and any(n > config.vector and n % config.vector for n in sizes):
             # Lanes are masked in the last vector only.
             kernel = _whole_tiles(kernel, compute.name, {along: config.vector}, (along,))
@@ -237,6 +237,12 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
     return kernel
 
 
+def _known(compute: Compute) -> dict[str, int]:
+    """How long the dims are that are as long in all tiles."""
+    lengths = ((dim.var.name, dim.extent) for dim in compute.dims)
+    return {name: int(each.value) for name, each in lengths if isinstance(each, Const)}
+
+
 def _unrolled(compute: Compute, config: ReductionConfig) -> list[str]:
     """The dims that index buffers so small that they are registers."""
     most = config.copies * config.vector
@@ -246,7 +252,7 @@ def _unrolled(compute: Compute, config: ReductionConfig) -> list[str]:
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
     if not small and reduces(compute) and contiguous(compute) is not None:
-        sizes, kept = extents(compute), kept_dims(compute)
+        sizes, kept = _known(compute), kept_dims(compute)
         return [name for name, size in sizes.items() if name not in kept and size <= config.rows]
     used = {v for view in small for index in view.index for v in variables(index)}
     return [dim.var.name for dim in compute.dims if dim.var in used]
