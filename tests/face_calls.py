@@ -5,6 +5,7 @@ A call is a text, which `eval` runs with `NAMES`: what reproduces a failure is t
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -119,6 +120,54 @@ SIZES = words("1 2 3 5 8 0 -1 2**40 2**64 1.0 '3' None True 10**5000")
 KEYS = words("g mb ic ih iw id oc oh kh kw sh ph dh pw sw name x")
 
 Pool = Sequence[str]
+# Functions of the library, and a problem for each.
+LIBRARY = {
+    "softmax": "'3x5'",
+    "layer_norm": "'3x4x5'",
+    "rms_norm": "'3x5'",
+    "batch_norm": "'mb2ic3ih4'",
+    "group_norm": "'g2mb2ic4ih3'",
+    "argmax": "'3x5'",
+    "argmin": "(3, 5)",
+    "moments": "'3x5'",
+    "logsumexp": "'3x5'",
+    "scan": "'3x5'",
+    "concat": "'2x3x4:2x5x4'",
+    "slice": "'8x9:1x8:3x4:2x-2'",
+    "tile": "'4x5:2x3'",
+    "transpose": "'2x3x4:2x0x1'",
+    "pixels": "'2x3x4x6:2'",
+    "shuffle": "'2x12x5'",
+    "pad": "'4x5:1x-1:0x2'",
+    "zeropad": "'2x13x5'",
+    "gather": "'10x4:6'",
+    "scatter": "'10x4:6'",
+    "one_hot": "'3x4:5'",
+    "sort": "'3x6'",
+    "topk": "'3x6:2'",
+    "resample": "'mb2ic3ih4oh8'",
+    "parametric_relu": "'2x3x4:1x3x1'",
+    "deconvolution": "'mb1ic4oc2ih3kh3sh2ph1'",
+    "max_pool": "'mb1ic2ih6kh2'",
+}
+LIBRARY_ALGORITHMS = words(
+    "'softmax' 'logsoftmax' 'cumsum' 'cummax' 'pixel_shuffle' 'space_to_depth' 'constant' 'edge' "
+    "'reflect' 'add' 'max' 'nearest' 'linear' 'cubic' 'best'"
+)
+LISTS = words("(1,2) [0,1] (2,0,1) (0,-1) (1,) (2**40,1) (2,3) ()")
+AXES = words("0 1 -1 2 -2 7 -9 2**40")
+# Pools by what an argument is said to be.
+BY_ANNOTATION = {
+    "int": AXES,
+    "int | None": SIZES,
+    "float": NUMBERS,
+    "bool": words("True False 1"),
+    "str": words("'clip' 'zero' 'wrap'"),
+    "Sequence[int] | None": LISTS,
+    "str | Direction": DIRECTIONS,
+    "Types": TYPES,
+    "LayoutSpec | None": TAGS,
+}
 
 
 class Calls:
@@ -130,12 +179,13 @@ class Calls:
     def call(self) -> str:
         """The text of a call of some kind."""
         makers: tuple[tuple[float, Callable[[], str]], ...] = (
-            (0.3, self.convolution),
-            (0.2, self.matmul),
+            (0.25, self.convolution),
+            (0.15, self.matmul),
             (0.1, self.pool),
             (0.08, self.reduce),
             (0.12, self.elementwise),
             (0.05, self.reorder),
+            (0.1, self.library),
             (0.11, self.run),
             (0.03, self.config),
             (0.03, self.steps),
@@ -243,6 +293,24 @@ class Calls:
     def reorder(self) -> str:
         options = self.options(dtype=TYPES, src=TAGS, dst=TAGS, epilogue=())
         return f"tw.reorder({self.of(SHAPES)}, {options})"
+
+    def library(self) -> str:
+        """An op of the library, with the arguments that its function has."""
+        function = self.rng.choice(list(LIBRARY))
+        parameters = inspect.signature(getattr(tw, function)).parameters
+        pools = {
+            name: LIBRARY_ALGORITHMS if name == "algorithm" else BY_ANNOTATION[each.annotation]
+            for name, each in parameters.items()
+            if each.kind is each.KEYWORD_ONLY
+        }
+        given = [
+            self.of(
+                (LIBRARY[function], *SHAPES) if self.rng.random() < 0.3 else (LIBRARY[function],)
+            )
+        ]
+        if "algorithm" in parameters and "algorithm" not in pools and self.rng.random() < 0.3:
+            given.append(self.of(LIBRARY_ALGORITHMS))
+        return f"tw.{function}({', '.join(given)}, {self.options(**pools)})"
 
     def run(self) -> str:
         """A call of a kernel that is there: with arrays, or with what is none."""

@@ -230,3 +230,16 @@ def test_tiles_of_which_some_are_shorter(tilewright: Command) -> None:
     case = "g2mb2ic4oc16ih2oh4kh3sh2dh0ph1iw4ow6kw3sw1dw0pw0"
     ended = tilewright("verify", "deconv", "--dt=f16:f64:f16", "--stag=abcd", case)
     assert ended.lines[-1] == "1 passed, 0 failed, 0 skipped", ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tw.softmax("3x5", axis=np.zeros((0, 2))), "softmax has no dim"),  # type: ignore[arg-type]
+        (lambda: tw.concat("2x3:2x3", axis=np.zeros((0, 2))), "concat has no dim"),  # type: ignore[arg-type]
+        (lambda: tw.group_norm("g2mb2ic4ih3", groups=10**5000), "is no number of groups"),
+    ],
+)
+def test_odd_settings_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        call()

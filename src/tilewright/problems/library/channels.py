@@ -128,8 +128,7 @@ class ShuffleProblem(Move):
     directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
 
     def _complete(self) -> None:
-        axis = 0 if self.axis == 1 and len(self.shape) == 1 else self.axis
-        object.__setattr__(self, "axis", checked_axis(axis, self.shape, self.driver))
+        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver, usual=1))
 
     def _check_shapes(self) -> None:
         super()._check_shapes()

@@ -231,8 +231,7 @@ class ConcatProblem(Record):
                 )
         object.__setattr__(self, "sources", tuple(map(tuple, given)))
         first = self.sources[0]
-        axis = 0 if self.axis == 1 and len(first) == 1 else self.axis
-        object.__setattr__(self, "axis", checked_axis(axis, first, self.driver))
+        object.__setattr__(self, "axis", checked_axis(self.axis, first, self.driver, usual=1))
         self._check_shapes()
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:

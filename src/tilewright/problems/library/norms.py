@@ -15,7 +15,7 @@ from tilewright.problems.library.normalizations import Normalization, Wording
 from tilewright.problems.library.record import Array
 from tilewright.problems.library.wording import Domain
 from tilewright.problems.numbers import short
-from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.problem import MAX_ELEMENTS, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
 _KEYS = ("mb", "ic", "id", "ih", "iw")
@@ -187,7 +187,7 @@ class GroupNormProblem(_Images):
     keys: ClassVar[tuple[str, ...]] = ("g", *_KEYS)
 
     def __post_init__(self) -> None:
-        if type(self.groups) is not int or self.groups < 1:
+        if type(self.groups) is not int or not 1 <= self.groups <= MAX_ELEMENTS:
             raise ProblemError(
                 f"{short(self.groups)} is no number of groups", where="groups", cure="write 1"
             )

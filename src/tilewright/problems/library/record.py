@@ -188,9 +188,12 @@ class Record(Problem):
             self._check_sizes(**{slot.name: slot.shape})
 
 
-def checked_axis(axis: object, shape: Shape, driver: str) -> int:
-    """``axis`` counted from the front. Raises `ProblemError` for a dim that is not there."""
+def checked_axis(axis: object, shape: Shape, driver: str, usual: int | None = None) -> int:
+    """``axis`` counted from the front; ``usual`` means the only dim where there is no other. Raises
+    `ProblemError` for a dim that is not there."""
     rank = len(shape)
+    if type(axis) is int and axis == usual and rank == 1:
+        return 0
     if type(axis) is not int or not -rank <= axis < rank:
         raise ProblemError(
             f"{driver} has no dim {short(axis)}",

@@ -46,9 +46,7 @@ class SoftmaxProblem(Record):
 
     def __post_init__(self) -> None:
         self._check_shapes()
-        if self.axis == 1 and len(self.shape) == 1:
-            object.__setattr__(self, "axis", 0)  # what is usual means the only dim there is
-        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
+        object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver, usual=1))
 
     @classmethod
     def parse(cls, text: str) -> Self:
