@@ -67,7 +67,7 @@ def test_a_line_reproduces_its_case(tilewright: Command) -> None:
 
 def test_a_failure_is_exit_code_1(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Verdict(Status.FAILED, "on integers: dst[0] is 1, expected 2")
-    monkeypatch.setattr("tilewright.cli.checking.verify", lambda op, compile: wrong)
+    monkeypatch.setattr("tilewright.cli.checking.verify", lambda op, compile, more: wrong)
     ended = tilewright("verify", "conv", SMALL)
     assert ended.code == 1
     assert ended.lines == [

@@ -13,6 +13,7 @@ import pytest
 from compute_cases import CASES
 from test_computes import check, run
 from tilewright.errors import ScheduleError
+from tilewright.interpret import run as interpret
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
 from tilewright.ir.stmt import Compute, For
 from tilewright.ir.visit import walk_stmts
@@ -177,7 +178,6 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "finish": lambda k, c, d, o: finish(k, c),
     "trim": lambda k, c, d, o: trim(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
     "pipeline": lambda k, c, d, o: pipeline(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
-    "widen_reduction": lambda k, c, d, o: widen_reduction(k, c, d[1], 4),
     "slice_reduction": lambda k, c, d, o: slice_reduction(k, c, d[1], 2),
     "tensorize": lambda k, c, d, o: tensorize(k, c, FMA, {"n": d[1]}),
 }
@@ -203,6 +203,54 @@ def test_what_is_not_ready_says_so(transform: str, text: str, compute: str, beyo
     refused = re.escape(f"{transform}: the compute '{compute}' has {beyond}")
     with pytest.raises(ScheduleError, match=refused):
         REFUSING[transform](kernel, compute, dims, found.operands[0].var.name)
+
+
+GATHERED = """
+kernel gathered(in src: f32[4, 9], in place: s64[19], inout dst: f32[4]):
+  compute total(m in 4, k in 19):
+    p = place[k]
+    x = src[m, min(max(p, 0), 8)]
+    dst[m] add= x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "compute", "message"),
+    [
+        (CASES["inclusive"].text, "scan", "'scan' does not accumulate"),
+        (CASES["gather"].text, "rows", "'rows' does not accumulate"),
+        (CASES["scatter_add"].text, "add_rows", "'n' is not reduced"),
+    ],
+)
+def test_what_cannot_be_widened(text: str, compute: str, message: str) -> None:
+    kernel = parse_kernel(text)
+    found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
+    with pytest.raises(ScheduleError, match=f"widen_reduction: {message}"):
+        widen_reduction(kernel, compute, found.dims[1].var.name, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "compute"), [(CASES["argmax"].text, "argmax"), (LIMITED, "sums"), (GATHERED, "total")]
+)
+def test_what_is_reduced_in_lanes(text: str, compute: str) -> None:
+    kernel = parse_kernel(text)
+    found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
+    wide = widen_reduction(kernel, compute, found.dims[-1].var.name, 4)
+    verify(wide)
+    rng = Random(1)
+    given = {
+        p.buffer.name: np.array(
+            [rng.randrange(9) for _ in range(p.buffer.layout.extent)], p.buffer.dtype.numpy
+        )
+        for p in kernel.arrays
+    }
+    results = []
+    for each in (kernel, wide):
+        memory = {name: array.copy() for name, array in given.items()}
+        interpret(each, memory)
+        results.append(memory)
+    for name in given:
+        np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
 def test_two_dims_are_two() -> None:
