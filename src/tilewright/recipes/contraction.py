@@ -29,8 +29,8 @@ from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.legal import check
 from tilewright.recipes.prologues import (
     computed_in_copies,
-    computing_copies,
     copies_of_factors,
+    is_computed,
     packable,
 )
 from tilewright.recipes.reshaping import fused, split_dims
@@ -238,8 +238,7 @@ def _rows(config: ContractionConfig) -> str:
 
 def _lowered(kernel: Kernel, config: ContractionConfig, vector: int, machine: Machine) -> Kernel:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
-    made = computing_copies(kernel)
-    copies = [name for name in copies_of_factors(kernel) if name not in made]
+    copies = copies_of_factors(kernel)
     kernel = lower_computes(
         kernel,
         ["init", MAIN, RESULT],
@@ -248,8 +247,9 @@ def _lowered(kernel: Kernel, config: ContractionConfig, vector: int, machine: Ma
         order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),
         unroll=(*config.tile, *config.step, config.lanes),
     )
-    for name in made:
-        kernel = tiled_root(kernel, name, ElementwiseConfig(vector, unroll=1))
-    for name in copies:
-        kernel = copied(kernel, name, machine)
+    for copy in copies:
+        if is_computed(copy):
+            kernel = tiled_root(kernel, copy.name, ElementwiseConfig(vector, unroll=1))
+        else:
+            kernel = copied(kernel, copy.name, machine)
     return lower_rest(kernel)

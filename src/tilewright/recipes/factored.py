@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import For, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.elementwise import lower_rest
@@ -38,7 +37,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds
+from tilewright.schedule.place import loops_around
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tile import tile
 
@@ -187,16 +186,10 @@ def _tiled(kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims
     kernel = tile_and_fuse(
         kernel, _TOTAL, sizes, order, producers=(_BEGIN, MAIN), storage=(*product.rows, lanes)
     )
-    for loop in _loops_around(kernel, MAIN):
+    for loop in dict.fromkeys(each.var.name for each in loops_around(kernel, MAIN)):
         if loop.startswith(tuple(f"{each}_o" for each in (*product.rows, lanes))):
             kernel = partition(kernel, loop, split_borders=True)
     return kernel
-
-
-def _loops_around(kernel: Kernel, compute: str) -> list[str]:
-    """The loops that hold the compute, outermost first."""
-    loops = (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, For))
-    return list(dict.fromkeys(each.var.name for each in loops if holds(each, compute)))
 
 
 def _lowered(

@@ -81,24 +81,15 @@ def are_made(kernel: Kernel) -> bool:
     return any(compute.out.buffer.space is Space.GLOBAL for compute in found)
 
 
-def computing_copies(kernel: Kernel) -> list[str]:
-    """The computes at the kernel's top that make copies of factors, of more than the elements."""
-    return [each.name for each in _at_top(kernel) if _computes(each)]
-
-
-def copies_of_factors(kernel: Kernel) -> list[str]:
+def copies_of_factors(kernel: Kernel) -> list[Compute]:
     """The computes at the kernel's top that make factors."""
-    return [each.name for each in _at_top(kernel)]
-
-
-def _at_top(kernel: Kernel) -> list[Compute]:
     factors = [operand.view.buffer for operand in find_compute(kernel, MAIN).operands[:2]]
     found = [compute for factor in factors for compute in prologues(kernel, factor)]
     top = sequence(kernel.body)
     return [each for each in found if each in top]
 
 
-def _computes(compute: Compute) -> bool:
-    """Whether ``compute`` does more than converting."""
+def is_computed(compute: Compute) -> bool:
+    """Whether a copy is of more than the elements, converted or not."""
     value = compute.body.a if isinstance(compute.body, Cast) else compute.body
     return not isinstance(value, Var)

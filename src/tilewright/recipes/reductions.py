@@ -13,8 +13,8 @@ from math import prod
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import addressing, complication
 from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
+from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, contiguous_level, nests
@@ -37,7 +37,7 @@ from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds, views_of
+from tilewright.schedule.place import loops_around, views_of
 from tilewright.schedule.runs import strides
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.tensorize import tensorize
@@ -211,8 +211,7 @@ def _whole_tiles(
 
 def _loops(kernel: Kernel, compute: str) -> list[str]:
     """The names of the loops around ``compute``, outermost first."""
-    stmts = walk_stmts(kernel.body)
-    return [stmt.var.name for stmt in stmts if isinstance(stmt, For) and holds(stmt, compute)]
+    return [loop.var.name for loop in loops_around(kernel, compute)]
 
 
 def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:

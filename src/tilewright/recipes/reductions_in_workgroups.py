@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
@@ -24,7 +24,7 @@ from tilewright.schedule.enclose import enclose
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
-from tilewright.schedule.place import fresh, holds, taken_names
+from tilewright.schedule.place import fresh, loops_around, taken_names
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.widen import widen_reduction
@@ -87,7 +87,7 @@ def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
         if along is not None:
             kernel = _widened(kernel, compute.name, along, items)
     kernel = drop_unit_dims(kernel)
-    loops = _around(kernel, names[0])
+    loops = loops_around(kernel, names[0])
     if nest.levels:
         kernel = parallelize(kernel, [loop.var.name for loop in loops], LoopKind.GRID)
     inside = [s for s in walk_stmts(loops[-1].body) if isinstance(s, Compute)]
@@ -104,12 +104,6 @@ def _widened(kernel: Kernel, compute: str, along: str, items: int) -> Kernel:
     if lane is None or items <= _COMBINING:
         return kernel
     return widen_reduction(kernel, across.name, lane, _COMBINING)
-
-
-def _around(kernel: Kernel, compute: str) -> list[For]:
-    """The loops around ``compute``, outermost first."""
-    stmts = walk_stmts(kernel.body)
-    return [stmt for stmt in stmts if isinstance(stmt, For) and holds(stmt, compute)]
 
 
 def _shared_out(compute: Compute) -> str | None:

@@ -6,18 +6,18 @@ into registers in the result's order) -> vectors (borders split off, and the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Allocate, Compute, For, Kernel, Operand, View
+from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds, holds_loop
+from tilewright.schedule.place import holds_loop, loops_around
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -147,7 +147,7 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
 
 def vectorized(kernel: Kernel, root: str, plan: Transposition) -> Kernel:
     """Borders are split off, and ``root`` becomes vectors along the result."""
-    for loop in _loops_over(kernel, root):
+    for loop in dict.fromkeys(each.var.name for each in loops_around(kernel, root)):
         if holds_loop(kernel.body, loop):
             kernel = partition(kernel, loop)
     return lower_computes(
@@ -155,15 +155,6 @@ def vectorized(kernel: Kernel, root: str, plan: Transposition) -> Kernel:
     )
 
 
-def _loops_over(kernel: Kernel, root: str) -> Sequence[str]:
-    """The loops around ``root``, outermost first."""
-    names: list[str] = []
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For) and holds(stmt, root) and stmt.var.name not in names:
-            names.append(stmt.var.name)
-    return names
-
-
 def _innermost(kernel: Kernel, root: str) -> str | None:
-    loops = _loops_over(kernel, root)
-    return loops[-1] if loops else None
+    loops = dict.fromkeys(each.var.name for each in loops_around(kernel, root))
+    return [*loops][-1] if loops else None

@@ -23,7 +23,7 @@ from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import MAIN, extents, find_compute
-from tilewright.schedule.place import holds
+from tilewright.schedule.place import loops_around
 from tilewright.schedule.runs import strides
 
 # Paddings that are tried, in elements.
@@ -199,11 +199,7 @@ def _row(plain: Layout, dim: int) -> int:
 
 def item_loops(kernel: Kernel, compute: str) -> list[For]:
     """The loops over the work-items that make ``compute``, outermost first."""
-    return [
-        stmt
-        for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For) and stmt.kind in THREADS and holds(stmt, compute)
-    ]
+    return [loop for loop in loops_around(kernel, compute) if loop.kind in THREADS]
 
 
 class _Access:

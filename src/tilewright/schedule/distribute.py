@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import For, Kernel, LoopKind
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.fuse import fuse_tiles
 from tilewright.schedule.kinds import with_kind
-from tilewright.schedule.place import holds
+from tilewright.schedule.place import loops_around
 from tilewright.schedule.transform import transform
 
 Level = tuple[LoopKind, Mapping[str, int]]
@@ -54,8 +53,5 @@ def distribute(
 
 def serial_loops(kernel: Kernel, compute: str) -> list[str]:
     """The names of the serial loops around a compute, outermost first."""
-    return [
-        stmt.var.name
-        for stmt in walk_stmts(kernel.body)
-        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and holds(stmt.body, compute)
-    ]
+    loops = loops_around(kernel, compute)
+    return [loop.var.name for loop in loops if loop.kind is LoopKind.SERIAL]

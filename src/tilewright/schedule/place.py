@@ -324,6 +324,13 @@ def holds(stmt: Stmt, compute: str) -> bool:
     return any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt))
 
 
+def loops_around(kernel: Kernel, compute: str) -> list[For]:
+    """The loops around a compute, outermost first; around several by that name, in program
+    order."""
+    stmts = walk_stmts(kernel.body)
+    return [stmt for stmt in stmts if isinstance(stmt, For) and holds(stmt.body, compute)]
+
+
 def holds_loop(stmt: Stmt, loop: str) -> bool:
     """Whether a loop of that name stands in ``stmt``."""
     return any(isinstance(s, For) and s.var.name == loop for s in walk_stmts(stmt))
