@@ -82,6 +82,16 @@ def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> Non
     assert verdict.status is Status.PASSED, verdict
 
 
+def test_rows_that_are_phases_alone() -> None:
+    """One pixel by two phases: A is the same for all of its rows, which are read nevertheless."""
+    said = "g2mb1ic4iw2oc10ow2kw1sw2dw1pw1"
+    layouts = {"src": "abc", "weights": "dbca", "dst": "abc"}
+    op = tw.convolution(said, direction="bwd_d", dtype="f64", **layouts)
+    machine = nvidia.machine("sm_80")
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    assert verdict.status is Status.PASSED, verdict
+
+
 @pytest.mark.parametrize("words", CASES[:3])
 def test_no_fault_is_found(words: str) -> None:
     reports = check_op(case(words).op(), nvidia.machine("sm_80"), costs=False)

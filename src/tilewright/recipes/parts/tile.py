@@ -84,7 +84,9 @@ class Tile:
         assert hierarchy is not None
         lanes, rows = product.together(machine), {product.lanes: 1, **self.item}
         if lanes > 1:
-            width = {d: o.bytes for o in work.operands for d in o.dims}
+            # Rows of one operand are its own even where it is the same for all of them.
+            rows_of = zip(work.operands, (work.parts.m, work.parts.n), strict=True)
+            width = {d: o.bytes for o, dims in rows_of for d in (*dims, *o.dims)}
             return sum(size * width[d] for d, size in rows.items()) / lanes
         together = product.neighbours(machine)
         widths = {d: product.width(work, machine, o) for o in work.operands for d in o.dims}
