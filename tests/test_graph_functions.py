@@ -1,0 +1,122 @@
+"""Scalar functions made of the IR's, against numpy, in f32 and f64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.dtypes import DType, f32, f64, s32
+from tilewright.graph import functions
+from tilewright.ir.buffer import Buffer, row_major
+from tilewright.ir.expr import Expr, const, var
+from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Param, View
+from tilewright.ir.visit import block
+
+_EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1e-6, -1e-6, 3.0, -3.0, 30.0, -30.0, 80.0, -80.0]
+_ODD = [np.inf, -np.inf, np.nan]
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "expm1": np.expm1,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "truncate": np.trunc,
+    "log2": np.log2,
+    "log10": np.log10,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "atan": np.arctan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "cbrt": np.cbrt,
+    "sign": np.sign,
+    "is_finite": np.isfinite,
+}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "atan2": np.arctan2,
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+    "truncated_division": lambda a, b: np.trunc(a / b),
+    "floored_division": np.floor_divide,
+}
+
+
+def computed(
+    functions_of: dict[str, Callable[..., Expr]], type_: DType, *columns: Any
+) -> dict[str, Any]:
+    """What one kernel computes with all of the functions, at each row of ``columns``."""
+    count = len(columns[0])
+    i = var("i")
+    inputs = [Buffer(f"x{k}", type_, (count,), row_major((count,))) for k, _ in enumerate(columns)]
+    names = [var(f"a{k}", type_) for k, _ in enumerate(columns)]
+    operands = tuple(
+        Operand(name, View(each, (i,))) for name, each in zip(names, inputs, strict=True)
+    )
+    body, outputs = [], []
+    for name, function in functions_of.items():
+        value = function(*names)
+        out = Buffer(name, value.type, (count,), row_major((count,)))
+        outputs.append(out)
+        body.append(
+            Compute.single(f"{name}_", (Dim(i, const(count)),), View(out, (i,)), operands, value)
+        )
+    params = [Param(each, "in") for each in inputs] + [Param(each, "out") for each in outputs]
+    kernel = Kernel("functions", tuple(params), block(*body))
+    return tw.compile(kernel, threads=1)(*columns)
+
+
+@pytest.mark.parametrize("type_", [f32, f64], ids=str)
+def test_functions_are_numpys(type_: DType) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([_EDGES, _ODD, rng.normal(size=200) * 3, rng.uniform(-1, 1, 100)])
+    x = x.astype(type_.numpy)
+    found = computed({name: getattr(functions, name) for name in UNARY}, type_, x)
+    with np.errstate(all="ignore"):
+        for name, reference in UNARY.items():
+            np.testing.assert_allclose(
+                found[name], reference(x), rtol=64 * type_.epsilon, atol=0, err_msg=name
+            )
+
+
+@pytest.mark.parametrize("type_", [f32, f64], ids=str)
+def test_functions_of_two_are_numpys(type_: DType) -> None:
+    rng = np.random.default_rng(1)
+    # In f64, the quotient of 30 by 1e-6 leaves too few bits of the rest.
+    edges = [x for x in (*_EDGES, *_ODD) if type_ is f32 or abs(x) != 1e-6]
+    pairs = np.array([(a, b) for a in edges for b in edges])
+    pairs = np.concatenate([pairs, rng.normal(size=(300, 2)) * (5, 2)]).astype(type_.numpy)
+    a, b = np.ascontiguousarray(pairs.T)
+    found = computed({name: getattr(functions, name) for name in BINARY}, type_, a, b)
+    with np.errstate(all="ignore"):
+        for name, reference in BINARY.items():
+            np.testing.assert_allclose(
+                found[name],
+                reference(a, b),
+                rtol=64 * type_.epsilon,
+                atol=1e-30 if type_ is f32 else 1e-14,
+                err_msg=name,
+            )
+    known = ~np.isnan(a) & ~np.isnan(b)
+    signs = np.signbit(found["atan2"]), np.signbit(np.arctan2(a, b))
+    assert np.array_equal(signs[0][known], signs[1][known])
+
+
+def test_functions_of_integers() -> None:
+    a, b = (x.ravel().astype(np.int32) for x in np.meshgrid(np.arange(-9, 10), [-4, -3, 1, 2, 5]))
+    named = ("fmod", "remainder", "truncated_division", "floored_division")
+    built: dict[str, Callable[..., Expr]] = {name: getattr(functions, name) for name in named}
+    built["sign"] = lambda a, b: functions.sign(a)
+    built["power"] = lambda a, b: functions.integer_power(a, 5)
+    found = computed(built, s32, a, b)
+    assert np.array_equal(found["fmod"], np.fmod(a, b))
+    assert np.array_equal(found["remainder"], np.remainder(a, b))
+    assert np.array_equal(found["truncated_division"], np.trunc(a / b))
+    assert np.array_equal(found["floored_division"], a // b)
+    assert np.array_equal(found["sign"], np.sign(a))
+    assert np.array_equal(found["power"], a**5)
