@@ -1,4 +1,8 @@
-"""Graphs: kernels whose computes are over whole tensors; how front ends make them.
+"""Graphs: kernels whose computes are over whole tensors, as front ends build them.
 
-`functions` has scalar functions that the IR has no operator for.
+In reading order: `tensor` (values with a shape: views of buffers), `builder` (what collects a
+kernel's statements), `operands` (what a value loads, as a compute's operands), `replacing`
+(buffers in place of others), `views` (reshapes, transposes, slices, pads: no computes),
+`elementwise`, `contractions`, `reductions` (families of ops, each as the computes that it is),
+`functions` (scalar functions that the IR has no operator for).
 """

@@ -1,0 +1,153 @@
+"""Sums of products of two tensors: in the form that schedules know, dims called by their role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tilewright.dtypes import DType, f32
+from tilewright.dtypes import dtype as type_of
+from tilewright.graph.builder import Builder, described
+from tilewright.graph.tensor import Shape, Tensor, axes
+from tilewright.ir.expr import Expr, Var, cast, const, var
+from tilewright.ir.stmt import Dim, Result, View
+
+Pairs = tuple[Sequence[int], Sequence[int]]
+_NONE: Pairs = ((), ())
+
+
+def dot_general(
+    a: Tensor,
+    b: Tensor,
+    batch: Pairs = _NONE,
+    contracting: Pairs = _NONE,
+    *,
+    accumulator: object = None,
+    dtype: object = None,
+) -> Tensor:
+    """Sums of ``a * b`` over pairs of ``contracting`` dims, for each place of the ``batch`` dims.
+
+    The result has the batch dims, the others of ``a``, the others of ``b``, in order. Products are
+    added in ``accumulator`` (f32 for narrower floats, else the type of the result); the result is
+    of ``dtype`` (that of ``a``).
+    """
+    builder = a.builder
+    builder.own(a, b)
+    _check_pairs(a, b, batch, contracting)
+    left, right = factor(a), factor(b)
+    names_a: dict[int, str] = {}
+    names_b: dict[int, str] = {}
+    for role, pairs in (("batch", batch), ("k", contracting)):
+        for n, (i, j) in enumerate(zip(*pairs, strict=True), 1):
+            names_a[i] = names_b[j] = role if n == 1 else f"{role}{n}"
+    kept: list[tuple[str, int]] = [(names_a[i], a.shape[i]) for i in batch[0]]
+    for role, tensor, names in (("m", a, names_a), ("n", b, names_b)):
+        free = [i for i in range(tensor.rank) if i not in names]
+        for n, i in enumerate(free, 1):
+            names[i] = role if n == 1 else f"{role}{n}"
+            kept.append((names[i], tensor.shape[i]))
+    reduced = [(names_a[i], a.shape[i]) for i in contracting[0]]
+    index_a = [var(names_a[i]) for i in range(a.rank)]
+    index_b = [var(names_b[i]) for i in range(b.rank)]
+    type_ = a.dtype if dtype is None else type_of(dtype)
+    product = Product(left.at(*index_a), right.at(*index_b), kept, reduced)
+    return contract(builder, product, builder.named("dot"), type_, accumulator)
+
+
+def matmul(a: Tensor, b: Tensor, *, accumulator: object = None, dtype: object = None) -> Tensor:
+    """The product of matrices; dims in front are the same in both, and batch dims."""
+    if min(a.rank, b.rank) < 2 or a.rank != b.rank:
+        raise a.builder.refuse(
+            f"the product of {described(a)} and {described(b)}",
+            "give both the same rank, 2 or more",
+        )
+    front = tuple(range(a.rank - 2))
+    inner = ((a.rank - 1,), (b.rank - 2,))
+    return dot_general(a, b, (front, front), inner, accumulator=accumulator, dtype=dtype)
+
+
+class Product:
+    """What is multiplied at a point of dims (name and size): those of the result, in its order, and
+    those that are summed over."""
+
+    def __init__(
+        self,
+        a: Expr,
+        b: Expr,
+        kept: Sequence[tuple[str, int]],
+        reduced: Sequence[tuple[str, int]],
+    ) -> None:
+        self.a, self.b, self.kept, self.reduced = a, b, kept, reduced
+
+
+def contract(
+    builder: Builder, product: Product, name: str, type_: DType, accumulator: object = None
+) -> Tensor:
+    """The sums of ``product``, added up in ``accumulator``, as ``type_``.
+
+    compute dot_clear(m, n): dot[m, n] = 0.0
+    compute dot(m, n, k): dot[m, n] add= a * b
+    """
+    sums = accumulator_for(type_) if accumulator is None else type_of(accumulator)
+    shape = [size for _, size in product.kept]
+    sizes: Mapping[str, int] = dict((*product.kept, *product.reduced))
+    made = builder.tensor(shape, const(0, type_))
+    if 0 in shape:
+        return made
+    memory = builder.allocate(name if sums is type_ else f"{name}_sums", sums, shape)
+    out = View(memory, tuple(var(each) for each, _ in product.kept))
+    kept = _dims(sizes, [each for each, _ in product.kept])
+    builder.compute(f"{name}_clear", kept, (Result((out,), (const(0, sums),)),))
+    value = cast(sums, product.a) * cast(sums, product.b)
+    every = _dims(sizes, sizes)
+    builder.compute(name, every, (Result((out,), (value,), "add"),))
+    total = builder.whole(memory)
+    if sums is type_:
+        return total
+    value = cast(type_, total.at(*axes(total.rank)))
+    return builder.materialize(builder.tensor(shape, value), name)
+
+
+def factor(tensor: Tensor) -> Tensor:
+    """``tensor`` as contractions take it: copied where its elements are no plain loads."""
+    if tensor.is_factor:
+        return tensor
+    builder = tensor.builder
+    return builder.materialize(tensor, f"{builder.named('dot')}_factor")
+
+
+def accumulator_for(type_: DType) -> DType:
+    """In what sums are kept that become ``type_``: f32 for narrower floats."""
+    return f32 if type_.is_float and type_.bits < 32 else type_
+
+
+def _dims(sizes: Mapping[str, int], names: Iterable[str]) -> tuple[Dim, ...]:
+    return tuple(Dim(var(name), const(sizes[name])) for name in names)
+
+
+def _check_pairs(a: Tensor, b: Tensor, batch: Pairs, contracting: Pairs) -> None:
+    for what, pairs in (("batch", batch), ("contracting", contracting)):
+        if len(pairs[0]) != len(pairs[1]):
+            raise a.builder.refuse(
+                f"{what} dims {list(pairs[0])} and {list(pairs[1])}", "name them in pairs"
+            )
+    for tensor, side in ((a, 0), (b, 1)):
+        named = [*batch[side], *contracting[side]]
+        if len(set(named)) < len(named) or any(not 0 <= n < tensor.rank for n in named):
+            raise a.builder.refuse(
+                f"dims {named} of {described(tensor)}", "name dims that are there, each once"
+            )
+    for i, j in zip((*batch[0], *contracting[0]), (*batch[1], *contracting[1]), strict=True):
+        if a.shape[i] != b.shape[j]:
+            raise a.builder.refuse(
+                f"dim {i} of {described(a)} and dim {j} of {described(b)}", "make them one size"
+            )
+
+
+def shape_of(dims: Iterable[tuple[str, int]]) -> Shape:
+    """The sizes of named dims."""
+    return tuple(size for _, size in dims)
+
+
+def names_of(dims: Iterable[tuple[str, int]]) -> tuple[Var, ...]:
+    """The variables of named dims."""
+    return tuple(var(name) for name, _ in dims)

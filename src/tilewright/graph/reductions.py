@@ -1,0 +1,151 @@
+"""Reductions and scans of tensors, by named combiners or by any function of tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.dtypes import DType
+from tilewright.graph.builder import Builder, described, domain
+from tilewright.graph.contractions import accumulator_for
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, cast, const, load, select
+from tilewright.ir.stmt import Dim, Result, View
+
+# What becomes of a tuple of values so far, and one of new values.
+Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
+NAMED = ("add", "mul", "min", "max", "and", "or")
+
+
+def reduce(
+    tensors: Sequence[Tensor],
+    initials: Sequence[Tensor],
+    dims: Sequence[int],
+    combiner: str | Combine,
+) -> tuple[Tensor, ...]:
+    """Tensors of one shape, combined along ``dims``, which go; ``initials`` (rank 0) take part
+    once.
+
+    A named combiner (`NAMED`) combines in any order, and each tensor by itself; sums of narrow
+    floats are kept in f32. A function ``combiner(old, new)`` of tuples with a value for each tensor
+    is applied in row-major order, as a loop would.
+    """
+    builder, shape = tensors[0].builder, tensors[0].shape
+    check_tuples(builder, tensors, initials)
+    if len(set(dims)) < len(dims) or any(not 0 <= n < len(shape) for n in dims):
+        raise builder.refuse(
+            f"dims {list(dims)} of {described(tensors[0])}", "name dims that are there, each once"
+        )
+    kept = [n for n in range(len(shape)) if n not in dims]
+    if isinstance(combiner, str):
+        return tuple(
+            _named(each, initial, kept, combiner)
+            for each, initial in zip(tensors, initials, strict=True)
+        )
+    name = builder.named("reduce")
+    out_shape = [shape[n] for n in kept]
+    memory = [
+        begin(builder, name, each.dtype, out_shape, v)
+        for each, v in zip(tensors, initials, strict=True)
+    ]
+    index = tuple(map(axis, kept))
+    order = tuple(Dim(axis(n), const(shape[n]), n not in kept) for n in (*kept, *sorted(dims)))
+    old = [load(each, index) for each in memory]
+    values = combiner(old, [each.value for each in tensors])
+    builder.compute(name, order, assigned(builder, memory, index, values))
+    return tuple(map(builder.whole, memory))
+
+
+def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) -> Tensor:
+    builder, type_ = tensor.builder, tensor.dtype
+    if combiner not in NAMED:
+        cure = "use one of " + ", ".join(NAMED) + ", or give a function"
+        raise builder.refuse(f"{combiner!r} combines no values", cure)
+    sums = accumulator_for(type_) if combiner in ("add", "mul") else type_
+    name = builder.named(f"reduce_{combiner}")
+    shape = [tensor.shape[n] for n in kept]
+    first = builder.tensor((), cast(sums, initial.value))
+    memory = begin(builder, name if sums is type_ else f"{name}_sums", sums, shape, first)
+    out = View(memory, tuple(map(axis, kept)))
+    order = (*kept, *(n for n in range(tensor.rank) if n not in kept))
+    dims = tuple(Dim(axis(n), const(tensor.shape[n])) for n in order)
+    builder.compute(name, dims, (Result((out,), (cast(sums, tensor.value),), combiner),))
+    total = builder.whole(memory)
+    if sums is type_:
+        return total
+    return builder.materialize(builder.tensor(shape, cast(type_, total.value)), name)
+
+
+def scan(
+    tensors: Sequence[Tensor],
+    initials: Sequence[Tensor],
+    dim: int,
+    combiner: Combine,
+    *,
+    reverse: bool = False,
+) -> tuple[Tensor, ...]:
+    """At each place along ``dim`` what `reduce` gives of the elements up to it, in order; from the
+    end with ``reverse``."""
+    builder, shape = tensors[0].builder, tensors[0].shape
+    check_tuples(builder, tensors, initials)
+    if not 0 <= dim < len(shape):
+        raise builder.refuse(f"a scan along dim {dim} of {described(tensors[0])}", "name a dim")
+    name, step = builder.named("scan"), axis(dim)
+    memory = [builder.allocate(name, each.dtype, shape) for each in tensors]
+    place: Expr = const(shape[dim] - 1) - step if reverse else step
+    index = tuple(place if n == dim else axis(n) for n in range(len(shape)))
+    before = place + 1 if reverse else place - 1
+    earlier = tuple(before if n == dim else axis(n) for n in range(len(shape)))
+    started = step > 0
+    old = [
+        select(started, load(each, earlier, started), first.value)
+        for each, first in zip(memory, initials, strict=True)
+    ]
+    values = combiner(old, [each.at(*index) for each in tensors])
+    dims = tuple(Dim(d.var, d.extent, n == dim) for n, d in enumerate(domain(shape)))
+    builder.compute(name, dims, assigned(builder, memory, index, values))
+    return tuple(map(builder.whole, memory))
+
+
+def begin(
+    builder: Builder, name: str, type_: DType, shape: Sequence[int], initial: Tensor
+) -> Buffer:
+    """New memory that holds ``initial`` (rank 0) everywhere."""
+    memory = builder.allocate(name, type_, shape)
+    value = builder.tensor(shape, initial.value)
+    builder.store(memory, value, f"{name}_clear")
+    return memory
+
+
+def assigned(
+    builder: Builder, memory: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[Expr]
+) -> tuple[Result, ...]:
+    """Results that store a value in each of ``memory``. Refuses what its types do not fit."""
+    if len(values) != len(memory):
+        cure = "give a value for each tensor"
+        raise builder.refuse(f"{len(values)} values for {len(memory)} tensors", cure)
+    for each, value in zip(memory, values, strict=True):
+        if each.dtype is not value.type:
+            cure = f"convert it to {each.dtype}"
+            raise builder.refuse(f"the combiner gives {value.type} for {each.dtype}", cure)
+    return tuple(Result((View(m, index),), (v,)) for m, v in zip(memory, values, strict=True))
+
+
+def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence[Tensor]) -> None:
+    """Refuses tensors of different shapes, and initial values of other types than theirs."""
+    builder.own(*tensors, *initials)
+    if len(tensors) != len(initials):
+        raise builder.refuse(
+            f"{len(tensors)} tensors, {len(initials)} initial values", "give one for each"
+        )
+    for each, first in zip(tensors, initials, strict=True):
+        if each.shape != tensors[0].shape:
+            raise builder.refuse(
+                f"{described(tensors[0])} and {described(each)} are reduced together",
+                "give them one shape",
+            )
+        if first.shape or first.dtype is not each.dtype:
+            raise builder.refuse(
+                f"{described(first)} begins a reduction of {described(each)}",
+                f"begin with one {each.dtype}",
+            )

@@ -1,0 +1,40 @@
+"""Buffers in place of others, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, load
+from tilewright.ir.stmt import Allocate, Opaque, Stmt, Store, View
+from tilewright.ir.visit import map_exprs, map_views, rewrite_loads, rewrite_stmts
+
+
+def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
+    """``stmt`` with other buffers of the same shape where ``new`` says so."""
+    if not new:
+        return stmt
+    names = {old.name: made.name for old, made in new.items()}
+
+    def in_load(node: Load) -> Expr:
+        found = new.get(node.buffer)
+        return node if found is None else load(found, node.index, node.mask)
+
+    def in_view(view: View) -> View:
+        found = new.get(view.buffer)
+        return view if found is None else View(found, view.index, view.mask)
+
+    def in_stmt(node: Stmt) -> Stmt:
+        node = map_exprs(node, lambda expr: rewrite_loads(expr, in_load))
+        match node:
+            case Store() | Allocate() if node.buffer in new:
+                return replace(node, buffer=new[node.buffer])
+            case Opaque():
+                reads = tuple(names.get(name, name) for name in node.reads)
+                writes = tuple(names.get(name, name) for name in node.writes)
+                return replace(node, reads=reads, writes=writes)
+            case _:
+                return map_views(node, in_view)
+
+    return rewrite_stmts(stmt, in_stmt)

@@ -1,0 +1,216 @@
+"""Ops that move elements only: views of what they take, without a compute (but `concatenate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.dtypes import dtype as type_of
+from tilewright.graph.builder import Builder, described, domain
+from tilewright.graph.tensor import Shape, Tensor, axes, axis
+from tilewright.ir.expr import Expr, all_of, cast, const
+from tilewright.ir.stmt import Result, View
+
+
+def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same elements in row-major order as another shape of as many."""
+    builder = tensor.builder
+    new = builder.checked(shape)
+    if prod(new) != tensor.elements:
+        raise builder.refuse(
+            f"{described(tensor)} has {tensor.elements} elements, {list(new)} {prod(new)}",
+            "give a shape of as many",
+        )
+    if new == tensor.shape:
+        return tensor
+    if not tensor.elements:
+        return builder.tensor(new, const(0, tensor.dtype))
+    index: list[Expr] = []
+    for old_dims, new_dims in _runs(tensor.shape, new):
+        index += _unflattened(
+            _flattened([axis(n) for n in new_dims], [new[n] for n in new_dims]),
+            [tensor.shape[n] for n in old_dims],
+        )
+    return tensor.viewed(new, index)
+
+
+def transpose(tensor: Tensor, permutation: Sequence[int]) -> Tensor:
+    """Dim ``i`` of the result is dim ``permutation[i]``."""
+    order = tuple(permutation)
+    if sorted(order) != [*range(tensor.rank)]:
+        raise tensor.builder.refuse(
+            f"{list(order)} is no order of {tensor.rank} dims", "name each dim once, from 0"
+        )
+    index = [axis(order.index(n)) for n in range(tensor.rank)]
+    return tensor.viewed([tensor.shape[n] for n in order], index)
+
+
+def broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """A tensor of ``shape`` of which dim ``dims[i]`` is dim ``i`` of this, which is as long, or of
+    size 1; along the others it repeats."""
+    builder = tensor.builder
+    new, places = builder.checked(shape), tuple(dims)
+    fits = len(places) == tensor.rank and len(set(places)) == len(places)
+    fits = fits and all(0 <= n < len(new) for n in places)
+    if not fits or any(s not in (1, new[n]) for s, n in zip(tensor.shape, places, strict=True)):
+        raise builder.refuse(
+            f"{described(tensor)} does not broadcast to {list(new)} along {list(places)}",
+            "name a dim of the same size for each, or give it size 1",
+        )
+    if 0 in new:
+        return builder.tensor(new, const(0, tensor.dtype))
+    index = [const(0) if s == 1 else axis(n) for s, n in zip(tensor.shape, places, strict=True)]
+    return tensor.viewed(new, index)
+
+
+def broadcast_to(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """`broadcast_in_dim` with the dims at the end, as numpy does."""
+    return broadcast_in_dim(tensor, shape, range(len(shape) - tensor.rank, len(shape)))
+
+
+def slice_(
+    tensor: Tensor, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
+) -> Tensor:
+    """From ``start`` to ``stop`` (exclusive) by ``step`` (1 or more), in each dim."""
+    builder, steps = tensor.builder, tuple(step or (1,) * tensor.rank)
+    bounds = list(zip(start, stop, steps, strict=False))
+    if not len(start) == len(stop) == len(steps) == tensor.rank or any(
+        not 0 <= a <= b <= size or c < 1
+        for (a, b, c), size in zip(bounds, tensor.shape, strict=True)
+    ):
+        raise builder.refuse(
+            f"{described(tensor)} has no slice {list(start)} to {list(stop)} by {list(steps)}",
+            "give 0 <= start <= stop <= size, and steps of 1 or more, for each dim",
+        )
+    shape = [-(-(b - a) // c) for a, b, c in bounds]
+    if 0 in shape:
+        return builder.tensor(shape, const(0, tensor.dtype))
+    return tensor.viewed(shape, [axis(n) * c + a for n, (a, _, c) in enumerate(bounds)])
+
+
+def reverse(tensor: Tensor, dims: Sequence[int]) -> Tensor:
+    """The other way round along ``dims``."""
+    index = [
+        const(size - 1) - axis(n) if n in dims else axis(n) for n, size in enumerate(tensor.shape)
+    ]
+    return tensor.viewed(tensor.shape, index)
+
+
+def pad(
+    tensor: Tensor,
+    value: Tensor,
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int] | None = None,
+) -> Tensor:
+    """With so many elements of ``value`` (rank 0) in front, behind, and between two; negative
+    numbers in front and behind cut off."""
+    builder, between = tensor.builder, tuple(interior or (0,) * tensor.rank)
+    if not len(low) == len(high) == len(between) == tensor.rank or any(n < 0 for n in between):
+        raise builder.refuse(
+            f"{described(tensor)} is padded by {list(low)}, {list(high)}, {list(between)}",
+            "give three numbers for each dim, 0 or more between elements",
+        )
+    if value.shape or value.dtype is not tensor.dtype:
+        cure = f"pad by one {tensor.dtype}"
+        raise builder.refuse(f"{described(tensor)} is padded by {described(value)}", cure)
+    sizes = [
+        a + size + max(0, size - 1) * c + b
+        for a, b, c, size in zip(low, high, between, tensor.shape, strict=True)
+    ]
+    shape = builder.checked(sizes)
+    if 0 in shape or 0 in tensor.shape:
+        return builder.tensor(shape, value.value)
+    index: list[Expr] = []
+    conditions: list[Expr] = []
+    for n, (a, b, c) in enumerate(zip(low, high, between, strict=True)):
+        place: Expr = axis(n) - a if a else axis(n)
+        inner = place // (c + 1) if c else place
+        if c:
+            conditions.append((place % (c + 1)).__eq__(0))
+        if a > 0:
+            conditions.append(place >= 0)
+        if b > 0:
+            conditions.append(inner < tensor.shape[n])
+        index.append(inner)
+    inside = all_of(conditions)
+    if inside is None:
+        return tensor.viewed(shape, index)
+    return tensor.within(shape, index, inside, value.value)
+
+
+def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """One behind the other along ``dim``: each is copied to its place."""
+    first, builder = tensors[0], tensors[0].builder
+    builder.own(*tensors)
+    for other in tensors:
+        same = other.dtype is first.dtype and other.rank == first.rank
+        if not same or not 0 <= dim < first.rank or _without(other, dim) != _without(first, dim):
+            raise builder.refuse(
+                f"{described(first)} and {described(other)} do not meet along dim {dim}",
+                "give them one type and rank, and the same sizes in other dims",
+            )
+    if len(tensors) == 1:
+        return first
+    size = sum(each.shape[dim] for each in tensors)
+    shape = builder.checked([*first.shape[:dim], size, *first.shape[dim + 1 :]])
+    name = builder.named("concatenate")
+    memory = builder.allocate(name, first.dtype, shape)
+    start = 0
+    for each in tensors:
+        index = tuple(a + start if n == dim and start else a for n, a in enumerate(axes(each.rank)))
+        result = Result((View(memory, index),), (each.value,))
+        builder.compute(f"{name}_part", domain(each.shape), (result,))
+        start += each.shape[dim]
+    return builder.whole(memory)
+
+
+def iota(builder: Builder, dtype: object, shape: Sequence[int], dim: int) -> Tensor:
+    """Each element is its place along ``dim``."""
+    new = builder.checked(shape)
+    if not 0 <= dim < len(new):
+        raise builder.refuse(f"iota along dim {dim} of {list(new)}", "name one of the dims")
+    return builder.tensor(new, cast(type_of(dtype), axis(dim)))
+
+
+def _without(tensor: Tensor, dim: int) -> Shape:
+    return tensor.shape[:dim] + tensor.shape[dim + 1 :]
+
+
+def _runs(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """The least runs of dims of ``old`` and ``new`` that have as many elements, in order: only
+    inside of these, places are counted through."""
+    runs: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = [i] if i < len(old) else [], [j] if j < len(new) else []
+        i, j = i + len(a), j + len(b)
+        size, other = prod(old[n] for n in a), prod(new[n] for n in b)
+        while size != other:
+            if size < other:
+                a, size, i = [*a, i], size * old[i], i + 1
+            else:
+                b, other, j = [*b, j], other * new[j], j + 1
+        runs.append((a, b))
+    return runs
+
+
+def _flattened(index: Sequence[Expr], sizes: Sequence[int]) -> Expr:
+    """The number of a place, counted row by row."""
+    place: Expr = const(0)
+    for each, size in zip(index, sizes, strict=True):
+        if size > 1:
+            place = place * size + each
+    return place
+
+
+def _unflattened(place: Expr, sizes: Sequence[int]) -> list[Expr]:
+    """The place of a number, counted row by row."""
+    index: list[Expr] = []
+    below = prod(sizes)
+    for number, size in enumerate(sizes):
+        below //= size
+        part = place // below if below > 1 else place
+        outermost = prod(sizes[:number]) == 1
+        index.append(const(0) if size == 1 else part if outermost else part % size)
+    return index

@@ -1,0 +1,62 @@
+"""Graphs that tests run, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright.graph.builder import Builder
+from tilewright.graph.tensor import Tensor
+from tilewright.ir import Kernel, parse_kernel, same
+
+Arrays = Mapping[str, Any]
+
+
+def graph(build: Callable[..., Any], **inputs: Any) -> Kernel:
+    """The graph of ``build(tensors...)``, which gives a tensor or several: results ``y``, ``y1``,
+    and so on. Its text reads back as itself."""
+    builder = Builder("g")
+    given = [builder.input(name, a.dtype, a.shape) for name, a in inputs.items()]
+    made = build(*given)
+    for number, each in enumerate(made if isinstance(made, tuple | list) else (made,)):
+        assert isinstance(each, Tensor)
+        builder.output(f"y{number or ''}", each)
+    kernel = builder.kernel()
+    contents = dict(kernel.constants)
+    assert same(parse_kernel(str(kernel), constants=contents), kernel)
+    return kernel
+
+
+def run(kernel: Kernel, target: str = "interpreter", **inputs: Any) -> list[Any]:
+    """The results of a call, in order, as float64 where they are floats."""
+    found = tw.compile(kernel, target=target)(**inputs)
+    names = [p.name for p in kernel.arrays if p.access == "out"]
+    values = [found] if len(names) == 1 else [found[name] for name in names]
+    return [np.asarray(each) for each in values]
+
+
+def check(
+    build: Callable[..., Any], expected: Any, *, exact: bool = False, **inputs: Any
+) -> Kernel:
+    """That ``build`` of the inputs gives ``expected`` in the interpreter; gives the graph."""
+    kernel = graph(build, **inputs)
+    wanted = expected if isinstance(expected, tuple | list) else (expected,)
+    for got, want in zip(run(kernel, **inputs), wanted, strict=True):
+        want = np.asarray(want)
+        assert got.shape == want.shape
+        if exact:
+            np.testing.assert_array_equal(got, want)
+        else:
+            np.testing.assert_allclose(got.astype(float), want.astype(float), 2e-5, 2e-5)
+    return kernel
+
+
+def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
+    """Random numbers, small ones where they are integers."""
+    rng = np.random.default_rng((seed, *shape))
+    if np.dtype(dtype).kind in "iub":
+        return rng.integers(0, 2 if np.dtype(dtype).kind == "b" else 9, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
