@@ -158,7 +158,7 @@ def _names(index: Any) -> set[Any]:
     return set(variables(index))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32))
 def test_lowering_is_interpretation(seed: int) -> None:
     kernel = _computes(seed)

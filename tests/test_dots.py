@@ -159,7 +159,7 @@ CASES: dict[str, Op] = {
 }
 
 
-@pytest.mark.parametrize("name", in_turns(2, CASES))
+@pytest.mark.parametrize("name", in_turns(4, CASES))
 def test_default_configs_add_up_neighbours(name: str) -> None:
     scheduled = check_races(CASES[name], MACHINE)
     assert any(each.startswith("dp4a_") for each in _used(scheduled.kernel))
@@ -193,7 +193,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("changed", in_turns(2, OTHERS), ids=str)
+@pytest.mark.parametrize("changed", in_turns(4, OTHERS), ids=str)
 def test_other_configs(changed: dict[str, Any]) -> None:
     op = tw.matmul("60x100:100x70", dtype="s8:s8:s32")
     scheduled = check_races(op, MACHINE, with_fields(CONFIG, **changed))

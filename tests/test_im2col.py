@@ -180,7 +180,7 @@ def walks(draw: st.DrawFn) -> Walk:
     )
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 @given(walks())
 def test_random_walks(walk: Walk) -> None:
     _same(walk.text())

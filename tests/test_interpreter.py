@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sweeps import in_turns
 from tilewright import dtypes, interpret
 from tilewright.conversions import convert, reinterpret
 from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s32, s64, tf32, u8
@@ -137,8 +138,7 @@ def samples(dtype: DType, seed: int = 0) -> Any:
     return np.concatenate([drawn, known, middle])
 
 
-@pytest.mark.parametrize("target", dtypes.ALL, ids=str)
-@pytest.mark.parametrize("source", dtypes.ALL, ids=str)
+@pytest.mark.parametrize(("source", "target"), in_turns(2, dtypes.ALL, dtypes.ALL))
 def test_cast(source: DType, target: DType) -> None:
     values = samples(source)
     if source is tf32:

@@ -146,7 +146,7 @@ def test_parsing_gives_back_every_field() -> None:
     assert layouts == [p.buffer.layout for p in kernel.params]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(kernels())
 def test_random_kernels_come_back(kernel: Kernel) -> None:
     text = to_text(kernel)

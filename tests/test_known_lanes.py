@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from sweeps import in_turns
 from tilewright.dtypes import DType, bf16, boolean, dtype, f32, f64, s32, s64, u8
 from tilewright.engine.program import Code
 from tilewright.interpret import run
@@ -61,9 +62,10 @@ def check(body: str, type_: DType) -> None:
         np.testing.assert_array_equal(found, wanted["dst"], err_msg=target.name)
 
 
-@pytest.mark.parametrize("lanes", [9, 16, 21])
-@pytest.mark.parametrize("type_", [f32, f64, s32, s64, bf16, u8], ids=str)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("mask", "type_", "lanes"),
+    in_turns(3, MASKS, [f32, f64, s32, s64, bf16, u8], [9, 16, 21]),
+)
 def test_lanes_that_are_off_are_zeros(mask: str, type_: DType, lanes: int) -> None:
     check(
         f"""  for o in {ROWS}:

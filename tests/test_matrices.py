@@ -244,7 +244,7 @@ CASES: dict[str, tuple[Op, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", in_turns(2, CASES))
+@pytest.mark.parametrize("name", in_turns(5, CASES))
 def test_default_configs_multiply_matrices(name: str) -> None:
     op, level = CASES[name]
     used = _used(_stages(op, level))

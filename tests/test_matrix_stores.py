@@ -13,6 +13,7 @@ import tilewright as tw
 from assembly import assembled
 from emulated_stores import stored
 from staged import check_races
+from sweeps import in_turns
 from tilewright.errors import CompilationError, InterpreterFault, ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text
@@ -367,7 +368,7 @@ def _stores(kernel: Kernel) -> set[str]:
     return {name for name in found if name in STORES}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(3, CASES))
 def test_results_are_stored_as_matrices(name: str) -> None:
     op, config, expected, level = CASES[name]
     machine = nvidia.machine(level)

@@ -66,7 +66,7 @@ def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
     return config, tuple(run(kernel) for kernel in (made.kernel, *made.packs.values()))
 
 
-@pytest.mark.parametrize(("words", "level"), in_turns(3, CASES, LEVELS))
+@pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS))
 def test_default_configs_are_assembled(words: str, level: str) -> None:
     for kernel in scheduled(words, level)[1]:
         ptx = to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
@@ -74,7 +74,7 @@ def test_default_configs_are_assembled(words: str, level: str) -> None:
         assembled(ptx, level)
 
 
-@pytest.mark.parametrize(("words", "level"), in_turns(3, CASES, LEVELS[:2]))
+@pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS[:2]))
 def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> None:
     machine = nvidia.machine(level)
     config, _ = scheduled(words, level)
@@ -178,7 +178,7 @@ TYPED_EDGES = [
 ]
 
 
-@pytest.mark.parametrize(("typed", "level"), in_turns(3, TYPED_EDGES, LEVELS))
+@pytest.mark.parametrize(("typed", "level"), in_turns(7, TYPED_EDGES, LEVELS))
 def test_edges_in_the_interpreter(typed: tuple[str, str], level: str) -> None:
     edge, types = typed
     reports = check_op(case(edge.format(types)).op(), nvidia.machine(level), costs=False)

@@ -56,7 +56,7 @@ def test_all_combinations_occur() -> None:
         assert all(len(lines) >= len(COMBINATIONS) for lines in found)
 
 
-@pytest.mark.parametrize(("half", "level", "direction"), in_turns(3, HALVES, LEVELS, DIRECTIONS))
+@pytest.mark.parametrize(("half", "level", "direction"), in_turns(9, HALVES, LEVELS, DIRECTIONS))
 def test_convolutions(
     tilewright: Command, own_cache: Path, tmp_path: Path, half: int, level: str, direction: str
 ) -> None:

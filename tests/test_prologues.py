@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from needs import need_device
 from renaming import renamed, with_names
+from sweeps import in_turns
 from test_groups import arrays_of, check, interpreted, parsed
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, Kernel
@@ -146,7 +147,7 @@ def test_what_a_contraction_may_have_behind_it_is_no_prologue() -> None:
 
 
 @every_target
-@pytest.mark.parametrize("name", [*BODIES, *OTHERS])
+@pytest.mark.parametrize("name", in_turns(3, [*BODIES, *OTHERS]))
 def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
     need_device(target)
     check(kernel_of(BODIES[name][0] if name in BODIES else OTHERS[name]), target)

@@ -329,7 +329,7 @@ STRIDED = (
 @pytest.mark.parametrize(
     ("descriptor", "words", "machine"),
     in_turns(
-        9,
+        18,
         STRIDED,
         ("f32", "f16", "bf16"),
         (nvidia.machine("sm_80"), nvidia.machine("sm_70"), spirv.machine("gpu")),

@@ -71,7 +71,7 @@ def _verify(tilewright: Command, driver: str, target: str, batch: Path) -> None:
     assert ended.code == 0
 
 
-@pytest.mark.parametrize(("half", "target", "direction"), in_turns(4, HALVES, TARGETS, DIRECTIONS))
+@pytest.mark.parametrize(("half", "target", "direction"), in_turns(8, HALVES, TARGETS, DIRECTIONS))
 def test_convolutions(
     tilewright: Command, own_cache: Path, tmp_path: Path, half: int, target: str, direction: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_strided_convolutions_by_data(
     _verify(tilewright, "conv", target, batch)
 
 
-@pytest.mark.parametrize(("name", "target"), in_turns(2, OTHERS, TARGETS))
+@pytest.mark.parametrize(("name", "target"), in_turns(5, OTHERS, TARGETS))
 def test_others(tilewright: Command, own_cache: Path, name: str, target: str) -> None:
     driver = "conv" if name == "integers" else name
     _verify(tilewright, driver, target, SETS / f"{name}.txt")

@@ -95,7 +95,7 @@ def scheduled_for(op: Op, target: str) -> ScheduledKernel:
     return choose.choose(Start.of(op), find_target(target).machine)[1]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_every_stage_computes_the_same(name: str) -> None:
     check_stages(name, "avx512_bf16")
 

@@ -120,7 +120,7 @@ def _stores(kernel: Kernel) -> list[Compute]:
     return [compute for compute in found if compute.instruction == TILE_UNIT.store.name]
 
 
-@pytest.mark.parametrize("name", in_turns(2, CASES))
+@pytest.mark.parametrize("name", in_turns(5, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     scheduled = check_races(op, MACHINE, with_fields(CONFIG, **changed))

@@ -73,7 +73,7 @@ GROWING: dict[str, Callable[[int], Op]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "level"), in_turns(2, GROWING, LEVELS))
+@pytest.mark.parametrize(("name", "level"), in_turns(4, GROWING, LEVELS))
 def test_twice_as_much_is_not_faster(name: str, level: str) -> None:
     seconds = [best(GROWING[name](2**n), level).prediction.seconds for n in range(6)]
     assert seconds == sorted(seconds)

@@ -413,7 +413,7 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
 @pytest.mark.parametrize(
     ("pieces", "vector", "layout"),
     in_turns(
-        2,
+        4,
         [{"oc": 1}, {"oc": 4}, {"oh_ow": 1}, {"oh_ow": 1, "oc": 2}],
         [1, 4],
         ["nchw", "nhwc"],
@@ -469,7 +469,7 @@ HALOS: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("halo", "layout"), in_turns(2, HALOS, ["nhwc", "nchw"]))
+@pytest.mark.parametrize(("halo", "layout"), in_turns(4, HALOS, ["nhwc", "nchw"]))
 def test_the_halo_is_shared_once(
     halo: tuple[str, dict[str, Any], tuple[int, ...]], layout: str
 ) -> None:
