@@ -33,7 +33,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("graph",),
     ("measure", "tune"),
-    ("testing", "bench"),
+    ("frontends", "testing", "bench"),
     ("", "cli"),
     ("__main__",),
 )
