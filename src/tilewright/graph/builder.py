@@ -259,6 +259,10 @@ class Builder:
         """A name that nothing in the graph has: ``name``, or with a number behind."""
         return _unused(name, self._taken)
 
+    def fresh_compute(self, name: str) -> str:
+        """The same among the names of computes."""
+        return _unused(name, self._computes)
+
     def emit(self, *stmts: Stmt) -> None:
         """Appends statements, where the builder is now."""
         self._current += stmts
@@ -288,7 +292,7 @@ class Builder:
             return
         operands = Operands({dim.var.name for dim in dims})
         changed = tuple(map(operands.result, results))
-        unique = _unused(name, self._computes)
+        unique = self.fresh_compute(name)
         self.emit(Compute(unique, tuple(dims), tuple(operands.found), changed, span=self.span))
 
     def store(self, target: Buffer, tensor: Tensor, name: str) -> None:

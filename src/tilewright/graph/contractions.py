@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tilewright.dtypes import DType, f32
 from tilewright.dtypes import dtype as type_of
 from tilewright.graph.builder import Builder, described
-from tilewright.graph.tensor import Shape, Tensor, axes
-from tilewright.ir.expr import Expr, Var, cast, const, var
+from tilewright.graph.tensor import Tensor
+from tilewright.ir.expr import Expr, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 
 Pairs = tuple[Sequence[int], Sequence[int]]
@@ -65,18 +66,15 @@ def matmul(a: Tensor, b: Tensor, *, accumulator: object = None, dtype: object = 
     return dot_general(a, b, (front, front), inner, accumulator=accumulator, dtype=dtype)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Product:
     """What is multiplied at a point of dims (name and size): those of the result, in its order, and
     those that are summed over."""
 
-    def __init__(
-        self,
-        a: Expr,
-        b: Expr,
-        kept: Sequence[tuple[str, int]],
-        reduced: Sequence[tuple[str, int]],
-    ) -> None:
-        self.a, self.b, self.kept, self.reduced = a, b, kept, reduced
+    a: Expr
+    b: Expr
+    kept: Sequence[tuple[str, int]]
+    reduced: Sequence[tuple[str, int]]
 
 
 def contract(
@@ -87,24 +85,28 @@ def contract(
     compute dot_clear(m, n): dot[m, n] = 0.0
     compute dot(m, n, k): dot[m, n] add= a * b
     """
-    sums = accumulator_for(type_) if accumulator is None else type_of(accumulator)
     shape = [size for _, size in product.kept]
-    sizes: Mapping[str, int] = dict((*product.kept, *product.reduced))
-    made = builder.tensor(shape, const(0, type_))
     if 0 in shape:
-        return made
-    memory = builder.allocate(name if sums is type_ else f"{name}_sums", sums, shape)
-    out = View(memory, tuple(var(each) for each, _ in product.kept))
-    kept = _dims(sizes, [each for each, _ in product.kept])
+        return builder.tensor(shape, const(0, type_))
+    sums = accumulator_for(type_) if accumulator is None else type_of(accumulator)
+    total = sums_of(builder, product, name if sums is type_ else f"{name}_sums", type_, accumulator)
+    if total.dtype is type_:
+        return total
+    return builder.materialize(builder.tensor(shape, cast(type_, total.value)), name)
+
+
+def sums_of(
+    builder: Builder, product: Product, name: str, type_: DType, accumulator: object = None
+) -> Tensor:
+    """The sums of ``product`` as they are added up, for a result of ``type_``."""
+    sums = accumulator_for(type_) if accumulator is None else type_of(accumulator)
+    memory = builder.allocate(name, sums, [size for _, size in product.kept])
+    kept = _dims(product.kept)
+    out = View(memory, tuple(dim.var for dim in kept))
     builder.compute(f"{name}_clear", kept, (Result((out,), (const(0, sums),)),))
     value = cast(sums, product.a) * cast(sums, product.b)
-    every = _dims(sizes, sizes)
-    builder.compute(name, every, (Result((out,), (value,), "add"),))
-    total = builder.whole(memory)
-    if sums is type_:
-        return total
-    value = cast(type_, total.at(*axes(total.rank)))
-    return builder.materialize(builder.tensor(shape, value), name)
+    builder.compute(name, (*kept, *_dims(product.reduced)), (Result((out,), (value,), "add"),))
+    return builder.whole(memory)
 
 
 def factor(tensor: Tensor) -> Tensor:
@@ -120,8 +122,8 @@ def accumulator_for(type_: DType) -> DType:
     return f32 if type_.is_float and type_.bits < 32 else type_
 
 
-def _dims(sizes: Mapping[str, int], names: Iterable[str]) -> tuple[Dim, ...]:
-    return tuple(Dim(var(name), const(sizes[name])) for name in names)
+def _dims(named: Iterable[tuple[str, int]]) -> tuple[Dim, ...]:
+    return tuple(Dim(var(name), const(size)) for name, size in named)
 
 
 def _check_pairs(a: Tensor, b: Tensor, batch: Pairs, contracting: Pairs) -> None:
@@ -141,13 +143,3 @@ def _check_pairs(a: Tensor, b: Tensor, batch: Pairs, contracting: Pairs) -> None
             raise a.builder.refuse(
                 f"dim {i} of {described(a)} and dim {j} of {described(b)}", "make them one size"
             )
-
-
-def shape_of(dims: Iterable[tuple[str, int]]) -> Shape:
-    """The sizes of named dims."""
-    return tuple(size for _, size in dims)
-
-
-def names_of(dims: Iterable[tuple[str, int]]) -> tuple[Var, ...]:
-    """The variables of named dims."""
-    return tuple(var(name) for name, _ in dims)

@@ -1,0 +1,49 @@
+"""Reductions of sliding windows, of any rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.graph.builder import described
+from tilewright.graph.convolution import windows_of
+from tilewright.graph.reductions import Combine, check_tuples, reduce
+from tilewright.graph.tensor import Tensor, axis, guarded
+from tilewright.ir.expr import Expr, all_of
+
+
+def reduce_window(
+    tensors: Sequence[Tensor],
+    initials: Sequence[Tensor],
+    combiner: str | Combine,
+    window: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    padding: Sequence[Sequence[int]] | None = None,
+    base_dilations: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:
+    """`reduce` of each window of ``tensors``; all arguments have a number for each dim. What lies
+    in the padding, or between dilated elements, counts as ``initials``."""
+    builder = tensors[0].builder
+    check_tuples(builder, tensors, initials)
+    if len(window) != tensors[0].rank:
+        cure = "give a number for each dim"
+        raise builder.refuse(f"windows {list(window)} of {described(tensors[0])}", cure)
+    found = windows_of(builder, window, strides, padding, base_dilations, dilations)
+    sizes, rank = tensors[0].shape, len(window)
+    shape = [each.positions(size) for each, size in zip(found, sizes, strict=True)]
+    index: list[Expr] = []
+    conditions: list[Expr] = []
+    for n, (each, size) in enumerate(zip(found, sizes, strict=True)):
+        place, needed = each.place(axis(n), axis(rank + n), size)
+        index.append(place)
+        conditions += needed
+    inside = all_of(conditions)
+    seen = []
+    for tensor, first in zip(tensors, initials, strict=True):
+        value = first.value if 0 in sizes else tensor.at(*index)
+        if inside is not None and 0 not in sizes:
+            value = guarded(value, inside, first.value)
+        seen.append(builder.tensor((*shape, *window), value))
+    with builder.at(builder.named("reduce_window")):
+        return reduce(seen, initials, range(rank, 2 * rank), combiner)
