@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.engine import CompiledKernel, Packed, Schedule
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
+    from tilewright.graph.graph import Graph
     from tilewright.ir.buffer import Space, Swizzle
     from tilewright.ir.stmt import Kernel, LoopKind
     from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
@@ -147,7 +148,7 @@ _ELEMENTS = "tilewright.ops.epilogue_elements"
 
 
 def compile(
-    what: Op | Kernel | Schedule,
+    what: Op | Kernel | Graph | Schedule,
     target: str | None = None,
     threads: int | None = None,
     config: Config | Mapping[str, Any] | str | None = None,
@@ -157,16 +158,18 @@ def compile(
 ) -> CompiledKernel:
     """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
-    ``what`` is an op, a kernel, or a schedule of one of these. ``target`` is a family, or a family
-    and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the schedule's, or ``"x86"``.
-    ``threads``, 1 to 256, run the kernel (default: all cores); of an OpenCL device that is a
-    processor, so many cores do, and any other runs it whole. ``config`` overrides the model's
-    choice: a config object, or its text; or some of its fields, as ``{"tile": {"oc": 32}}`` or as
-    the text ``"tile={'oc': 32}"``. ``trace`` records what every stage and pass did. ``schedule`` is
-    what to do instead of what recipes would: a `Schedule`, or its text, of the same kernel and
-    machine. ``constant`` names arrays whose contents stay the same, so that they may be packed
-    before the kernel runs; others are taken as they are, but for weights of an op whose layout is
-    ``any``.
+    ``what`` is an op, a kernel, a graph, or a schedule of an op or a kernel. A graph, or a
+    kernel of more than 16 computes that takes no numbers, becomes a program of several kernels
+    (`GraphProgram`), unless a config, a schedule or a trace asks for one. ``target`` is a
+    family, or a family and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the
+    schedule's, or ``"x86"``. ``threads``, 1 to 256, run the kernel (default: all cores); of an
+    OpenCL device that is a processor, so many cores do, and any other runs it whole. ``config``
+    overrides the model's choice: a config object, or its text; or some of its fields, as
+    ``{"tile": {"oc": 32}}`` or as the text ``"tile={'oc': 32}"``. ``trace`` records what every
+    stage and pass did. ``schedule`` is what to do instead of what recipes would: a `Schedule`,
+    or its text, of the same kernel and machine. ``constant`` names arrays whose contents stay
+    the same, so that they may be packed before the kernel runs; others are taken as they are,
+    but for weights of an op whose layout is ``any``.
 
     Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
     schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
@@ -174,7 +177,15 @@ def compile(
     """
     # LLVM and the schedules load with the first kernel: describing ops needs neither.
     from tilewright.engine import compile_kernel
+    from tilewright.graph.graph import Graph, is_graph
 
+    if config is None and trace is None and schedule is None and is_graph(what):
+        from tilewright.graph.program import compile_graph
+
+        return compile_graph(what, target, threads, constant)
+    if isinstance(what, Graph):
+        constant = constant or what.constant
+        what = what.kernel
     return compile_kernel(what, target, threads, config, trace, constant, schedule)
 
 

@@ -93,6 +93,11 @@ class CompiledKernel:
         """The arguments that `pack` has to prepare."""
         return tuple(self._packs)
 
+    @property
+    def packing(self) -> Mapping[str, PackCode]:
+        """How the arguments are packed that `packed` names."""
+        return self._packs
+
     def pack(self, name: str, array: Any) -> Any:
         """``array`` (of the argument's logical shape, in any order) in the order the kernel reads,
         with what else the kernel needs of it.

@@ -23,6 +23,7 @@ class Code:
         if target.runs_here:
             program = target.load(binary, abi)
         # Nothing stands between a call and the program: calls take microseconds.
+        self.program = program
         self.run = program.run
         self.bound = program.bound
         self.device = program if isinstance(program, DeviceProgram) else None

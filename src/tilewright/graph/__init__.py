@@ -1,4 +1,5 @@
-"""Graphs: kernels whose computes are over whole tensors, as front ends build them.
+"""Graphs: kernels whose computes are over whole tensors, as front ends build them, and the
+programs that come of them.
 
 In reading order: `tensor` (values with a shape: views of buffers), `builder` (what collects a
 kernel's statements), `operands` (what a value loads, as a compute's operands), `replacing`
@@ -6,4 +7,8 @@ kernel's statements), `operands` (what a value loads, as a compute's operands), 
 `elementwise`, `contractions`, `convolution`, `reductions`, `windows` (families of ops, each as the
 computes that it is), `library` (ops of the library as part of a graph), `functions` (scalar
 functions that the IR has no operator for).
+
+Then `graph` (what front ends give), `cutting` (a graph as steps of small kernels; `canonical`: what these are called), `parts`
+(the kernels, compiled), `memory` (where what they leave to each other lies), `program` (what a user
+calls).
 """

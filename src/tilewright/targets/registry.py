@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.problems.numbers import short
 from tilewright.targets.interpreter.target import interpreter_target, interpreter_variants
+from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.target import nvidia_target, nvidia_variants
 from tilewright.targets.program import Abi, Program
@@ -52,6 +55,17 @@ class Target(Protocol):
     def load(self, binary: bytes, abi: Abi) -> Program:
         """A program to run. Raises `UnsupportedError` where it does not run, `CompilationError` or
         `DeviceError` for what its driver refuses."""
+
+    def link(
+        self,
+        programs: Sequence[Program],
+        plan: Plan,
+        constants: Sequence[NDArray[Any]],
+        arena: Any = None,
+    ) -> Program:
+        """One program of several, which `load` gave, as ``plan`` says; ``constants`` live as long.
+        Its calls run in ``arena``, where one is given, one at a time. Raises `ArgumentError` for an
+        arena that does not do."""
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """A kernel for programs without Python: contents by the name of the file."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.interpreter.program import InterpretedProgram
+from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, Program
 
 # It has no registers, caches or instructions that a schedule could be made for.
 _MACHINE = Machine(
@@ -52,6 +56,16 @@ class InterpreterTarget:
 
     def load(self, binary: bytes, abi: Abi) -> InterpretedProgram:
         return InterpretedProgram(binary.decode())
+
+    def link(
+        self,
+        programs: Sequence[Program],
+        plan: Plan,
+        constants: Sequence[NDArray[Any]],
+        arena: Any = None,
+    ) -> Program:
+        """The host calls each."""
+        return HostLinked(programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         raise _no_code("files for other programs")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
 from tilewright.machines.nvidia.tensor_map import TensorMap
+from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
@@ -23,7 +27,7 @@ from tilewright.targets.nvidia.device import (
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
-from tilewright.targets.program import Abi, arguments_in_words, place_of, steps_in_words
+from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,16 @@ class NvidiaTarget:
                 else cure + "; or export the kernel and run it elsewhere",
             )
         return KernelProgram(self.device, binary, abi)
+
+    def link(
+        self,
+        programs: Sequence[Program],
+        plan: Plan,
+        constants: Sequence[NDArray[Any]],
+        arena: Any = None,
+    ) -> Program:
+        """The host calls each."""
+        return HostLinked(programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """PTX, and a cubin where ptxas made one."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright.config import settings
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import spirv
 from tilewright.machines.machine import Machine
+from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.steps import times
-from tilewright.targets.program import Abi, arguments_in_words, place_of, steps_in_words
+from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
 from tilewright.targets.spirv.assemble import assemble, assembly
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
 from tilewright.targets.spirv.driver import KernelProgram
@@ -69,6 +73,16 @@ class SpirvTarget:
                 cure=INSTALL + "; or export the kernel and run it elsewhere",
             )
         return KernelProgram(self.device, binary, abi)
+
+    def link(
+        self,
+        programs: Sequence[Program],
+        plan: Plan,
+        constants: Sequence[NDArray[Any]],
+        arena: Any = None,
+    ) -> Program:
+        """The host calls each."""
+        return HostLinked(programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """A SPIR-V module."""

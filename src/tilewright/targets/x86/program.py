@@ -38,13 +38,14 @@ class KernelProgram:
     """A `targets.program.Program` of object code.
 
     Workspaces are kept between calls; each call takes one set, so that several Python threads may
-    be in the kernel at once.
+    be in the kernel at once. ``address`` is that of the entry (see `targets.llvm.entry`).
     """
 
     def __init__(self, binary: bytes, abi: Abi) -> None:
         """Raises `CompilationError` if it cannot be loaded."""
         self._program = Program(binary, [abi.entry])
-        self._entry = _Entry(self._program.address(abi.entry))
+        self.address = self._program.address(abi.entry)
+        self._entry = _Entry(self.address)
         self._calling = Calling(abi)
         self._sizes = self._calling.workspace_bytes({}) if self._calling.fixed else []
         self._has_workspaces = bool(abi.workspaces)

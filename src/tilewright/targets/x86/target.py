@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
+from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import Abi
+from tilewright.targets.program import Abi, Program
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.device import host
 from tilewright.targets.x86.example import example
 from tilewright.targets.x86.header import described, header
+from tilewright.targets.x86.linked import LinkedProgram
 from tilewright.targets.x86.lower import lower_phases
 from tilewright.targets.x86.program import KernelProgram
 
@@ -79,6 +84,18 @@ class X86Target:
                 cure="compile for 'x86', or export the kernel and run it elsewhere",
             )
         return KernelProgram(binary, abi)
+
+    def link(
+        self,
+        programs: Sequence[Program],
+        plan: Plan,
+        constants: Sequence[NDArray[Any]],
+        arena: Any = None,
+    ) -> Program:
+        """One native call for all."""
+        found = [each for each in programs if isinstance(each, KernelProgram)]
+        assert len(found) == len(programs), "programs are of this target"
+        return LinkedProgram(found, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """An object file and a C header."""

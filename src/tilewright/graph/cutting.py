@@ -1,0 +1,364 @@
+"""A graph as steps: which kernels run, on which buffers, and the control around them.
+
+The statements at the top of a graph, and those inside of its `while` and `if` around computes, are
+cut into groups by the rule of `recipes.cutting`. Each becomes a kernel under canonical names
+(`canonical`); equal ones are one. A `while` or `if` whose condition depends on data asks a kernel
+of its own, which leaves the condition in a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import boolean
+from tilewright.errors import Span
+from tilewright.graph.canonical import canonical
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.computes import addressing, view_exprs
+from tilewright.ir.expr import Expr, const
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    Opaque,
+    Stmt,
+    Store,
+    View,
+    While,
+)
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
+from tilewright.recipes.cutting import groups_of
+from tilewright.schedule.access import buffers_allocated
+from tilewright.schedule.flow import Item, item_of
+from tilewright.schedule.place import fresh, sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel (its number among those of the program) on these buffers, in the order of its
+    parameters. ``computes`` are what the graph calls what it does, ``span`` where that begins."""
+
+    kernel: int
+    buffers: tuple[Buffer, ...]
+    computes: tuple[str, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """``body`` as long as ``asks`` leaves true in ``flag``. ``own`` are the buffers that are
+    allocated inside: what is in them does not last from one iteration to the next."""
+
+    asks: Launch
+    flag: Buffer
+    body: tuple[Step, ...]
+    own: frozenset[Buffer]
+
+
+@dataclass(frozen=True, eq=False)
+class Choose:
+    """``then`` where ``asks`` leaves true in ``flag``, otherwise ``orelse``."""
+
+    asks: Launch
+    flag: Buffer
+    then: tuple[Step, ...]
+    orelse: tuple[Step, ...]
+
+
+Step = Launch | Repeat | Choose
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A graph in ``steps`` over ``kernels``. ``between`` are the buffers that are neither arguments
+    nor constants of the graph: what one step leaves to another."""
+
+    graph: Kernel
+    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
+    between: tuple[Buffer, ...]
+
+
+def launches(steps: Iterable[Step]) -> Iterator[Launch]:
+    """All launches, in the order of the text."""
+    for step in steps:
+        match step:
+            case Launch():
+                yield step
+            case Repeat():
+                yield step.asks
+                yield from launches(step.body)
+            case Choose():
+                yield step.asks
+                yield from launches(step.then)
+                yield from launches(step.orelse)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Statements that become a launch; ``home`` is the number of the block they stand in."""
+
+    stmts: list[Stmt]
+    home: int
+    contracts: bool = False
+
+
+@dataclass(eq=False)
+class _Loop:
+    condition: _Group
+    flag: Buffer
+    body: list[_Part]
+    blocks: range
+
+
+@dataclass(eq=False)
+class _Branch:
+    condition: _Group
+    flag: Buffer
+    then: list[_Part]
+    orelse: list[_Part]
+
+
+_Part = _Group | _Loop | _Branch
+
+
+def cut_graph(graph: Kernel) -> Cut:
+    """``graph``, which takes no numbers, in groups."""
+    return _Cutting(graph).run()
+
+
+@dataclass
+class _Touches:
+    """The groups that touch a buffer, as far as it counts: how many, and the last one's home."""
+
+    count: int = 0
+    home: int = -1
+
+
+class _Cutting:
+    def __init__(self, graph: Kernel) -> None:
+        self.graph = graph
+        self.params = {param.buffer for param in graph.arrays}
+        self.names = {param.name for param in graph.arrays}
+        # Where each buffer is allocated, in order.
+        self.homes: dict[Buffer, int] = {}
+        self.touches: dict[Buffer, _Touches] = {}
+        self.kernels: dict[str, tuple[int, Kernel]] = {}
+        self._blocks = 0
+        self.names |= {
+            each.buffer.name for each in walk_stmts(graph.body) if isinstance(each, Allocate)
+        }
+
+    def run(self) -> Cut:
+        parts = self._parts(self.graph.body)
+        for group in _groups(parts):
+            for each in _touched(group):
+                known = self.touches.setdefault(each, _Touches())
+                known.count += 1
+                known.home = group.home
+        steps = self._steps(parts)
+        used = {each for launch in launches(steps) for each in launch.buffers}
+        between = tuple(each for each in self.homes if each in used)
+        kernels = tuple(kernel for _, kernel in self.kernels.values())
+        return Cut(self.graph, kernels, steps, between)
+
+    # Groups.
+
+    def _parts(self, body: Stmt | None) -> list[_Part]:
+        if body is None:
+            return []
+        home = self._blocks
+        self._blocks += 1
+        parts: list[_Part] = []
+        run: list[Stmt] = []
+        stmts = list(_flat(body))
+        if any(isinstance(each, Let) for each in stmts):
+            # What is named for the rest of the block holds for all of it.
+            return [_Group(stmts, home)]
+        runs: list[list[Stmt] | Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, Allocate):
+                self.homes[stmt.buffer] = home
+            elif is_control(stmt):
+                runs += [run, stmt] if run else [stmt]
+                run = []
+            else:
+                run.append(stmt)
+        runs += [run] if run else []
+        outside = [buffers_in(each) if isinstance(each, Stmt) else _of_all(each) for each in runs]
+        for number, each in enumerate(runs):
+            if isinstance(each, list):
+                others = set[Buffer]().union(*outside[:number], *outside[number + 1 :])
+                parts += self._run(each, home, others)
+            else:
+                parts.append(self._control(each, home))
+        return parts
+
+    def _run(self, stmts: Sequence[Stmt], home: int, others: set[Buffer]) -> Iterator[_Group]:
+        items = [item_of(each) for each in stmts]
+        local = frozenset(
+            b for b in _touched_by(items) if self.homes.get(b) == home and b not in others
+        )
+        for members in groups_of(items, local, self.names):
+            group = [items[n].stmt for n in members.items]
+            yield _Group(group, home, members.contracts)
+
+    def _control(self, stmt: Stmt, home: int) -> _Part:
+        assert isinstance(stmt, While | If)
+        name = fresh("flag", self.names)
+        self.names.add(name)
+        flag = buffer(name, boolean, (1,))
+        self.homes[flag] = home
+        condition = _Group([Store(flag, (const(0),), stmt.condition, stmt.span)], home)
+        if isinstance(stmt, While):
+            first = self._blocks
+            body = self._parts(stmt.body)
+            return _Loop(condition, flag, body, range(first, self._blocks))
+        return _Branch(condition, flag, self._parts(stmt.then), self._parts(stmt.orelse))
+
+    # Steps.
+
+    def _steps(self, parts: Iterable[_Part]) -> tuple[Step, ...]:
+        found: list[Step] = []
+        for part in parts:
+            match part:
+                case _Group():
+                    found.append(self._launch(part))
+                case _Loop():
+                    asks = self._launch(part.condition, part.flag)
+                    own = frozenset(b for b, home in self.homes.items() if home in part.blocks)
+                    found.append(Repeat(asks, part.flag, self._steps(part.body), own))
+                case _Branch():
+                    asks = self._launch(part.condition, part.flag)
+                    then, orelse = self._steps(part.then), self._steps(part.orelse)
+                    found.append(Choose(asks, part.flag, then, orelse))
+        return tuple(found)
+
+    def _launch(self, group: _Group, flag: Buffer | None = None) -> Launch:
+        items = [item_of(each) for each in group.stmts if not isinstance(each, Allocate | Let)]
+        reads = frozenset[Buffer]().union(*(each.reads for each in items))
+        writes = frozenset[Buffer]().union(*(each.writes for each in items))
+        params: list[tuple[Buffer, str]] = []
+        own: list[Buffer] = []
+        for each in _touched(group):
+            known = self.touches[each]
+            if each is not flag and each not in self.params:
+                here = self.homes.get(each)
+                if here is None:
+                    continue  # it is allocated inside
+                if known.count == 1 and here == group.home:
+                    own.append(each)
+                    continue
+            access = "in" if each not in writes else "out" if each not in reads else "inout"
+            params.append((each, access))
+        kernel = canonical(_kind(group), group.stmts, params, own)
+        text = to_text(kernel)
+        number, _ = self.kernels.setdefault(text, (len(self.kernels), kernel))
+        nodes = [node for each in group.stmts for node in walk_stmts(each)]
+        computes = tuple(node.name for node in nodes if isinstance(node, Compute | Opaque))
+        span = next((each.span for each in group.stmts if each.span is not None), None)
+        return Launch(number, tuple(each for each, _ in params), computes, span)
+
+
+def is_control(stmt: Stmt) -> bool:
+    """Whether ``stmt`` chooses or repeats computes."""
+    if not isinstance(stmt, While | If):
+        return False
+    return any(isinstance(each, Compute | Opaque) for each in walk_stmts(stmt))
+
+
+def _flat(body: Stmt) -> Iterator[Stmt]:
+    """The statements of a block; those of blocks in it, too."""
+    for stmt in sequence(body):
+        if isinstance(stmt, Block):
+            yield from _flat(stmt)
+        else:
+            yield stmt
+
+
+def _groups(parts: Iterable[_Part]) -> Iterator[_Group]:
+    for part in parts:
+        match part:
+            case _Group():
+                yield part
+            case _Loop():
+                yield part.condition
+                yield from _groups(part.body)
+            case _Branch():
+                yield part.condition
+                yield from _groups(part.then)
+                yield from _groups(part.orelse)
+
+
+def _of_all(stmts: Iterable[Stmt]) -> set[Buffer]:
+    return set[Buffer]().union(*map(buffers_in, stmts))
+
+
+def _touched_by(items: Iterable[Item]) -> Iterator[Buffer]:
+    for item in items:
+        yield from item.touches
+
+
+def _touched(group: _Group) -> list[Buffer]:
+    """The buffers of a group that are not allocated inside it, in the order of its text."""
+    inside = set[Buffer]().union(*map(buffers_allocated, group.stmts))
+    found: dict[Buffer, None] = {}
+    for stmt in group.stmts:
+        for node in walk_stmts(stmt):
+            found.update(dict.fromkeys(_in_order(node)))
+    return [each for each in found if each not in inside]
+
+
+def _in_order(node: Stmt) -> Iterator[Buffer]:
+    """The buffers that ``node`` itself touches, in an order that no name decides."""
+    match node:
+        case Compute():
+            for operand in node.operands:
+                yield from _loaded(view_exprs(operand.view))
+                yield operand.view.buffer
+            for result in node.results:
+                yield from _loaded(result.values)
+                for view in result.views:
+                    yield from _loaded(view_exprs(view))
+                    yield view.buffer
+        case Store():
+            yield from _loaded((*node.index, node.value))
+            yield node.buffer
+        case Call():
+            for arg in node.args:
+                if isinstance(arg, View):
+                    yield arg.buffer
+                else:
+                    yield from _loaded((arg,))
+        case _:
+            yield from _loaded(direct_exprs(node))
+
+
+def _loaded(exprs: Iterable[Expr]) -> Iterator[Buffer]:
+    for expr in exprs:
+        yield from (each.buffer for each in loads_in(expr))
+
+
+def _kind(group: _Group) -> str:
+    """What its kernel is called."""
+    if group.contracts:
+        return "contraction"
+    nodes = [node for stmt in group.stmts for node in walk_stmts(stmt)]
+    opaque = next((node.name for node in nodes if isinstance(node, Opaque)), None)
+    if opaque is not None:
+        return opaque
+    computes = [node for node in nodes if isinstance(node, Compute)]
+    if not computes:
+        return "loops" if any(isinstance(node, For | While) for node in nodes) else "scalars"
+    if any(addressing(each) for each in computes):
+        return "gather"
+    combined = any(result.combiner is not None for each in computes for result in each.results)
+    return "reduction" if combined or any(c.is_ordered for c in computes) else "elementwise"

@@ -1,0 +1,52 @@
+"""What front ends give: a graph with what is known beside its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tilewright.ir.stmt import Compute, Kernel, Opaque
+from tilewright.ir.visit import walk_stmts
+
+# Computes from which on a kernel is a program of several: each group of these is compiled by
+# itself, which takes less long than one kernel of all.
+SEVERAL = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph, to be compiled as a program: its ``kernel``, and the names of inputs whose contents
+    stay the same (``constant``), so that they may be packed before it runs."""
+
+    kernel: Kernel
+    constant: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What a call passes, but for results."""
+        arrays = [each for each in self.kernel.arrays if each.digest is None]
+        return tuple(each.name for each in arrays if each.access != "out")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What it writes."""
+        return tuple(each.name for each in self.kernel.arrays if each.access != "in")
+
+    @property
+    def constants(self) -> Mapping[str, NDArray[Any]]:
+        """The arrays that lie beside it, flat, by the hash of their contents."""
+        return self.kernel.constants
+
+
+def is_graph(what: object) -> bool:
+    """Whether ``what`` is compiled as a program of several kernels: a `Graph`, or a kernel of more
+    than 16 computes that takes no numbers."""
+    if isinstance(what, Graph):
+        return True
+    if not isinstance(what, Kernel) or what.scalars:
+        return False
+    counted = (Compute, Opaque)
+    return sum(isinstance(each, counted) for each in walk_stmts(what.body)) > SEVERAL

@@ -1,0 +1,85 @@
+"""The kernels of a graph, compiled: each once, the first time in processes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.errors import TilewrightError
+from tilewright.graph.cutting import Cut, Launch, launches
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Kernel
+
+# Told how many kernels are compiled, of how many, and the name of the one that is next.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A kernel of a graph, compiled; ``constant`` are its parameters that may be packed."""
+
+    kernel: Kernel
+    constant: tuple[str, ...]
+    compiled: CompiledKernel
+
+
+def packable(cut: Cut, constant: Sequence[str]) -> list[tuple[str, ...]]:
+    """Of each kernel, the parameters that are constants in every launch: those that lie beside the
+    graph, and arguments that are ``constant`` and that one kernel alone reads, in one place."""
+    beside = {param.buffer for param in cut.graph.arrays if param.digest is not None}
+    given = {param.buffer for param in cut.graph.arrays if param.name in constant}
+    readers: dict[Buffer, set[tuple[int, int]]] = {}
+    of_kernel: dict[int, list[Launch]] = {}
+    for launch in launches(cut.steps):
+        of_kernel.setdefault(launch.kernel, []).append(launch)
+        for place, buffer in enumerate(launch.buffers):
+            readers.setdefault(buffer, set()).add((launch.kernel, place))
+    kept = beside | {each for each in given if len(readers.get(each, ())) == 1}
+    found: list[tuple[str, ...]] = []
+    for number, kernel in enumerate(cut.kernels):
+        params = [
+            param
+            for place, param in enumerate(kernel.arrays)
+            if all(launch.buffers[place] in kept for launch in of_kernel.get(number, ()))
+        ]
+        # Where one array alone can be packed, the largest is worth the most.
+        params.sort(key=lambda param: -param.buffer.bytes)
+        found.append(tuple(param.name for param in params))
+    return found
+
+
+def compile_groups(
+    cut: Cut,
+    target: str,
+    threads: int,
+    constant: Sequence[str],
+    progress: Progress | None = None,
+) -> list[Group]:
+    """The kernels of ``cut`` for ``target``. An error says which computes of the graph it is
+    about."""
+    names = packable(cut, constant)
+    first: Mapping[int, Launch] = {each.kernel: each for each in reversed([*launches(cut.steps)])}
+    found: list[Group] = []
+    for number, kernel in enumerate(cut.kernels):
+        launch = first[number]
+        if progress is not None:
+            progress(number, len(cut.kernels), ", ".join(launch.computes))
+        try:
+            compiled = compile_kernel(kernel, target, threads, constant=names[number])
+        except TilewrightError as error:
+            raise _named(error, launch) from error
+        found.append(Group(kernel, names[number], compiled))
+    return found
+
+
+def _named(error: TilewrightError, launch: Launch) -> TilewrightError:
+    """``error`` of a group, which names what it has no more, as one of the graph's own words."""
+    computes = ", ".join(launch.computes) or "a condition"
+    return type(error)(
+        f"a part of the graph cannot be compiled: {error.what}",
+        where=f"computes {computes}",
+        why=error.why,
+        cure=error.cure,
+        span=launch.span,
+    )

@@ -1,0 +1,296 @@
+"""A graph as something to call: kernels, a plan of memory, constants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tilewright.config import MAX_THREADS, settings
+from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.kept import KeptSteps
+from tilewright.engine.kernel import Made
+from tilewright.engine.numbers import aligned
+from tilewright.engine.program import Code
+from tilewright.engine.request import Request, request_of
+from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, cut_graph, launches
+from tilewright.graph.graph import Graph
+from tilewright.graph.memory import Arena, Live, lifetimes, plan
+from tilewright.graph.parts import Group, Progress, compile_groups
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.constants import missing_constant
+from tilewright.ir.stmt import Kernel, Param
+from tilewright.problems.numbers import short
+from tilewright.recipes.config import GroupsConfig
+from tilewright.targets.linking import (
+    Again,
+    Base,
+    Either,
+    HostLinked,
+    Linked,
+    Place,
+    Plan,
+    Run,
+)
+from tilewright.targets.program import Abi, Program, parameters_of
+from tilewright.targets.registry import Target, find_target
+
+
+class GraphProgram(CompiledKernel):
+    """A graph on one target, called like any other kernel: its steps are kernels of their own,
+    which run one after the other in memory that was planned when it was compiled.
+
+    ``groups`` are the kernels, each of which is there once, ``cut`` says which runs on what, and
+    ``arena`` is the memory that lies between them: ``arena.bytes``, where each buffer lies, and
+    ``arena.live``, what the step with the most needs at once.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        target: Target,
+        cut: Cut,
+        groups: Sequence[Group],
+        threads: int,
+        compile_seconds: float,
+        from_cache: bool,
+    ) -> None:
+        self.cut = cut
+        self.groups = tuple(groups)
+        memory = _Memory(cut, self.groups)
+        self.arena = memory.arena
+        self._plan, self._contents = memory.plan, memory.contents
+        code = _LinkedCode(target, self._programs(), self._plan, self._contents, cut.graph)
+        signature = request.signature()
+        fitting = Fitting(signature, signature.forms, memory.packs, code, target.name)
+        config = GroupsConfig(tuple(each.compiled.config for each in self.groups))
+        made = Made(config, code, memory.packs, signature, KeptSteps(b""), fitting)
+        super().__init__(request, target, made, threads, compile_seconds, from_cache)
+
+    def _programs(self) -> list[Any]:
+        return [each.compiled.code.program for each in self.groups]
+
+    def in_arena(self, arena: NDArray[Any]) -> GraphProgram:
+        """The program with ``arena`` as the memory between its steps, a contiguous array of numpy
+        of `arena_room` bytes at least: nothing else is allocated. One call at a time runs in it.
+
+        Raises `ArgumentError` for one that does not do.
+        """
+        found = object.__new__(GraphProgram)
+        found.__dict__.update(self.__dict__)
+        found.code = _LinkedCode(
+            self.target, self._programs(), self._plan, self._contents, self.cut.graph, arena
+        )
+        return found
+
+    @property
+    def arena_room(self) -> int:
+        """The bytes of an array that is enough for `in_arena`."""
+        return self._plan.arena + 64
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches, in the order of the text."""
+        return tuple(launches(self.cut.steps))
+
+    def timed(self, /, *ordered: Any, **arrays: Any) -> list[float]:
+        """The seconds that each of `launches` takes in one call on these arguments; of one that
+        runs several times, of all of them, of one that does not, 0.
+
+        Each is called by itself, from Python, which adds some microseconds.
+        """
+        if ordered:
+            self._name(ordered, arrays)
+        fitting = self._fitting
+        assert fitting is not None
+        self._outputs(fitting, None, arrays, None)
+        linked = HostLinked(self._programs(), self._plan, self._contents)
+        seconds = [0.0] * len(self.launches)
+
+        def observe(number: int, call: Callable[[], None]) -> None:
+            start = time.perf_counter()
+            call()
+            seconds[number] += time.perf_counter() - start
+
+        linked.observed(fitting.pointers(arrays, None), self.threads, observe)
+        return seconds
+
+
+class _LinkedCode(Code):
+    """The code of all groups as one program."""
+
+    def __init__(
+        self,
+        target: Target,
+        programs: Sequence[Program],
+        plan: Plan,
+        contents: Sequence[NDArray[Any]],
+        graph: Kernel,
+        arena: Any = None,
+    ) -> None:
+        self.binary = b""
+        self.abi = Abi(graph.name, parameters_of(graph.params), (plan.arena,))
+        # Code for another machine is there to be looked at: when it is called, its parts refuse.
+        program = programs[0] if programs else None
+        if target.runs_here or program is None:
+            program = target.link(programs, plan, contents, arena)
+        self.program = program
+        self.run, self.bound = program.run, program.bound
+        self.device = None
+
+
+class _Memory:
+    """Where everything lies that the launches of a graph touch.
+
+    ``contents`` are the constants as kernels read them, ``packs`` how arguments are packed that a
+    kernel reads in another order, by their names.
+    """
+
+    def __init__(self, cut: Cut, groups: Sequence[Group]) -> None:
+        self._groups = groups
+        self.packs: dict[str, PackCode] = {}
+        self.contents: list[NDArray[Any]] = []
+        self._packed: dict[tuple[str, str], list[int]] = {}
+        self._constants = {p.buffer: p for p in cut.graph.arrays if p.digest is not None}
+        self._graph = cut.graph
+        for launch in launches(cut.steps):
+            for buffer, param in _pairs(launch, groups):
+                pack = groups[launch.kernel].compiled.packing.get(param.name)
+                if pack is not None and buffer not in self._constants:
+                    self.packs[buffer.name] = pack
+        self._arguments = self._numbered(cut.graph)
+        self.arena, spaces = self._planned(cut)
+        self._spaces = iter(spaces)
+        steps = self._linked(cut.steps)
+        count = sum(map(len, self._arguments.values()))
+        self.plan = Plan(steps, self.arena.bytes, count)
+
+    def _numbered(self, graph: Kernel) -> dict[Buffer, list[int]]:
+        """Which pointers of a call an argument is."""
+        found: dict[Buffer, list[int]] = {}
+        numbers = count()
+        for param in graph.arrays:
+            if param.digest is None:
+                pack = self.packs.get(param.name)
+                pointers = 1 if pack is None else len(pack.forms)
+                found[param.buffer] = list(islice(numbers, pointers))
+        return found
+
+    def _planned(self, cut: Cut) -> tuple[Arena, list[list[Live]]]:
+        """The arena, and the workspaces of each launch."""
+        things = lifetimes(cut)
+        spaces: list[list[Live]] = []
+        for now, launch in enumerate(launches(cut.steps)):
+            sizes = self._groups[launch.kernel].compiled.code.abi.workspaces
+            own = [Live((now, n), int(size), now, now) for n, size in enumerate(sizes)]
+            spaces.append(own)
+            things += own
+        return plan(things), spaces
+
+    def _linked(self, steps: Sequence[Step]) -> tuple[Linked, ...]:
+        found: list[Linked] = []
+        for step in steps:
+            match step:
+                case Launch():
+                    found.append(self._run(step))
+                case Repeat():
+                    asks = self._run(step.asks)
+                    flag = self._place(step.flag)
+                    found.append(Again(asks, flag, self._linked(step.body)))
+                case Choose():
+                    asks = self._run(step.asks)
+                    flag = self._place(step.flag)
+                    then, orelse = self._linked(step.then), self._linked(step.orelse)
+                    found.append(Either(asks, flag, then, orelse))
+        return tuple(found)
+
+    def _run(self, launch: Launch) -> Run:
+        places: list[Place] = []
+        compiled = self._groups[launch.kernel].compiled
+        for buffer, param in _pairs(launch, self._groups):
+            if buffer in self._arguments:
+                places += [Place(Base.ARGUMENT, n) for n in self._arguments[buffer]]
+            elif buffer in self._constants:
+                numbers = self._contents(self._constants[buffer], compiled, param.name)
+                places += [Place(Base.CONSTANT, n) for n in numbers]
+            else:
+                places.append(self._place(buffer))
+        spaces = [Place(Base.ARENA, self.arena.offsets[each.what]) for each in next(self._spaces)]
+        return Run(launch.kernel, tuple(places), tuple(spaces))
+
+    def _place(self, buffer: Buffer) -> Place:
+        return Place(Base.ARENA, self.arena.offsets[buffer])
+
+    def _contents(self, param: Param, compiled: CompiledKernel, name: str) -> list[int]:
+        """The numbers of the constants that stand for ``param``: packed once for all kernels that
+        pack alike."""
+        assert param.digest is not None
+        if param.digest not in self._graph.constants:
+            raise missing_constant(param)
+        pack = compiled.packing.get(name)
+        key = (param.digest, "" if pack is None else pack.key)
+        if key not in self._packed:
+            flat = self._graph.constants[param.digest]
+            if pack is None:
+                made = [aligned(flat)]
+            else:
+                array = compiled.signature.forms[name].view(aligned(flat))
+                made = list(compiled.pack(name, array).data)
+            start = len(self.contents)
+            self.contents += made
+            self._packed[key] = list(range(start, len(self.contents)))
+        return self._packed[key]
+
+
+def _pairs(launch: Launch, groups: Sequence[Group]) -> Iterator[tuple[Buffer, Param]]:
+    """What ``launch`` gives each parameter of its kernel."""
+    return zip(launch.buffers, groups[launch.kernel].kernel.arrays, strict=True)
+
+
+def compile_graph(
+    graph: object,
+    target: str | None = None,
+    threads: int | None = None,
+    constant: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> CompiledKernel:
+    """Compiles a graph, or a kernel as one, for ``target`` (default: x86): as a `GraphProgram`, but
+    for the interpreter, which runs it as it is.
+
+    ``threads`` run it (default: all), ``constant`` names arguments whose contents stay the same, so
+    that they may be packed beforehand; ``progress`` is told how far it is. Raises `ArgumentError`,
+    `VerificationError`, `UnsupportedError`, `ScheduleError`, `DeviceError`.
+    """
+    if isinstance(graph, Graph):
+        constant = constant or graph.constant
+        graph = graph.kernel
+    start = time.perf_counter()
+    threads = settings().threads if threads is None else threads
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ArgumentError(
+            f"threads is {short(threads)}", cure=f"pass a whole number from 1 to {MAX_THREADS}"
+        )
+    name = "x86" if target is None else target
+    where = find_target(name)
+    if not where.schedules:
+        return compile_kernel(graph, name, threads, constant=constant)
+    request = request_of(graph, constant)
+    kernel = request.start().kernel
+    if kernel.scalars:
+        raise UnsupportedError(
+            f"the graph {kernel.name} takes numbers",
+            where=", ".join(each.name for each in kernel.scalars),
+            why="memory between its steps is planned for sizes that are known",
+            cure="compile it as one kernel, or put numbers in their place",
+        )
+    cut = cut_graph(kernel)
+    names = request.start().constant
+    groups = compile_groups(cut, name, threads, names, progress)
+    cached = all(each.compiled.from_cache for each in groups)
+    seconds = time.perf_counter() - start
+    return GraphProgram(request, where, cut, groups, threads, seconds, cached)

@@ -1,0 +1,143 @@
+"""Which statements of a graph run as one kernel: the simple rule.
+
+A group is one contraction, with what its sums begin with, its prologues and the elementwise
+computes behind it (`schedule.contractions`); or a chain of computes that hand on what they make by
+a dim that all of them share, as a norm or a softmax is; or one statement of another kind. Computes
+without operands, which fill a buffer, go where it is used first. No array is read or written in
+another order than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import addressing
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Compute
+from tilewright.recipes.nests import nests
+from tilewright.recipes.reducible import NARROWEST
+from tilewright.schedule.contractions import contractions
+from tilewright.schedule.flow import Item
+
+# Computes in one group: more take longer to schedule than they save.
+_MOST = 24
+
+
+@dataclass(frozen=True)
+class Members:
+    """The positions of the items of a group, in the order in which they run; ``contracts``: it is a
+    contraction."""
+
+    items: tuple[int, ...]
+    contracts: bool
+
+
+@dataclass
+class _Unit:
+    """Items that become a group; ``open``: others may join behind them."""
+
+    members: list[int]
+    open: bool
+    contracts: bool = False
+    reads: set[Buffer] = field(default_factory=set)
+    writes: set[Buffer] = field(default_factory=set)
+
+    def take(self, n: int, item: Item) -> None:
+        self.members.append(n)
+        self.reads |= item.reads
+        self.writes |= item.writes
+
+
+def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) -> list[Members]:
+    """The items of each group, in the order in which the groups run; ``local`` are the buffers that
+    nobody else sees, ``names`` those of the others."""
+    found = [set(each.members) for each in contractions(items, local, names)]
+    of = {n: members for members in found for n in members}
+    units: list[_Unit] = []
+    waiting: list[int] = []
+    for n, item in enumerate(items):
+        members = of.get(n)
+        if members is not None and n < max(members):
+            if _is_prologue(n, members, items) and _place([n], items, units, joining=True):
+                members.remove(n)
+        elif members is not None:
+            first = [k for k in waiting if any(_meet(items[k], items[m]) for m in members)]
+            waiting = [k for k in waiting if k not in first]
+            units += [_unit([k], items, opened=True) for k in first]
+            units.append(_unit(sorted(members), items, contracts=True))
+        elif _fills(item):
+            waiting.append(n)
+        else:
+            joining = [k for k in waiting if _meet(items[k], item)]
+            waiting = [k for k in waiting if k not in joining]
+            _place([*joining, n], items, units)
+    units += [_unit([k], items) for k in waiting]
+    return [Members(tuple(unit.members), unit.contracts) for unit in units]
+
+
+def _is_prologue(n: int, members: Set[int], items: Sequence[Item]) -> bool:
+    """Whether item ``n`` makes what the others read, and nobody adds to."""
+    others = frozenset[Buffer]().union(*(items[k].writes for k in members if k != n))
+    compute = items[n].simple
+    plain = compute is not None and compute.combiner is None
+    return plain and bool(items[n].reads) and not items[n].writes & others
+
+
+def _unit(
+    members: Sequence[int],
+    items: Sequence[Item],
+    *,
+    opened: bool = False,
+    contracts: bool = False,
+) -> _Unit:
+    unit = _Unit([], opened, contracts)
+    for n in members:
+        unit.take(n, items[n])
+    return unit
+
+
+def _meet(one: Item, other: Item) -> bool:
+    return bool(one.touches & other.touches)
+
+
+def _fills(item: Item) -> bool:
+    """Whether ``item`` gives a buffer its first contents, and depends on nothing."""
+    return not item.reads and isinstance(item.stmt, Compute) and _is_plain(item.stmt)
+
+
+def _is_plain(compute: Compute) -> bool:
+    if compute.instruction or compute.completion is not None or addressing(compute):
+        return False
+    return all(isinstance(dim.extent, Const) for dim in compute.dims)
+
+
+def _place(
+    new: Sequence[int], items: Sequence[Item], units: list[_Unit], *, joining: bool = False
+) -> bool:
+    """Puts ``new``, which belong together, behind the unit that hands them something, if they may
+    run right behind it; otherwise into one of their own, but not where they are ``joining`` only.
+    Whether they have a place."""
+    stmts = [items[n].stmt for n in new]
+    plain = all(isinstance(each, Compute) and _is_plain(each) for each in stmts)
+    if plain:
+        reads = frozenset[Buffer]().union(*(items[n].reads for n in new))
+        writes = frozenset[Buffer]().union(*(items[n].writes for n in new))
+        for unit in reversed(units):
+            if unit.open and reads & unit.writes and _shares(unit, new, items):
+                for n in new:
+                    unit.take(n, items[n])
+                return True
+            if reads & unit.writes or writes & (unit.reads | unit.writes):
+                break
+    if not joining:
+        units.append(_unit(new, items, opened=plain))
+    return not joining
+
+
+def _shares(unit: _Unit, new: Sequence[int], items: Sequence[Item]) -> bool:
+    """Whether all computes would share a loop."""
+    members = [*unit.members, *new]
+    computes = [stmt for n in members if isinstance(stmt := items[n].stmt, Compute)]
+    return len(members) <= _MOST and len(nests(computes, NARROWEST, 1)) == 1

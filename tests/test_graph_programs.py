@@ -1,0 +1,203 @@
+"""Programs of graphs: cut into kernels, each compiled once, run in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from graph_texts import CONTROL, transformer
+from needs import need_device, needs_x86
+from tilewright.engine import CompiledKernel
+from tilewright.errors import ArgumentError
+from tilewright.graph.cutting import cut_graph, launches
+from tilewright.graph.graph import Graph
+from tilewright.graph.memory import Live, plan
+from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.interpret import run as interpret
+from tilewright.ir.constants import contents_of, digest_of
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.verify import verify
+
+Arrays = Mapping[str, Any]
+
+
+def drawn(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        each.name: (rng.standard_normal(each.buffer.shape) * 0.3).astype(each.dtype.numpy)
+        for each in kernel.arrays
+        if each.access != "out" and each.digest is None
+    }
+
+
+def interpreted(kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
+    """The results by the definition of ``kernel``."""
+    flat = {
+        each.name: arrays[each.name].reshape(-1).copy()
+        if each.name in arrays
+        else np.zeros(each.buffer.layout.extent, each.dtype.numpy)
+        for each in kernel.arrays
+        if each.digest is None
+    }
+    interpret(kernel, flat)
+    results = [each for each in kernel.arrays if each.access != "in"]
+    return {each.name: flat[each.name].reshape(each.buffer.shape) for each in results}
+
+
+def assert_right(kernel: Kernel, program: CompiledKernel, arrays: Arrays) -> None:
+    found = program(**{name: each.copy() for name, each in arrays.items()})
+    results = found if isinstance(found, dict) else {program.signature.results[0]: found}
+    for name, wanted in interpreted(kernel, arrays).items():
+        np.testing.assert_allclose(results[name], wanted, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@cache
+def network() -> Kernel:
+    return tw.parse_kernel(transformer())
+
+
+@cache
+def compiled(target: str) -> GraphProgram:
+    made = tw.compile(network(), target, threads=2)
+    assert isinstance(made, GraphProgram)
+    return made
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv"])
+def test_a_transformer_is_right(target: str) -> None:
+    need_device(target)
+    assert_right(network(), compiled(target), drawn(network()))
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv"])
+def test_control_that_depends_on_data(target: str) -> None:
+    need_device(target)
+    kernel = tw.parse_kernel(CONTROL)
+    made = compile_graph(kernel, target, threads=2)
+    for seed, limit in ((0, 50.0), (1, -1000.0), (2, 0.5)):
+        arrays = drawn(kernel, seed) | {"limit": np.array([limit], np.float32)}
+        arrays["a"] = arrays["a"] + np.eye(8, dtype=np.float32) * (0.9 - 2 * (seed == 2))
+        assert_right(kernel, made, arrays)
+
+
+def test_equal_layers_are_compiled_once() -> None:
+    cut = cut_graph(network())
+    first, second = (
+        [(step.kernel, cut.kernels[step.kernel].name) for step in steps]
+        for steps in np.array_split(list(launches(cut.steps)), 2)
+    )
+    # The last one has a copy behind it.
+    assert first[:-1] == second[:-1]
+    assert [name for _, name in first] == ["reduction"] + ["contraction"] * 4 + ["reduction"] + [
+        "contraction"
+    ] * 2 + ["reduction"] + ["contraction"] * 2
+    assert first[1] == first[2] == first[3]
+    assert first[0] == first[8]
+    for kernel in cut.kernels:
+        verify(kernel)
+        assert to_text(tw.parse_kernel(to_text(kernel))) == to_text(kernel)
+
+
+@needs_x86
+def test_calls_are_those_of_any_kernel() -> None:
+    program, arrays = compiled("x86"), drawn(network())
+    wanted = program(**arrays)
+    out = np.empty_like(wanted)
+    assert program(*arrays.values(), out=out) is out
+    np.testing.assert_array_equal(out, wanted)
+    out[...] = 0
+    bound = program.bind(**arrays, out=out)
+    bound()
+    np.testing.assert_array_equal(out, wanted)
+    with pytest.raises(ArgumentError, match="there is no argument 'z'"):
+        program(**arrays, z=out)
+    with pytest.raises(ArgumentError, match="shares memory"):
+        square = program.signature.argument("x").buffer.shape
+        program(**arrays | {"x": wanted}, out=wanted.reshape(square))
+
+
+@needs_x86
+def test_weights_are_packed_once() -> None:
+    kernel, arrays = network(), drawn(network())
+    weights = tuple(name for name in arrays if name.endswith("_w"))
+    program = compile_graph(kernel, "x86", threads=2, constant=weights)
+    assert set(program.packed) == set(weights)
+    packed = {name: program.pack(name, arrays[name]) for name in weights}
+    np.testing.assert_allclose(
+        program(**arrays | packed), compiled("x86")(**arrays), rtol=1e-5, atol=1e-5
+    )
+    with pytest.raises(ArgumentError, match="is not packed"):
+        program(**arrays)
+
+
+@needs_x86
+def test_constants_lie_beside_the_program() -> None:
+    arrays = drawn(network())
+    text = to_text(network())
+    contents = {}
+    for each in network().arrays:
+        if each.name.endswith(("_w", "_b", "_g")):
+            digest = digest_of(arrays[each.name])
+            contents[digest] = contents_of(each.buffer, arrays[each.name])
+            text = text.replace(f"in {each.buffer!r},", f"constant {each.buffer!r} = {digest},")
+    program = tw.compile(tw.parse_kernel(text, constants=contents), "x86", threads=2)
+    assert program.signature.names == ("x", "y")
+    np.testing.assert_allclose(
+        program(arrays["x"]), compiled("x86")(**arrays), rtol=1e-5, atol=1e-5
+    )
+
+
+@needs_x86
+def test_an_arena_of_the_callers() -> None:
+    program, arrays = compiled("x86"), drawn(network())
+    wanted = program(**arrays)
+    own = np.full(program.arena_room, 255, np.uint8)
+    there = program.in_arena(own)
+    np.testing.assert_array_equal(there(**arrays), wanted)
+    assert (own != 255).any()
+    with pytest.raises(ArgumentError, match="are needed"):
+        program.in_arena(np.empty(64, np.uint8))
+    with pytest.raises(ArgumentError, match="no contiguous array"):
+        program.in_arena(np.empty((2, program.arena_room), np.uint8)[:, ::2])
+
+
+def test_memory_is_planned_well() -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 7, 40, 200):
+        things = []
+        for n in range(count):
+            first = int(rng.integers(0, count))
+            last = first + int(rng.integers(0, 6))
+            things.append(Live(n, int(rng.integers(1, 10_000)), first, last))
+        arena = plan(things)
+        assert arena.live <= arena.bytes <= arena.live * 1.05
+        for number, one in enumerate(things):
+            for other in things[:number]:
+                if one.first <= other.last and other.first <= one.last:
+                    start, second = arena.offsets[one.what], arena.offsets[other.what]
+                    assert start + one.size <= second or second + other.size <= start
+
+
+def test_a_program_of_a_transformer_is_planned_well() -> None:
+    arena = compiled("x86").arena
+    assert arena.live <= arena.bytes <= arena.live * 1.05
+
+
+def test_times_of_launches() -> None:
+    program = compiled("x86")
+    seconds = program.timed(**drawn(network()))
+    assert len(seconds) == len(program.launches) == 22
+    assert all(each > 0 for each in seconds)
+
+
+def test_which_kernels_become_programs() -> None:
+    assert not isinstance(tw.compile(tw.parse_kernel(CONTROL), threads=1), GraphProgram)
+    assert not isinstance(tw.compile(network(), "interpreter"), GraphProgram)
+    made = tw.compile(Graph(tw.parse_kernel(CONTROL)), threads=1)
+    assert isinstance(made, GraphProgram)
