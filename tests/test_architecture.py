@@ -89,6 +89,8 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
 OPTIONAL = ("torch", "matplotlib", "pyopencl", "cuda")
+# A front end is loaded by whoever has its framework: these folders import it as any other.
+FRAMES: Mapping[str, str] = {"frontends/torch/": "torch"}
 
 # Where a target's name may be compared, besides `targets`.
 TARGET_NAMES: Mapping[tuple[str, str], str] = {
@@ -289,7 +291,9 @@ def late_imports(modules: Mapping[str, Module]) -> Iterator[str]:
                 used.add((module.file, each.function))
                 if (module.file, each.function) not in LATE_IMPORTS:
                     yield f"{place}: an import in the function {each.function}"
-            if not each.function and each.target.split(".")[0] in OPTIONAL:
+            root = each.target.split(".")[0]
+            own = any(module.file.startswith(f) and root == frame for f, frame in FRAMES.items())
+            if not each.function and root in OPTIONAL and not own:
                 yield f"{place}: {each.target} is optional: import it in a loader"
     yield from _stale("LATE_IMPORTS", LATE_IMPORTS, used, modules)
 
@@ -526,6 +530,11 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         late_imports,
         {"bench/a.py": "import torch.nn"},
         "bench/a.py:1: torch.nn is optional: import it in a loader",
+    ),
+    (
+        late_imports,
+        {"frontends/jax/a.py": "import torch"},
+        "frontends/jax/a.py:1: torch is optional: import it in a loader",
     ),
     (
         late_imports,

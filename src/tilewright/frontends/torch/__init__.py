@@ -1,0 +1,12 @@
+"""PyTorch in: `torch.compile(model, backend="tilewright")`, and exported programs.
+
+In reading order: `backend` (what `torch.compile` calls), `decompositions` (which ops PyTorch takes
+apart), `shapes` (graphs of unknown sizes), `islands` (what is native, and what stays with
+PyTorch), `parts` (a program in a graph), `forms` (how tensors lie in memory), `translate` (FX nodes
+to a graph of ours), `table` (the table of ops), `aten/` (what builds each op), `reports`.
+"""
+
+from tilewright.frontends.torch.backend import backend
+from tilewright.frontends.torch.reports import GraphReport, Island, Report, report
+
+__all__ = ["GraphReport", "Island", "Report", "backend", "report"]

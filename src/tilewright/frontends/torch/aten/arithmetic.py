@@ -1,0 +1,187 @@
+"""Arithmetic of two tensors, or of a tensor and a number; clamping and interpolating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.dtypes import boolean
+from tilewright.frontends.torch.aten.promotion import (
+    TO_FLOAT,
+    Given,
+    Number,
+    broadcast_to,
+    pointwise,
+    promoted,
+)
+from tilewright.frontends.torch.table import Place, aten, refuse
+from tilewright.graph import functions
+from tilewright.graph.elementwise import elementwise
+from tilewright.graph.tensor import Tensor
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+
+
+def _scaled(b: Expr, alpha: Number) -> Expr:
+    return b if alpha == 1 else b * const(alpha, b.type)
+
+
+def _add(a: Expr, b: Expr, alpha: Number = 1) -> Expr:
+    if a.type is boolean:
+        return a | (b if alpha else const(False, boolean))
+    return a + _scaled(b, alpha)
+
+
+def multiply(a: Expr, b: Expr) -> Expr:
+    """The product; of conditions, whether both hold."""
+    return a & b if a.type is boolean else a * b
+
+
+@aten("add.Tensor", "add.Scalar")
+def add(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
+    return pointwise(at, lambda x, y: _add(x, y, alpha), a, b)
+
+
+@aten("sub.Tensor", "sub.Scalar")
+def sub(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
+    return pointwise(at, lambda x, y: x - _scaled(y, alpha), a, b)
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def rsub(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
+    return pointwise(at, lambda x, y: y - _scaled(x, alpha), a, b)
+
+
+@aten("mul.Tensor", "mul.Scalar")
+def mul(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, multiply, a, b)
+
+
+@aten("div.Tensor", "div.Scalar")
+def div(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, lambda x, y: x / y, a, b, kind=TO_FLOAT)
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(at: Place, a: Given, b: Given, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode is None:
+        return div(at, a, b)
+    by = functions.truncated_division
+    return pointwise(at, by if rounding_mode == "trunc" else functions.floored_division, a, b)
+
+
+@aten("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, functions.floored_division, a, b)
+
+
+@aten("fmod.Tensor", "fmod.Scalar")
+def fmod(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, functions.fmod, a, b)
+
+
+@aten("remainder.Tensor", "remainder.Scalar")
+def remainder(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, functions.remainder, a, b)
+
+
+@aten("maximum.default")
+def larger(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, maximum, a, b)
+
+
+@aten("minimum.default")
+def smaller(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, minimum, a, b)
+
+
+@aten("atan2.default")
+def atan2(at: Place, a: Given, b: Given) -> Tensor:
+    return pointwise(at, functions.atan2, a, b, kind=TO_FLOAT)
+
+
+_BY_SQUARING = 16
+
+
+def _power(exponent: Number) -> Callable[[Expr], Expr]:
+    """``x ** exponent`` without a call of pow for the exponents that need none."""
+    if exponent == 0.5:
+        return lambda x: unary("sqrt", x)
+    if exponent == -0.5:
+        return lambda x: unary("rsqrt", x)
+    if float(exponent).is_integer() and abs(exponent) <= _BY_SQUARING:
+        whole = int(exponent)
+        if whole >= 0:
+            return lambda x: functions.integer_power(x, whole)
+        return lambda x: const(1.0, x.type) / functions.integer_power(x, -whole)
+    return lambda x: binary("pow", x, const(float(exponent), x.type))
+
+
+@aten("pow.Tensor_Scalar")
+def pow_number(at: Place, a: Tensor, exponent: Number) -> Tensor:
+    computed, _ = promoted((a, exponent))
+    if not computed.is_float and (exponent < 0 or computed is boolean):
+        refuse(f"{computed} to the power of {exponent} is PyTorch's")
+    if not computed.is_float:
+        return pointwise(
+            at, lambda x: functions.integer_power(x, int(exponent)), a, computed=computed
+        )
+    return pointwise(at, _power(exponent), a, computed=computed)
+
+
+@aten("pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensors(at: Place, a: Given, b: Given) -> Tensor:
+    if not promoted((a, b))[0].is_float:
+        refuse("powers of integers by a tensor of exponents are PyTorch's")
+    return pointwise(at, lambda x, y: binary("pow", x, y), a, b)
+
+
+def _clamped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    found = x if low is None else maximum(x, low)
+    return found if high is None else minimum(found, high)
+
+
+@aten("clamp.default", "clamp.Tensor", "hardtanh.default")
+def clamp(at: Place, x: Tensor, low: Given | None = None, high: Given | None = None) -> Tensor:
+    given = [each for each in (low, high) if each is not None]
+
+    def value(a: Expr, *bounds: Expr) -> Expr:
+        left = list(bounds)
+        first = left.pop(0) if low is not None else None
+        return _clamped(a, first, left.pop(0) if high is not None else None)
+
+    return pointwise(at, value, x, *given)
+
+
+@aten("where.self")
+def where(at: Place, condition: Tensor, a: Given, b: Given) -> Tensor:
+    type_ = at.dtype
+    shown = [broadcast_to(t, at.shape) for t in (condition, a, b) if isinstance(t, Tensor)]
+    from_numbers = [const(v, type_) if not isinstance(v, Tensor) else None for v in (a, b)]
+
+    def value(c: Expr, *values: Expr) -> Expr:
+        left = list(values)
+        x, y = (cast(type_, left.pop(0)) if n is None else n for n in from_numbers)
+        return select(cast(boolean, c), x, y)
+
+    return elementwise(value, *shown, dtype=type_)
+
+
+@aten("addcmul.default")
+def addcmul(at: Place, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
+    return pointwise(at, lambda s, p, q: s + _scaled(p, value) * q, x, a, b)
+
+
+@aten("addcdiv.default")
+def addcdiv(at: Place, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
+    return pointwise(at, lambda s, p, q: s + _scaled(p, value) / q, x, a, b)
+
+
+@aten("lerp.Scalar")
+def lerp(at: Place, a: Tensor, b: Tensor, weight: Number) -> Tensor:
+    return pointwise(at, lambda x, y: x + const(weight, x.type) * (y - x), a, b)
+
+
+@aten("threshold_backward.default")
+def threshold_backward(at: Place, grad: Tensor, x: Tensor, threshold: Number) -> Tensor:
+    return pointwise(
+        at, lambda g, s: select(s <= const(threshold, s.type), const(0, g.type), g), grad, x
+    )

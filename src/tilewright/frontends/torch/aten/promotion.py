@@ -1,0 +1,90 @@
+"""Elementwise ops by PyTorch's rules: shapes are broadcast, types promoted, and what is narrower
+than f32 is computed in f32 and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from torch._prims_common import elementwise_dtypes
+
+from tilewright.dtypes import DType, dtype
+from tilewright.frontends.torch.table import Place, refuse
+from tilewright.graph.elementwise import elementwise
+from tilewright.graph.tensor import Tensor
+from tilewright.graph.views import broadcast_in_dim
+from tilewright.ir.expr import Expr, cast, const
+
+DEFAULT = KIND.DEFAULT
+TO_FLOAT = KIND.INT_TO_FLOAT
+TO_BOOL = KIND.ALWAYS_BOOL
+Number = int | float | bool
+Given = Tensor | Number
+
+
+def torch_type(type_: DType) -> torch.dtype:
+    """PyTorch's name of a type."""
+    names = {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
+    found: torch.dtype = getattr(torch, names.get(type_.name, type_.numpy_name))
+    return found
+
+
+def promoted(given: tuple[Given, ...], kind: KIND = DEFAULT) -> tuple[DType, DType]:
+    """The types to compute in, and of the result."""
+    return _promoted(tuple(_described(each) for each in given), kind)
+
+
+def _described(each: Given) -> tuple[Any, bool]:
+    if isinstance(each, Tensor):
+        return torch_type(each.dtype), bool(each.shape)
+    return type(each), False
+
+
+@lru_cache(maxsize=1024)
+def _promoted(given: tuple[tuple[Any, bool], ...], kind: KIND) -> tuple[DType, DType]:
+    stand_ins = [
+        torch.empty((1,) if has_dims else (), dtype=what, device="meta")
+        if isinstance(what, torch.dtype)
+        else what(0)
+        for what, has_dims in given
+    ]
+    computed, result = elementwise_dtypes(*stand_ins, type_promotion_kind=kind)
+    return dtype(computed), dtype(result)
+
+
+def broadcast_to(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``tensor`` in ``shape`` by PyTorch's rule: missing dims in front, and those of size 1."""
+    if tensor.shape == shape:
+        return tensor
+    first = len(shape) - len(tensor.shape)
+    return broadcast_in_dim(tensor, shape, tuple(range(first, len(shape))))
+
+
+def pointwise(
+    at: Place,
+    function: Callable[..., Expr],
+    *given: Given,
+    kind: KIND = DEFAULT,
+    computed: DType | None = None,
+) -> Tensor:
+    """``function`` of expressions, of all that is given (tensors and numbers), as the op's result.
+    ``computed`` is the type to compute in, where it is not what promotion says."""
+    if computed is None:
+        computed = promoted(given, kind)[0]
+    if computed.name.startswith("f8"):
+        refuse(f"{computed} is converted, not computed with")
+    tensors = [broadcast_to(each, at.shape) for each in given if isinstance(each, Tensor)]
+    result = at.dtype
+
+    def value(*elements: Expr) -> Expr:
+        left = iter(elements)
+        values = [
+            cast(computed, next(left)) if isinstance(each, Tensor) else const(each, computed)
+            for each in given
+        ]
+        return cast(result, function(*values))
+
+    return elementwise(value, *tensors, dtype=result)

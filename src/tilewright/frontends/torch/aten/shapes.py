@@ -1,0 +1,241 @@
+"""Views: other shapes of the same elements. None of them computes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.frontends.torch.aten.promotion import broadcast_to
+from tilewright.frontends.torch.table import Place, aten, refuse
+from tilewright.graph.elementwise import convert
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.graph.views import concatenate, pad, reshape, reverse, slice_, transpose
+from tilewright.ir.expr import Expr, const, select
+
+
+@aten(
+    "view.default",
+    "_unsafe_view.default",
+    "reshape.default",
+    "unsqueeze.default",
+    "squeeze.default",
+    "squeeze.dim",
+    "squeeze.dims",
+)
+def other_shape(at: Place, x: Tensor, *_: object) -> Tensor:
+    return reshape(x, at.shape)
+
+
+@aten("expand.default")
+def expand(at: Place, x: Tensor, size: Sequence[int], implicit: bool = False) -> Tensor:
+    return broadcast_to(x, at.shape)
+
+
+@aten("permute.default")
+def permute(at: Place, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return transpose(x, [dim % x.rank for dim in dims])
+
+
+@aten("t.default")
+def t(at: Place, x: Tensor) -> Tensor:
+    return transpose(x, range(x.rank)[::-1])
+
+
+@aten("transpose.int")
+def transposed(at: Place, x: Tensor, a: int, b: int) -> Tensor:
+    order = list(range(x.rank))
+    if order:
+        order[a], order[b] = order[b], order[a]
+    return transpose(x, order)
+
+
+def part(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """From ``start`` to ``stop`` along ``dim``, all of the others."""
+    first = [start if n == dim else 0 for n in range(x.rank)]
+    last = [stop if n == dim else size for n, size in enumerate(x.shape)]
+    return slice_(x, first, last, [step if n == dim else 1 for n in range(x.rank)])
+
+
+def _bounds(size: int, start: int | None, stop: int | None) -> tuple[int, int]:
+    first, last, _ = slice(start, stop).indices(size)
+    return first, max(first, last)
+
+
+@aten("slice.Tensor")
+def sliced(
+    at: Place,
+    x: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    dim %= x.rank
+    return part(x, dim, *_bounds(x.shape[dim], start, stop), step)
+
+
+@aten("select.int")
+def selected(at: Place, x: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.rank
+    index %= x.shape[dim]
+    return reshape(part(x, dim, index, index + 1), at.shape)
+
+
+@aten("split_with_sizes.default")
+def split(at: Place, x: Tensor, sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    return tuple(
+        part(x, dim % x.rank, end - size, end) for end, size in zip(ends, sizes, strict=True)
+    )
+
+
+@aten("split.Tensor")
+def split_evenly(at: Place, x: Tensor, size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    length = x.shape[dim % x.rank]
+    return split(at, x, [min(size, length - n) for n in range(0, length, size)], dim)
+
+
+@aten("unbind.int")
+def unbind(at: Place, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    return tuple(selected(at, x, dim, n) for n in range(x.shape[dim % x.rank]))
+
+
+@aten("cat.default")
+def cat(at: Place, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    rank = len(at.shape)
+    # Empty tensors of one dim are left out, whatever the others look like.
+    kept = [convert(x, at.dtype) for x in tensors if x.shape != (0,) or rank == 1]
+    kept = [x for x in kept if x.elements] or kept[:1]
+    return concatenate(kept, dim % rank)
+
+
+@aten("stack.default")
+def stack(at: Place, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dim %= len(at.shape)
+    rows = [reshape(x, (*x.shape[:dim], 1, *x.shape[dim:])) for x in tensors]
+    return concatenate([convert(x, at.dtype) for x in rows], dim)
+
+
+@aten("flip.default")
+def flip(at: Place, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return reverse(x, [dim % x.rank for dim in dims])
+
+
+@aten("constant_pad_nd.default")
+def constant_pad(at: Place, x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
+    low, high = [0] * x.rank, [0] * x.rank
+    for n in range(len(padding) // 2):
+        low[-1 - n], high[-1 - n] = padding[2 * n], padding[2 * n + 1]
+    return pad(x, at.builder.splat(value, x.dtype), low, high)
+
+
+@aten("repeat.default")
+def repeat(at: Place, x: Tensor, repeats: Sequence[int]) -> Tensor:
+    first = len(at.shape) - x.rank
+    index = [axis(first + n) % size if size else axis(first + n) for n, size in enumerate(x.shape)]
+    if 0 in at.shape:
+        return at.builder.tensor(at.shape, const(0, x.dtype))
+    return x.viewed(at.shape, index)
+
+
+@aten("diagonal.default")
+def diagonal(at: Place, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
+    if not x.elements or 0 in at.shape:
+        return at.builder.tensor(at.shape, const(0, x.dtype))
+    along = axis(len(at.shape) - 1)
+    others = iter(range(len(at.shape)))
+    places: dict[int, Expr] = {dim1: along + max(-offset, 0), dim2: along + max(offset, 0)}
+    return x.viewed(
+        at.shape, [places[n] if n in places else axis(next(others)) for n in range(x.rank)]
+    )
+
+
+def _reflected(place: Expr, size: int) -> Expr:
+    """The place in ``0..size`` that one outside is the mirror image of."""
+    inside = select(place < 0, -place, place)
+    return select(inside < size, inside, const(2 * (size - 1)) - inside)
+
+
+def _replicated(place: Expr, size: int) -> Expr:
+    """The nearest place in ``0..size``."""
+    inside = select(place < 0, const(0), place)
+    return select(inside < size, inside, const(size - 1))
+
+
+@aten("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
+def reflection_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
+    return _outer(at, x, padding, _reflected)
+
+
+@aten("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+def replication_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
+    return _outer(at, x, padding, _replicated)
+
+
+def _outer(at: Place, x: Tensor, padding: Sequence[int], place_of: object) -> Tensor:
+    assert callable(place_of)
+    index: list[Expr] = list(map(axis, range(x.rank)))
+    for n in range(len(padding) // 2):
+        dim = x.rank - 1 - n
+        if padding[2 * n] or padding[2 * n + 1]:
+            index[dim] = place_of(axis(dim) - padding[2 * n], x.shape[dim])
+    return x.viewed(at.shape, index)
+
+
+@aten("select_scatter.default")
+def select_scatter(at: Place, x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    dim %= x.rank
+    index %= x.shape[dim]
+    rows = reshape(source, (*source.shape[:dim], 1, *source.shape[dim:]))
+    return _with_part(at, x, rows, dim, index, index + 1, 1)
+
+
+@aten("slice_scatter.default")
+def slice_scatter(
+    at: Place,
+    x: Tensor,
+    source: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    dim %= x.rank
+    first, last = _bounds(x.shape[dim], start, stop)
+    return _with_part(at, x, source, dim, first, last, step)
+
+
+def _with_part(
+    at: Place, x: Tensor, source: Tensor, dim: int, start: int, stop: int, step: int
+) -> Tensor:
+    """``x`` with ``source`` from ``start`` to ``stop`` by ``step`` along ``dim``."""
+    source = convert(source, x.dtype)
+    place = axis(dim) - start
+    conditions = (axis(dim) >= start) & (axis(dim) < stop)
+    if step > 1:
+        conditions = conditions & (place % step).__eq__(0)
+    if not source.elements:
+        return x
+    index = [place // step if n == dim else axis(n) for n in range(x.rank)]
+    if start == 0 and stop >= x.shape[dim] and step == 1:
+        return source
+    return source.within(x.shape, index, conditions, x.value)
+
+
+@aten("as_strided.default")
+def as_strided(
+    at: Place, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Tensor:
+    refuse("a view by strides depends on how its argument lies in memory, which is PyTorch's")
+
+
+@aten("roll.default")
+def roll(at: Place, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        refuse("a roll of all elements is PyTorch's")
+    index: list[Expr] = list(map(axis, range(x.rank)))
+    for shift, dim in zip(shifts, dims, strict=True):
+        n = dim % x.rank
+        if x.shape[n]:
+            index[n] = (index[n] - shift) % x.shape[n]
+    return x.viewed(at.shape, index)

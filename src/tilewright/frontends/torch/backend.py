@@ -1,0 +1,91 @@
+"""The backend of `torch.compile`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
+from torch.fx import GraphModule
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tilewright.errors import ArgumentError, one_of
+from tilewright.frontends.torch import reports
+from tilewright.frontends.torch.decompositions import decompositions
+from tilewright.frontends.torch.islands import compiled_by_parts
+from tilewright.frontends.torch.parts import Options
+from tilewright.frontends.torch.shapes import BySizes, is_symbolic
+from tilewright.problems.numbers import short
+
+_numbers = itertools.count()
+
+
+def backend(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph that `torch.compile(model, backend="tilewright")` captured, forward and,
+    where gradients are asked for, backward.
+
+    ``options`` of `torch.compile`: ``target`` and ``threads`` as `tilewright.compile` takes them
+    (of targets, ``"x86"``), and ``strict`` (an op that is not native is an error).
+    """
+    asked = _read(options, mode)
+    name = f"graph{next(_numbers)}"
+    compiler = aot_autograd(
+        fw_compiler=partial(_compiled, asked, f"{name}_forward", False),
+        bw_compiler=partial(_compiled, asked, f"{name}_backward", False),
+        inference_compiler=partial(_compiled, asked, name, True),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    # Attention is captured as products and a softmax, not as one op that nothing looks into.
+    with sdpa_kernel(SDPBackend.MATH):
+        compiled: Callable[..., Any] = compiler(gm, example_inputs)
+    return compiled
+
+
+def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
+    if mode not in (None, "default"):
+        raise ArgumentError(
+            f"there is no mode {short(mode)}",
+            where="torch.compile(mode=)",
+            cure="leave it out: options={...} has target, threads and strict",
+        )
+    given = dict(options or {})
+    for name in given:
+        if name not in Options.__dataclass_fields__:
+            raise ArgumentError(
+                f"there is no option {short(name)}",
+                where="torch.compile(options=)",
+                cure=one_of(name, Options.__dataclass_fields__),
+            )
+    return Options(**given)
+
+
+def _compiled(
+    options: Options, name: str, packs: bool, gm: GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """What runs an ATen graph; its parameters are packed where ``packs``."""
+    fixed = _parameters() if packs else ()
+    report = reports.begin(name)
+
+    def native(known: GraphModule) -> Callable[..., Any]:
+        return compiled_by_parts(known, fixed, options, report)
+
+    runs = BySizes(gm, native) if is_symbolic(gm) else native(gm)
+    return make_boxed_func(runs)  # type: ignore[no-any-return]  # torch does not say
+
+
+def _parameters() -> tuple[int, ...]:
+    """The inputs of the graph that is compiled now that stay the same from call to call."""
+    context = TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return tuple(getattr(metadata, "static_input_indices", None) or ())

@@ -1,0 +1,105 @@
+"""How PyTorch's tensors lie in memory, and the row-major arrays that stand for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tilewright.dtypes import dtype
+from tilewright.graph.builder import Builder
+from tilewright.graph.tensor import Tensor
+from tilewright.graph.views import broadcast_to, reshape, transpose
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a tensor lies in memory: its sizes and strides, and the array that is passed for it.
+
+    That array is row-major. ``order`` are the dims of the tensor from the outermost in memory to
+    the innermost, without ``repeated`` ones, whose stride is 0: of these, one element is passed.
+    """
+
+    type: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+    repeated: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Form:
+        """That of a (fake) tensor; of one with gaps in memory, that of a copy without."""
+        sizes = tuple(map(int, tensor.shape))
+        strides = tuple(map(int, tensor.stride()))
+        if tensor.is_contiguous():
+            return cls(tensor.dtype, sizes, strides, tuple(range(len(sizes))), ())
+        repeated = tuple(n for n, s in enumerate(strides) if s == 0 and sizes[n] > 1)
+        kept = [n for n in range(len(sizes)) if n not in repeated]
+        order = tuple(sorted(kept, key=lambda n: (-strides[n], -sizes[n])))
+        step = 1
+        for n in reversed(order):
+            if sizes[n] != 1 and strides[n] != step and 0 not in sizes:
+                return cls.row_major(tensor.dtype, sizes)
+            step *= sizes[n]
+        return cls(tensor.dtype, sizes, strides, order, repeated)
+
+    @classmethod
+    def row_major(cls, type_: torch.dtype, sizes: tuple[int, ...]) -> Form:
+        """That of a new tensor of these sizes."""
+        strides = torch.empty(sizes, device="meta").stride()
+        return cls(type_, sizes, tuple(strides), tuple(range(len(sizes))), ())
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """The shape of the array that is passed."""
+        return tuple(self.sizes[n] for n in self.order)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the tensor itself is that array."""
+        return self.order == tuple(range(len(self.sizes)))
+
+    def array(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The array for a tensor: a view of it, or of a copy where it lies otherwise."""
+        if tensor.stride() != self.strides and not self._lies_so(tensor):
+            tensor = torch.empty_strided(
+                [1 if n in self.repeated else s for n, s in enumerate(self.sizes)],
+                self.strides,
+                dtype=self.type,
+            ).copy_(self._once(tensor))
+        if self.is_plain:
+            return tensor
+        return self._once(tensor).permute(*self.order, *self.repeated).reshape(self.passed)
+
+    def _once(self, tensor: torch.Tensor) -> torch.Tensor:
+        for n in self.repeated:
+            tensor = tensor.narrow(n, 0, 1)
+        return tensor
+
+    def _lies_so(self, tensor: torch.Tensor) -> bool:
+        return tensor.numel() == 0 or all(
+            size == 1 or a == b
+            for size, a, b in zip(self.sizes, tensor.stride(), self.strides, strict=True)
+        )
+
+    def input(self, builder: Builder, name: str) -> Tensor:
+        """The tensor of the graph that the array is passed for."""
+        x = builder.input(name, dtype(self.type), self.passed)
+        if self.is_plain:
+            return x
+        kept = sorted(self.order)
+        x = transpose(x, [self.order.index(n) for n in kept])
+        x = reshape(x, [1 if n in self.repeated else s for n, s in enumerate(self.sizes)])
+        return broadcast_to(x, self.sizes)
+
+    def output(self, builder: Builder, name: str, tensor: Tensor) -> None:
+        """Makes ``tensor`` a result, which a row-major array takes."""
+        builder.output(name, transpose(tensor, self.order))
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A new tensor, and the array that takes it."""
+        array = torch.empty(self.passed, dtype=self.type)
+        if self.is_plain:
+            return array, array
+        back = [self.order.index(n) for n in range(len(self.sizes))]
+        return array.permute(back), array

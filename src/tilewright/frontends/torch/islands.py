@@ -1,0 +1,209 @@
+"""Which ops are native: a graph in parts that are programs, and islands that PyTorch runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.torch.forms import Form
+from tilewright.frontends.torch.parts import Options, Part, translated
+from tilewright.frontends.torch.reports import GraphReport
+from tilewright.frontends.torch.table import handler_of
+from tilewright.frontends.torch.translate import (
+    RefusedOpError,
+    Translation,
+    element_type,
+    reason_of,
+    results_of,
+)
+from tilewright.graph.builder import Builder
+
+# What moves no data in PyTorch: alone, it is no program.
+_FREE = {
+    *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "t"),
+    *("transpose", "slice", "select", "split_with_sizes", "split", "unbind", "alias", "detach"),
+    *("diagonal", "as_strided"),
+}
+
+
+def compiled_by_parts(
+    gm: GraphModule, fixed: Collection[int], options: Options, report: GraphReport
+) -> Callable[..., Any]:
+    """What runs ``gm``, of known shapes: natively as far as that goes.
+
+    ``fixed`` are the inputs that are parameters, ``report`` is told what stays with PyTorch. Raises
+    `UnsupportedError` where that is strict, and something does.
+    """
+    reasons = _refusals(gm)
+    _count(gm, reasons, report)
+    if options.strict and reasons:
+        raise _strict(report)
+    support = _Support(reasons)
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    partitions = [p for p in partitioner.propose_partitions() if not _is_free(p.nodes)]
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    parameters = {inputs[n].name for n in fixed if n < len(inputs)}
+    fused = partitioner.fuse_partitions(partitions, prefix="tilewright_")
+    for node in list(fused.graph.nodes):
+        if node.op == "call_module" and str(node.target).startswith("tilewright_"):
+            _make_native(fused, node, parameters, options, report)
+    fused.recompile()
+    return fused
+
+
+def _make_native(
+    gm: GraphModule, node: Node, parameters: Collection[str], options: Options, report: GraphReport
+) -> None:
+    """Puts a program in the place of a part; one that cannot be made stays with PyTorch."""
+    inner = getattr(gm, str(node.target))
+    fixed = [n for n, each in enumerate(node.args) if getattr(each, "name", None) in parameters]
+    try:
+        part = Part(translated(inner.graph, str(node.target)), fixed, options)
+    except TilewrightError as error:
+        if options.strict:
+            raise
+        what = reason_of(error)
+        ops = [n for n in inner.graph.nodes if n.op == "call_function" and n.target is not getitem]
+        report.native -= len(ops)
+        for each in ops:
+            report.refused[(str(each.target), f"its part does not compile: {what}")] += 1
+        return
+    report.programs += 1
+    outputs = next(n for n in inner.graph.nodes if n.op == "output").args[0]
+    single = not isinstance(outputs, tuple | list)
+    setattr(gm, str(node.target), _Native(part, single))
+
+
+class _Native(torch.nn.Module):
+    """A part as a module, in the place of PyTorch's."""
+
+    def __init__(self, part: Part, single: bool) -> None:
+        super().__init__()
+        self.part, self.single = part, single
+
+    def forward(self, *tensors: Any) -> Any:
+        results = self.part(*tensors)
+        return results[0] if self.single else results
+
+
+class _Support(OperatorSupportBase):
+    """Tells the partitioner what is native."""
+
+    def __init__(self, reasons: Mapping[Node, str]) -> None:
+        self._reasons = reasons
+
+    def is_node_supported(self, submodules: Any, node: Node) -> bool:
+        if node.op != "call_function":
+            return False
+        if node.target is getitem:
+            source = node.args[0]
+            return isinstance(source, Node) and self.is_node_supported(submodules, source)
+        return node not in self._reasons
+
+
+def _is_free(nodes: Collection[Node]) -> bool:
+    """Whether PyTorch does all of it without touching an element."""
+    targets: list[Any] = [node.target for node in nodes]
+    return all(
+        each is getitem or each._schema.name.removeprefix("aten::") in _FREE for each in targets
+    )
+
+
+def _refusals(gm: GraphModule) -> dict[Node, str]:
+    """Why nodes cannot be native: each is translated by itself, on inputs of the same forms."""
+    found: dict[Node, str] = {}
+    known: dict[Any, str | None] = {}
+    for node in gm.graph.nodes:
+        if node.op not in ("call_function", "call_module", "call_method", "get_attr"):
+            continue
+        if node.op != "call_function":
+            found[node] = f"it is a {node.op} of the graph"
+            continue
+        if node.target is getitem:
+            continue
+        key = _key(node)
+        if key not in known:
+            known[key] = _refusal(node)
+        why = known[key]
+        if why is not None:
+            found[node] = why
+    return found
+
+
+def _key(node: Node) -> Any:
+    """What a translation of the node depends on."""
+
+    def form(each: Any) -> Any:
+        if not isinstance(each, Node):
+            return repr(each)
+        return tuple(
+            (v.dtype, tuple(v.shape), v.device.type) if isinstance(v, torch.Tensor) else repr(v)
+            for v in results_of(each)
+        )
+
+    flat = [form(each) for each in _flat((node.args, node.kwargs))]
+    return (str(node.target), str(torch.fx.node.map_arg(node.args, lambda n: "")), *flat)
+
+
+def _flat(given: Any) -> list[Any]:
+    if isinstance(given, dict):
+        given = [(name, each) for name, each in given.items()]
+    if isinstance(given, tuple | list):
+        return [leaf for each in given for leaf in _flat(each)]
+    return [given]
+
+
+def _refusal(node: Node) -> str | None:
+    if handler_of(node.target) is None:
+        return "there is no such op in the table"
+    builder = Builder("op")
+    translation = Translation(builder)
+    try:
+        for source in node.all_input_nodes:
+            _stand_in(builder, translation, source)
+        translation.run(node)
+    except RefusedOpError as error:
+        return error.why
+    except TilewrightError as error:
+        return reason_of(error)
+    return None
+
+
+def _stand_in(builder: Builder, translation: Translation, source: Node) -> None:
+    """Inputs for what another node gives."""
+    made: list[Any] = []
+    for n, value in enumerate(results_of(source)):
+        if isinstance(value, torch.Tensor):
+            if value.device.type != "cpu":
+                raise UnsupportedError(f"it is on {value.device}")
+            element_type(value)
+            made.append(Form.of(value).input(builder, f"{source.name}_{n}"))
+        else:
+            made.append(value)
+    several = isinstance(source.meta.get("val"), tuple | list)
+    translation.values[source] = tuple(made) if several else made[0]
+
+
+def _count(gm: GraphModule, reasons: Mapping[Node, str], report: GraphReport) -> None:
+    for node in gm.graph.nodes:
+        if node in reasons:
+            report.refused[(str(node.target), reasons[node])] += 1
+        elif node.op == "call_function" and node.target is not getitem:
+            report.native += 1
+
+
+def _strict(report: GraphReport) -> UnsupportedError:
+    first = report.islands[0]
+    return UnsupportedError(
+        f"{first.op} is not native",
+        where=f"graph {report.name}",
+        why=first.why,
+        cure='leave options={"strict": True} out: PyTorch runs such ops then',
+    )

@@ -1,0 +1,79 @@
+"""What became of the graphs that were compiled: how much is native, and what stays with PyTorch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Island:
+    """An op that PyTorch runs, in ``graph``, and why; ``count`` times."""
+
+    graph: str
+    op: str
+    why: str
+    count: int
+
+
+@dataclass
+class GraphReport:
+    """A graph: how many ops are native, in how many programs; and which are not."""
+
+    name: str
+    native: int = 0
+    programs: int = 0
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def islands(self) -> tuple[Island, ...]:
+        """What PyTorch runs."""
+        return tuple(Island(self.name, op, why, n) for (op, why), n in self.refused.items())
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.native} ops native, in {_counted(self.programs, 'program')}; "
+            f"{sum(self.refused.values())} by PyTorch"
+        ]
+        lines += [f"  {n} x {op}: {why}" for (op, why), n in sorted(self.refused.items())]
+        return "\n".join(lines)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All graphs that were compiled, in order. As text, a line for each and for each island."""
+
+    graphs: tuple[GraphReport, ...]
+
+    @property
+    def islands(self) -> tuple[Island, ...]:
+        """What PyTorch runs, of all graphs."""
+        return tuple(each for graph in self.graphs for each in graph.islands)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.graphs)) or "nothing was compiled"
+
+
+_graphs: list[GraphReport] = []
+# Of a process that compiles for ever, the last ones.
+_LIMIT = 1000
+
+
+def begin(name: str) -> GraphReport:
+    """A new graph in the report."""
+    made = GraphReport(name)
+    _graphs.append(made)
+    del _graphs[:-_LIMIT]
+    return made
+
+
+def report(clear: bool = False) -> Report:
+    """What `torch.compile` with this backend made so far; with ``clear``, it is forgotten then."""
+    found = Report(tuple(_graphs))
+    if clear:
+        _graphs.clear()
+    return found

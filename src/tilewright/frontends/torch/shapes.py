@@ -1,0 +1,82 @@
+"""Graphs of unknown sizes: for each set of sizes that is met, a graph of known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+# Of each, the program is kept.
+_LIMIT = 64
+
+
+def is_symbolic(gm: GraphModule) -> bool:
+    """Whether some value of the graph has a size that is not known."""
+    return any(_has_symbols(node.meta.get("val")) for node in gm.graph.nodes)
+
+
+def _has_symbols(value: Any) -> bool:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return True
+    if isinstance(value, torch.Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+        return any(isinstance(size, torch.SymInt) for size in sizes)
+    return isinstance(value, tuple | list) and any(map(_has_symbols, value))
+
+
+class BySizes:
+    """Runs a graph of unknown sizes; ``compiled`` makes what runs one of known sizes."""
+
+    def __init__(
+        self, gm: GraphModule, compiled: Callable[[GraphModule], Callable[..., Any]]
+    ) -> None:
+        self._gm, self._compiled = gm, compiled
+        self._known: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *given: Any) -> Any:
+        key = tuple(
+            (tuple(each.shape), each.stride()) if isinstance(each, torch.Tensor) else each
+            for each in given
+        )
+        found = self._known.get(key)
+        if found is None:
+            while len(self._known) >= _LIMIT:
+                del self._known[next(iter(self._known))]
+            found = self._known[key] = self._compiled(with_sizes(self._gm, given))
+        return found(*given)
+
+
+def with_sizes(gm: GraphModule, given: Sequence[Any]) -> GraphModule:
+    """``gm`` for arguments of the sizes of ``given``: numbers in it are constants."""
+    made = GraphModule(gm, _copied(gm.graph))
+    mode = FakeTensorMode()
+    fake = [
+        mode.from_tensor(each.detach()) if isinstance(each, torch.Tensor) else each
+        for each in given
+    ]
+    FakeTensorProp(made, mode).propagate_dont_convert_inputs(*fake)
+    for node in reversed(list(made.graph.nodes)):
+        value = node.meta.get("val")
+        if isinstance(value, int | float | bool) and node.op != "output":
+            for user in list(node.users):
+                user.args = _replaced(user.args, node, value)
+                user.kwargs = _replaced(user.kwargs, node, value)
+            if node.op != "placeholder":
+                made.graph.erase_node(node)
+    made.recompile()
+    return made
+
+
+def _copied(graph: Graph) -> Graph:
+    copy = Graph()
+    output = copy.graph_copy(graph, {})
+    copy.output(output)
+    return copy
+
+
+def _replaced(given: Any, node: Node, value: Any) -> Any:
+    return torch.fx.node.map_arg(given, lambda each: value if each is node else each)

@@ -1,0 +1,88 @@
+"""The table of ATen ops: which function builds an op's computes, and what it is told.
+
+    @aten("relu.default")
+    def relu(at: Place, x: Tensor) -> Tensor: ...
+
+A function gets the op's arguments as PyTorch's schema orders them, tensors as the builder's, and
+gives as many tensors as the op has results. What it cannot do it refuses by `refuse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import UnsupportedError
+from tilewright.graph.builder import Builder
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+TABLE: dict[str, Handler] = {}
+"""By the op's name with its overload, as ``"add.Tensor"``."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an op stands: what builds, and what PyTorch says of the op's results."""
+
+    builder: Builder
+    name: str
+    results: tuple[Any, ...]
+    """A fake tensor for each result, None for one that is not there."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The first result's."""
+        return tuple(map(int, self.results[0].shape))
+
+    @property
+    def type(self) -> torch.dtype:
+        """The first result's, as PyTorch calls it."""
+        found: torch.dtype = self.results[0].dtype
+        return found
+
+    @property
+    def dtype(self) -> DType:
+        """The first result's."""
+        return dtype(self.type)
+
+
+def aten(*names: str) -> Callable[[H], H]:
+    """Lists a function under these names of overloads."""
+
+    def listed(handler: H) -> H:
+        for name in names:
+            if name in TABLE:
+                raise ValueError(f"aten.{name} is in the table twice")
+            TABLE[name] = handler
+        return handler
+
+    return listed
+
+
+def handler_of(target: Any) -> Handler | None:
+    """What builds a call of ``target``, if anything does."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return None
+    packet = target._schema.name.removeprefix("aten::").replace("::", ".")
+    return TABLE.get(f"{packet}.{target._overloadname}")
+
+
+def refuse(why: str) -> NoReturn:
+    """The op stays with PyTorch, for this reason."""
+    raise UnsupportedError(why)
+
+
+def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dims counted from the front; all for None, and for none."""
+    if dims is None:
+        return tuple(range(rank))
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if not given:
+        return tuple(range(rank))
+    return tuple(dict.fromkeys(dim % rank if rank else 0 for dim in given)) if rank else ()

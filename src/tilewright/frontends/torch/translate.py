@@ -1,0 +1,115 @@
+"""A graph of PyTorch's (FX, of ATen ops) as a graph of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+import tilewright.frontends.torch.aten.arithmetic
+import tilewright.frontends.torch.aten.comparisons
+import tilewright.frontends.torch.aten.conversions
+import tilewright.frontends.torch.aten.creation
+import tilewright.frontends.torch.aten.functions
+import tilewright.frontends.torch.aten.norms
+import tilewright.frontends.torch.aten.products
+import tilewright.frontends.torch.aten.shapes  # noqa: F401  # they fill the table
+from tilewright.dtypes import dtype
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.torch.table import Place, handler_of
+from tilewright.graph.builder import Builder
+
+
+def results_of(node: Node) -> tuple[Any, ...]:
+    """What PyTorch says that the node gives: fake tensors, or other values."""
+    value = node.meta.get("val")
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def reason_of(error: TilewrightError) -> str:
+    """An error in a line: what, and why where it says that."""
+    return error.what if error.why is None else f"{error.what}: {error.why}"
+
+
+def element_type(tensor: torch.Tensor) -> Any:
+    """Our type of a tensor's elements. Raises `UnsupportedError`."""
+    if tensor.dtype.is_complex:
+        raise UnsupportedError(f"{tensor.dtype} elements are PyTorch's")
+    return dtype(tensor.dtype)
+
+
+class RefusedOpError(UnsupportedError):
+    """An op that cannot be translated: ``node``, and why."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(
+            f"{node.target} is not native",
+            where=f"node {node.name}",
+            why=why,
+            cure="torch.compile leaves it to PyTorch; replace it in what is exported",
+        )
+        self.node = node
+
+
+class Translation:
+    """Translates nodes in order; ``values`` has what became of each."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.values: dict[Node, Any] = {}
+
+    def run(self, node: Node) -> None:
+        """Builds what a node computes. Raises `RefusedOpError`."""
+        if node.target is getitem:
+            source, index = node.args
+            assert isinstance(source, Node)
+            self.values[node] = self.values[source][index]
+            return
+        handler = handler_of(node.target)
+        if handler is None:
+            raise RefusedOpError(node, "there is no such op in the table")
+        try:
+            self.values[node] = self._built(node, handler)
+        except TilewrightError as error:
+            raise RefusedOpError(node, reason_of(error)) from error
+
+    def _built(self, node: Node, handler: Any) -> Any:
+        results = results_of(node)
+        for each in results:
+            if isinstance(each, torch.Tensor):
+                element_type(each)
+        at = Place(self.builder, node.name, results)
+        args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
+        with self.builder.at(node.name):
+            found = handler(at, *args, **kwargs)
+        _check(results, found if isinstance(found, tuple) else (found,))
+        return found
+
+    def _resolved(self, given: Any) -> Any:
+        if isinstance(given, Node):
+            return self.values[given]
+        if isinstance(given, Mapping):
+            return {name: self._resolved(each) for name, each in given.items()}
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            return (
+                type(given)(map(self._resolved, given))
+                if isinstance(given, tuple)
+                else [*map(self._resolved, given)]
+            )
+        return given
+
+
+def _check(results: Sequence[Any], found: Sequence[Any]) -> None:
+    """What was built is what PyTorch says that comes: otherwise it is no translation."""
+    for said, made in zip(results, found, strict=False):
+        if not isinstance(said, torch.Tensor):
+            continue
+        shape = tuple(map(int, said.shape))
+        if made.shape != shape or made.dtype is not dtype(said.dtype):
+            raise UnsupportedError(
+                f"its result came out as {made.dtype}{list(made.shape)}, not "
+                f"{said.dtype}{list(shape)}"
+            )

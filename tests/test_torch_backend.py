@@ -1,0 +1,169 @@
+"""`torch.compile` with our backend: what models compute is what they compute in PyTorch."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.errors import ArgumentError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    frontend().report(clear=True)
+    yield
+
+
+def frontend() -> Any:
+    return import_module("tilewright.frontends.torch")
+
+
+def compiled(what: Any, **options: Any) -> Callable[..., Any]:
+    made: Callable[..., Any] = torch.compile(
+        what, backend=frontend().backend, options=options or None
+    )
+    return made
+
+
+def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+class Block(torch.nn.Module):
+    """Of a transformer, small."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.rest = nn.Sequential(nn.Linear(width, 32), nn.GELU(), nn.Linear(32, width))
+
+    def forward(self, x: Any) -> Any:
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.first(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
+        return x + self.rest(self.second(x))
+
+
+def test_a_block_is_native_and_its_parameters_may_change() -> None:
+    model, x = Block(), torch.randn(2, 5, 16)
+    run = compiled(model, strict=True)
+    with torch.no_grad():
+        close(run(x), model(x))
+        close(run(x), model(x))
+        model.qkv.weight.mul_(-1.5)
+        close(run(x), model(x))
+        model.out.weight = torch.nn.Parameter(torch.randn(16, 16))
+        close(run(x), model(x))
+    assert not frontend().report().islands
+
+
+def test_gradients_are_pytorchs() -> None:
+    model, x = Block(), torch.randn(2, 5, 16, requires_grad=True)
+    run = compiled(model)
+    found = torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
+    expected = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    for a, b in zip(found, expected, strict=True):
+        close(a, b, 1e-4)
+
+
+def test_each_size_gets_its_program() -> None:
+    run = compiled(lambda x, y: torch.softmax(x @ y.T, -1).sum(0) + x.shape[0])
+    for rows in (3, 4, 7, 4):
+        x, y = torch.randn(rows, 8), torch.randn(5, 8)
+        close(run(x, y), torch.softmax(x @ y.T, -1).sum(0) + rows)
+
+
+def test_what_is_not_native_is_an_island() -> None:
+    def f(x: Any) -> Any:
+        return torch.linalg.inv(x.exp() + torch.eye(4) * 9).relu() * 2
+
+    x = torch.randn(4, 4)
+    close(compiled(f)(x), f(x))
+    report = frontend().report(clear=True)
+    (island,) = [each for each in report.islands if "linalg" in each.op]
+    assert island.count == 1 and island.why == "there is no such op in the table"
+    assert island.op in str(report) and "native" in str(report)
+    with pytest.raises(Exception, match="is not native") as raised:
+        compiled(f, strict=True)(x)
+    assert isinstance(raised.value.inner_exception, UnsupportedError)
+
+
+def test_updates_in_place_views_and_aliases() -> None:
+    def f(cache: Any, x: Any) -> Any:
+        cache[1:3] = x.t() + 1
+        cache.mul_(2)
+        x.t()[0].add_(1)
+        return cache, cache[2:], x.view(-1), (x * 3)[1], x
+
+    cache, x = torch.randn(4, 3), torch.randn(3, 2)
+    other, y = cache.clone(), x.clone()
+    found, expected = compiled(f)(cache, x), f(other, y)
+    for a, b in zip(found, expected, strict=True):
+        close(a, b)
+    close((cache, x), (other, y))
+    assert found[0] is cache and found[1].data_ptr() == cache[2:].data_ptr()
+    assert found[2].data_ptr() == x.data_ptr()
+
+
+def test_random_numbers_are_those_of_the_generator() -> None:
+    def f(x: Any) -> Any:
+        return torch.nn.functional.dropout(x * 2, 0.4, training=True) + torch.rand_like(x)
+
+    x = torch.randn(32, 8)
+    run = compiled(f)
+    run(x)
+    torch.manual_seed(3)
+    found = run(x)
+    torch.manual_seed(3)
+    close(found, f(x))
+
+
+def test_layouts_in_memory() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (x + y).transpose(1, 2) * 2, x.expand(3, 4, 5).sum(0)
+
+    base = torch.randn(4, 10)
+    run = compiled(f)
+    for x in (base[None, :, ::2], base.t()[:5].t()[None]):
+        y = torch.randn(5, 4).t()
+        found, expected = run(x, y), f(x, y)
+        close(found, expected)
+
+
+def test_narrow_floats() -> None:
+    model, x = Block(), torch.randn(2, 5, 16)
+    run = compiled(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        close(run(x).float(), model(x).float(), 5e-2)
+    half = Block().bfloat16()
+    with torch.no_grad():
+        found = compiled(half)(x.bfloat16())
+        assert found.dtype == torch.bfloat16
+        close(found.float(), half(x.bfloat16()).float(), 5e-2)
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(Exception, match="no option 'thread'"):
+        compiled(torch.relu, thread=2)(torch.randn(3))
+    with pytest.raises(ArgumentError, match="no mode"):
+        frontend().backend(None, [], mode="max-autotune")
+
+
+def test_the_backend_is_found_by_its_name() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    (group,) = project["project"]["entry-points"].values()
+    module, name = group["tilewright"].split(":")
+    assert getattr(import_module(module), name) is frontend().backend
