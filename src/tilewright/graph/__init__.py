@@ -8,7 +8,7 @@ kernel's statements), `operands` (what a value loads, as a compute's operands), 
 computes that it is), `library` (ops of the library as part of a graph), `functions` (scalar
 functions that the IR has no operator for).
 
-Then `graph` (what front ends give), `cutting` (a graph as steps of small kernels; `canonical`: what these are called), `parts`
-(the kernels, compiled), `memory` (where what they leave to each other lies), `program` (what a user
-calls).
+Then `graph` (what front ends give), `cutting` (a graph as steps of small kernels; `canonical`: what
+these are called), `parts` (the kernels, compiled), `memory` (where what they leave to each other
+lies), `program` (what a user calls).
 """
