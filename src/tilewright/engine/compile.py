@@ -61,11 +61,7 @@ def compile_kernel(
     `ScheduleError`, `DeviceError`.
     """
     start = time.perf_counter()
-    threads = settings().threads if threads is None else threads
-    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
-        raise ArgumentError(
-            f"threads is {short(threads)}", cure=f"pass a whole number from 1 to {MAX_THREADS}"
-        )
+    threads = checked_threads(threads)
     if trace is not None and not isinstance(trace, Trace):
         raise ArgumentError(f"{short(trace)} is no trace", cure="pass a Trace, or leave it out")
     if isinstance(what, Schedule):
@@ -80,20 +76,10 @@ def compile_kernel(
         config = _own(schedule, config, where)
     elif config is not None:
         config = read_config(config)
-    parts = (
-        *(generator_identity(), request.identity, where.identity),
-        *(repr(config), registered_identity()),
-    )
-    key = content_key(*(part.encode() for part in parts))
-    cached = True
-    found = None
-    kept = "in memory"
-    if trace is None:
-        found = _memory.get(key)
-        if found is None:
-            found, kept = _from_disk(key, request, where), "on disk"
+    key = _key(request, where, config)
+    found, kept = (None, "") if trace is not None else _kept(key, request, where)
+    cached = found is not None
     if found is None:
-        cached = False
         with starting_from(Facts.empty()):
             found = _build(request, where, config, key, trace if trace is not None else Trace())
     _remember(key, found)
@@ -101,6 +87,47 @@ def compile_kernel(
     if cached and settings().debug:
         Trace().took(f"from the cache {kept}", seconds)
     return CompiledKernel(request, where, found, threads, seconds, cached)
+
+
+def kept_kernel(
+    what: object, target: str, threads: int, constant: Sequence[str] = ()
+) -> CompiledKernel | None:
+    """What `compile_kernel` gives, if it is in memory or on disk; None where it has to be made."""
+    start = time.perf_counter()
+    where, request = find_target(target), request_of(what, constant)
+    key = _key(request, where, None)
+    found, _ = _kept(key, request, where)
+    if found is None:
+        return None
+    _remember(key, found)
+    return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True)
+
+
+def checked_threads(threads: int | None) -> int:
+    """How many threads run a kernel. Raises `ArgumentError` for what is no such number."""
+    threads = settings().threads if threads is None else threads
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ArgumentError(
+            f"threads is {short(threads)}", cure=f"pass a whole number from 1 to {MAX_THREADS}"
+        )
+    return threads
+
+
+def _key(request: Request, target: Target, config: object) -> str:
+    """What tells the code from all other code."""
+    parts = (
+        *(generator_identity(), request.identity, target.identity),
+        *(repr(config), registered_identity()),
+    )
+    return content_key(*(part.encode() for part in parts))
+
+
+def _kept(key: str, request: Request, target: Target) -> tuple[Made | None, str]:
+    """What the caches have, and which of them."""
+    found = _memory.get(key)
+    if found is not None:
+        return found, "in memory"
+    return _from_disk(key, request, target), "on disk"
 
 
 def _own(schedule: object, config: object, target: Target) -> OwnSchedule:

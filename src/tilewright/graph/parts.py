@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
 from tilewright.graph.cutting import Cut, Launch, launches
+from tilewright.graph.workers import Tasks, helping
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
 
-# Told how many kernels are compiled, of how many, and the name of the one that is next.
-Progress = Callable[[int, int, str], None]
+# Told how many kernels are compiled, of how many; by several threads.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,23 +57,39 @@ def compile_groups(
     target: str,
     threads: int,
     constant: Sequence[str],
-    progress: Progress | None = None,
+    progress: Progress,
 ) -> list[Group]:
     """The kernels of ``cut`` for ``target``. An error says which computes of the graph it is
     about."""
     names = packable(cut, constant)
     first: Mapping[int, Launch] = {each.kernel: each for each in reversed([*launches(cut.steps)])}
-    found: list[Group] = []
+    found: dict[int, CompiledKernel] = {}
+    missing: list[int] = []
     for number, kernel in enumerate(cut.kernels):
-        launch = first[number]
-        if progress is not None:
-            progress(number, len(cut.kernels), ", ".join(launch.computes))
+        kept = kept_kernel(kernel, target, threads, names[number])
+        if kept is None:
+            missing.append(number)
+        else:
+            found[number] = kept
+    total = len(cut.kernels)
+    ready = count(len(found) + 1)
+
+    def compiled(number: int) -> CompiledKernel:
         try:
-            compiled = compile_kernel(kernel, target, threads, constant=names[number])
+            return compile_kernel(cut.kernels[number], target, threads, constant=names[number])
         except TilewrightError as error:
-            raise _named(error, launch) from error
-        found.append(Group(kernel, names[number], compiled))
-    return found
+            raise _named(error, first[number]) from error
+
+    tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
+    with helping(tasks, len(missing), target, lambda: progress(next(ready), total)):
+        for place, _ in tasks.rest():
+            found[missing[place]] = compiled(missing[place])
+            progress(next(ready), total)
+    for number in missing:
+        if number not in found:
+            # Another process has left it in the cache.
+            found[number] = compiled(number)
+    return [Group(k, names[number], found[number]) for number, k in enumerate(cut.kernels)]
 
 
 def _named(error: TilewrightError, launch: Launch) -> TilewrightError:

@@ -9,23 +9,24 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewright.config import MAX_THREADS, settings
 from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.compile import checked_threads
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import Made
 from tilewright.engine.numbers import aligned
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
-from tilewright.errors import ArgumentError, UnsupportedError
-from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, cut_graph, launches
+from tilewright.errors import UnsupportedError
+from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, launches
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
 from tilewright.graph.parts import Group, Progress, compile_groups
+from tilewright.graph.reporting import Bar
+from tilewright.graph.stored import kept_cut
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
-from tilewright.problems.numbers import short
 from tilewright.recipes.config import GroupsConfig
 from tilewright.targets.linking import (
     Again,
@@ -270,11 +271,7 @@ def compile_graph(
         constant = constant or graph.constant
         graph = graph.kernel
     start = time.perf_counter()
-    threads = settings().threads if threads is None else threads
-    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
-        raise ArgumentError(
-            f"threads is {short(threads)}", cure=f"pass a whole number from 1 to {MAX_THREADS}"
-        )
+    threads = checked_threads(threads)
     name = "x86" if target is None else target
     where = find_target(name)
     if not where.schedules:
@@ -288,9 +285,10 @@ def compile_graph(
             why="memory between its steps is planned for sizes that are known",
             cure="compile it as one kernel, or put numbers in their place",
         )
-    cut = cut_graph(kernel)
+    cut = kept_cut(kernel, request.identity)
     names = request.start().constant
-    groups = compile_groups(cut, name, threads, names, progress)
+    with Bar() as bar:
+        groups = compile_groups(cut, name, threads, names, progress or bar)
     cached = all(each.compiled.from_cache for each in groups)
     seconds = time.perf_counter() - start
     return GraphProgram(request, where, cut, groups, threads, seconds, cached)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import complication, view_exprs
@@ -29,7 +30,7 @@ class Item:
     writes: frozenset[Buffer]
     simple: Compute | None
 
-    @property
+    @cached_property
     def touches(self) -> frozenset[Buffer]:
         """What it reads or writes."""
         return self.reads | self.writes
