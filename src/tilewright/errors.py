@@ -8,6 +8,7 @@
     ├── ScheduleError       an illegal config or a transform that refused
     ├── VerificationError   ill-formed IR
     ├── ParseError          IR text that does not parse
+    ├── KernelError         a function in Python that is no kernel
     ├── CompilationError    LLVM refused what we generated (our defect; the IR is kept)
     ├── InterpreterFault    the kernel did something illegal when run in the interpreter
     ├── DeviceError         a device that is not there, or that failed
@@ -135,6 +136,10 @@ class VerificationError(TilewrightError):
 
 class ParseError(TilewrightError):
     """IR text that does not parse."""
+
+
+class KernelError(TilewrightError):
+    """A function in Python that is no kernel, or an `assert` of one that does not hold."""
 
 
 class CompilationError(TilewrightError):

@@ -79,6 +79,8 @@ def request_of(what: object, constant: Sequence[str] = ()) -> Request:
             cure='give a tuple of names, such as ("weights",)',
         )
     names = tuple(names)
+    if hasattr(what, "as_kernel"):
+        what = what.as_kernel()  # of another front end
     if isinstance(what, Kernel):
         request = _of_kernel(what, names)
     elif hasattr(what, "resolved"):

@@ -1,0 +1,86 @@
+"""What parameters of kernels are declared as: arrays, numbers, types that a call decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import ALL, DType, dtype
+from tilewright.errors import ArgumentError, UnsupportedError, one_of
+
+_MOST_DIMS = 8
+_NAMES = frozenset(name for each in ALL for name in (each.name, each.numpy_name))
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """An array of ``rank`` dims. ``dtype`` is a type, or the name of one that a call decides;
+    ``shape`` has a number, a name, or None for each dim."""
+
+    dtype: DType | str
+    rank: int
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class ScalarType:
+    """A number whose type a call decides: that of arrays declared with the same ``name``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that is known when the kernel is compiled: each value gives code of its own."""
+
+
+constant = Constant()
+
+
+def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
+    """The annotation of an array: its element type, and its rank or its shape.
+
+    A type that is no known name (``"T"``) is decided by each call. A shape has numbers, names that
+    several arrays share, and None: ``tw.array("f32", ("n", 16))``. Arrays are row-major. Raises
+    `ArgumentError`.
+    """
+    shape = (None,) * rank if isinstance(rank, int) and not isinstance(rank, bool) else rank
+    if not isinstance(shape, tuple | list) or not 1 <= len(shape) <= _MOST_DIMS:
+        raise ArgumentError(
+            f"an array of rank {rank!r}",
+            where="tw.array",
+            cure=f"give a whole number from 1 to {_MOST_DIMS}, or a tuple of as many sizes",
+        )
+    for each in shape:
+        named = isinstance(each, str) and each.isidentifier()
+        number = isinstance(each, int) and not isinstance(each, bool) and each >= 0
+        if not (each is None or named or number):
+            raise ArgumentError(
+                f"an array with a dim of size {each!r}",
+                where="tw.array",
+                cure="give a whole number, a name, or None for each dim",
+            )
+    return ArrayType(_element(dtype), len(shape), tuple(shape))
+
+
+def scalar(dtype: object) -> ScalarType | DType:
+    """The annotation of a number of the type ``dtype``; of one that calls decide (``"T"``), that of
+    the arrays that are declared with it."""
+    found = _element(dtype)
+    return ScalarType(found) if isinstance(found, str) else found
+
+
+def _element(given: object) -> DType | str:
+    if isinstance(given, str) and given not in _NAMES:
+        if given.isidentifier() and given[:1].isupper():
+            return given
+        raise ArgumentError(
+            f"{given!r} is no element type",
+            where="tw.array",
+            why="a type that calls decide has a name with a capital letter, such as T",
+            cure=one_of(given, [each.name for each in ALL]),
+        )
+    try:
+        return dtype(given)
+    except UnsupportedError as error:
+        raise ArgumentError(error.what, where="tw.array", cure=error.cure) from None

@@ -1,0 +1,290 @@
+"""Operators on numbers: which type they compute in, and what they give."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.dtypes import DType, boolean, f32
+from tilewright.errors import KernelError
+from tilewright.ir import expr as ir
+from tilewright.ir.expr import Expr
+from tilewright.lang.values import common_type, default_type, fits, is_literal, literal
+
+# Python's operators as those of expressions; what compares gives bool.
+OPERATORS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mult": "mul",
+    "Div": "div",
+    "FloorDiv": "floordiv",
+    "Mod": "mod",
+    "Pow": "pow",
+    "LShift": "shl",
+    "RShift": "shr",
+    "BitAnd": "and",
+    "BitOr": "or",
+    "BitXor": "xor",
+    "Lt": "lt",
+    "LtE": "le",
+    "Gt": "gt",
+    "GtE": "ge",
+    "Eq": "eq",
+    "NotEq": "ne",
+}
+SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "shl": "<<",
+    "shr": ">>",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+_KNOWN: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "min": min,
+    "max": max,
+}
+_SWAPPED = {"gt": "lt", "ge": "le"}
+# No known number that a kernel could use is greater.
+_MOST_BITS = 4096
+
+
+class Arithmetic:
+    """Computes on numbers, known ones and expressions. ``refuse`` gives the error about the
+    expression that is translated: what, why, cure."""
+
+    def __init__(self, refuse: Callable[[str, str | None, str], KernelError]) -> None:
+        self.refuse = refuse
+        # Expressions of known numbers only, such as a variable that only such were assigned to:
+        # they take the type of what they meet, as known numbers do.
+        self.weak: set[Expr] = set()
+
+    def typed(self, value: Any, dtype: DType | None = None) -> Expr:
+        """``value``, a number, as an expression of its own type."""
+        if isinstance(value, Expr):
+            return value
+        return literal(value, default_type(value) if dtype is None else dtype)
+
+    def common(self, a: Any, b: Any, sign: str) -> tuple[Expr, Expr]:
+        """``a`` and ``b`` in their common type."""
+        dtype = self.common_type(a, b)
+        if dtype is None:
+            raise self.refuse(
+                f"`{sign}` of {self.type_of(a)} and {self.type_of(b)}",
+                "no integer type holds the values of both",
+                "convert one of them, such as tw.s64(...)",
+            )
+        return self.convert(a, dtype), self.convert(b, dtype)
+
+    def common_type(self, a: Any, b: Any) -> DType | None:
+        """The type in which ``a`` and ``b`` meet; None where there is none."""
+        free_a, free_b = self._free(a), self._free(b)
+        if free_a == free_b:
+            return common_type(self.type_of(a), self.type_of(b))
+        strong, weak = (a, b) if free_b else (b, a)
+        dtype = strong.type
+        if is_literal(weak):
+            if fits(weak, dtype):
+                return dtype
+            if dtype.kind == "bool" or isinstance(weak, float):
+                return default_type(weak)
+            return common_type(dtype, default_type(weak))
+        if weak.type.is_float and not dtype.is_float:
+            return weak.type
+        return weak.type if dtype.kind == "bool" else dtype
+
+    def _free(self, value: Any) -> bool:
+        return is_literal(value) or value in self.weak
+
+    def type_of(self, value: Any) -> DType:
+        """The type of a number."""
+        return value.type if isinstance(value, Expr) else default_type(value)
+
+    def convert(self, value: Any, dtype: DType) -> Expr:
+        """``value`` as ``dtype``, whatever is lost."""
+        if is_literal(value):
+            if dtype.is_integer and isinstance(value, float):
+                return ir.cast(dtype, ir.const(value, f32))
+            return literal(value, dtype)
+        return ir.cast(dtype, value)
+
+    def kept(self, value: Any, dtype: DType, what: str) -> Expr:
+        """``value`` as ``dtype``: floats are rounded, but no integer may lose."""
+        if is_literal(value):
+            if fits(value, dtype):
+                return literal(value, dtype)
+            found: DType = default_type(value)
+        else:
+            found = value.type
+            if found is dtype:
+                return value  # type: ignore[no-any-return]
+            weak = value in self.weak and not (found.is_float and not dtype.is_float)
+            if weak or dtype.is_float or common_type(found, dtype) is dtype:
+                return ir.cast(dtype, value)
+        raise self.refuse(
+            f"{what} is {dtype}, and the value {found if isinstance(value, Expr) else value}",
+            f"not every {found} is a {dtype}" if isinstance(value, Expr) else None,
+            f"convert it, so that it can be seen: tw.{dtype}(...)",
+        )
+
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        """``a op b``."""
+        if is_literal(a) and is_literal(b):
+            return self._known(op, a, b)
+        a, b, op = (b, a, _SWAPPED[op]) if op in _SWAPPED else (a, b, op)
+        if op == "pow":
+            return self._power(a, b)
+        weak = self._free(a) and self._free(b)
+        if op in ("shl", "shr"):
+            left = self.typed(a, None if is_literal(b) else self.type_of(b))
+            x, y = left, self.convert(b, left.type)
+        else:
+            x, y = self.common(a, b, SIGNS.get(op, op))
+        self._check(op, x, b)
+        try:
+            result = ir.binary(op, x, y)
+        except TypeError:
+            raise self.refuse(
+                f"`{SIGNS.get(op, op)}` of {x.type}",
+                None,
+                "convert the operands to a type that has it",
+            ) from None
+        if weak:
+            self.weak.add(result)
+        return result
+
+    def _check(self, op: str, x: Expr, b: Any) -> None:
+        if op == "div" and not x.type.is_float:
+            raise self.refuse(
+                f"`/` of {x.type}",
+                "it divides floats; // rounds integers down, tw.divide towards 0, as C does",
+                "write //, or convert one side: tw.f32(...)",
+            )
+        if op in ("floordiv", "mod") and x.type.is_float:
+            raise self.refuse(
+                f"`{SIGNS[op]}` of {x.type}",
+                "it divides integers",
+                "write tw.floor(a / b)",
+            )
+        if x.type.kind == "bool" and op in ("add", "sub", "mul", "floordiv", "mod"):
+            raise self.refuse(
+                f"`{SIGNS[op]}` of bool", None, "convert it to a number first: tw.s32(...)"
+            )
+
+    def _known(self, op: str, a: Any, b: Any) -> Any:
+        if (op == "shl" and b > _MOST_BITS) or (op == "pow" and abs(b) > _MOST_BITS):
+            raise self.refuse(
+                f"`{SIGNS[op]}` by {b}", "no type has so many bits", "take a smaller one"
+            )
+        try:
+            result = _KNOWN[op](a, b)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise self.refuse(
+                f"`{SIGNS.get(op, op)}` of {a!r} and {b!r}", str(error), "correct the numbers"
+            ) from None
+        if not is_literal(result):
+            raise self.refuse(
+                f"`{SIGNS[op]}` of {a!r} and {b!r} is {result!r}", None, "use real numbers"
+            )
+        return result
+
+    def _power(self, a: Any, b: Any) -> Any:
+        if isinstance(b, int) and not isinstance(b, bool) and 0 <= b <= 16:
+            result = self.typed(1, a.type)
+            factor = a
+            while b:
+                if b & 1:
+                    result = factor if isinstance(result, ir.Const) else result * factor
+                factor, b = (factor * factor if b > 1 else factor), b >> 1
+            return result
+        x, y = self.common(a, b, "**")
+        if not x.type.is_float:
+            raise self.refuse(
+                f"`**` of {x.type}",
+                "of integers, the exponent is a known number from 0 to 16",
+                "convert the base to a float, or write the product",
+            )
+        return ir.binary("pow", x, y)
+
+    def unary(self, op: str, a: Any) -> Any:
+        """``op(a)``, of an operator of expressions that keeps the type."""
+        if is_literal(a):
+            if op == "neg":
+                return -a
+            if op == "not" and isinstance(a, int):
+                return not a if isinstance(a, bool) else ~a
+            if op == "abs":
+                return abs(a)
+        x = self.typed(a)
+        try:
+            result = ir.unary(op, x)
+        except TypeError:
+            raise self.refuse(
+                f"{op} of {x.type}", None, "convert it to a type that has it: tw.f32(...)"
+            ) from None
+        if self._free(a):
+            self.weak.add(result)
+        return result
+
+    def function(self, op: str, a: Any) -> Any:
+        """A function of floats."""
+        if is_literal(a):
+            a = float(a)
+        elif not a.type.is_float:
+            raise self.refuse(
+                f"{op} of {a.type}", "it is a function of floats", f"write {op}(tw.f32(...))"
+            )
+        return self.unary(op, a)
+
+    def condition(self, value: Any) -> Any:
+        """``value`` as a condition: a number holds where it is not 0."""
+        if is_literal(value):
+            return bool(value)
+        if value.type is boolean:
+            return value
+        return ir.binary("ne", value, ir.const(0, value.type))
+
+    def both(self, a: Any, b: Any) -> Any:
+        """Whether both conditions hold; None is a condition that holds."""
+        if a is None or b is None:
+            return b if a is None else a
+        if is_literal(a):
+            return b if a else False
+        if is_literal(b):
+            return a if b else False
+        return a & b
+
+    def negated(self, condition: Any) -> Any:
+        """The opposite of a condition."""
+        return not condition if is_literal(condition) else ir.unary("not", condition)

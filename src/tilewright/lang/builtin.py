@@ -1,0 +1,171 @@
+"""What kernels call: functions that exist while a kernel is translated.
+
+Each is a function in Python whose docstring is its documentation. It takes the `Site` of its call,
+and gives a value of `lang.values`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import KernelError, UnsupportedError
+from tilewright.ir.expr import Expr
+from tilewright.lang.values import Array
+
+if TYPE_CHECKING:
+    from tilewright.lang.expressions import Expressions
+
+_BUILTINS: dict[str, Builtin] = {}
+
+
+class Builtin:
+    """A function that only kernels call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.name = function.__name__.rstrip("_")
+        self._function = function
+        whole = inspect.signature(function)
+        parameters = list(whole.parameters.values())[1:]
+        self.__signature__ = whole.replace(parameters=parameters)
+
+    def run(self, site: Site) -> Any:
+        """What a call gives."""
+        site.called(self.name)
+        args, keywords = site.arguments()
+        try:
+            bound = self.__signature__.bind(*args, **keywords)
+        except TypeError as error:
+            given = str(self.__signature__).replace(": Any", "")
+            raise site.refuse(
+                f"tw.{self.name}: {error}", cure=f"call tw.{self.name}{given}"
+            ) from None
+        bound.apply_defaults()
+        return self._function(site, *bound.args, **bound.kwargs)
+
+    def __call__(self, *args: object, **keywords: object) -> NoReturn:
+        raise KernelError(
+            f"tw.{self.name} is called outside of a kernel",
+            why="work-items run it, and Python is none",
+            cure="call it in a function with @tw.kernel or @tw.function",
+        )
+
+    def __repr__(self) -> str:
+        return f"<tw.{self.name} of kernels>"
+
+
+def builtin(function: Callable[..., Any]) -> Builtin:
+    """Makes ``function`` one that kernels call as ``tw.NAME``."""
+    made = Builtin(function)
+    _BUILTINS[made.name] = made
+    return made
+
+
+def builtins() -> Mapping[str, Builtin]:
+    """All of them, by name."""
+    return _BUILTINS
+
+
+def known_builtin(module: str, name: str) -> Builtin | None:
+    """What ``name`` of a module stands for in a kernel, where it is a function of kernels: those of
+    tilewright, and those of Python's math that are the same."""
+    if module in ("tilewright", "math"):
+        return _BUILTINS.get(name)
+    return None
+
+
+class Site:
+    """The call that is translated."""
+
+    def __init__(self, scope: Expressions, node: ast.Call) -> None:
+        self.scope = scope
+        self.node = node
+        self.name = ""
+        self.emitter = scope.emitter
+        self.arithmetic = scope.arithmetic
+        self.whole = scope.whole
+
+    def called(self, name: str) -> None:
+        """The function has that name, for errors."""
+        self.name = name
+
+    def values(self) -> list[Any]:
+        """The arguments, which are given by their places."""
+        if self.node.keywords:
+            raise self.refuse("keywords in this call", cure="pass arguments in their order")
+        return self.arguments()[0]
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments by place and by name, evaluated in order."""
+        nodes = self.node.args
+        if any(each.arg is None for each in self.node.keywords):
+            raise self.refuse("** in a call of a kernel", cure="write the arguments")
+        starred = any(isinstance(each, ast.Starred) for each in nodes)
+        if starred:
+            placed = list(self.scope.value(ast.copy_location(ast.Tuple(nodes), self.node)))
+            return placed, {e.arg: self.scope.value(e.value) for e in self.node.keywords if e.arg}
+        values = self.scope.in_order([*nodes, *(each.value for each in self.node.keywords)])
+        named = {
+            each.arg: value
+            for each, value in zip(self.node.keywords, values[len(nodes) :], strict=True)
+            if each.arg is not None
+        }
+        return values[: len(nodes)], named
+
+    def refuse(self, what: str, why: str | None = None, cure: str = "") -> KernelError:
+        """The error about the call."""
+        return self.scope.refuse(what, why, cure, at=self.node)
+
+    def number(self, value: Any, what: str = "the value") -> Any:
+        """``value``, which has to be a number."""
+        self.scope._check_number(value, f"{what} of tw.{self.name}", self.node)
+        return value
+
+    def typed(self, value: Any, type_: DType | None = None) -> Expr:
+        """A number as an expression."""
+        return self.arithmetic.typed(self.number(value), type_)
+
+    def known(self, value: Any, what: str, low: int, high: int) -> int:
+        """An integer that is known, within bounds."""
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        from_to = f"a whole number from {low} to {high}, known when the kernel is compiled"
+        raise self.refuse(
+            f"the {what} of tw.{self.name} is {_short(value)}", cure=f"give {from_to}"
+        )
+
+    def one_of(self, value: Any, what: str, choices: tuple[str, ...]) -> str:
+        """One of several words."""
+        if isinstance(value, str) and value in choices:
+            return value
+        raise self.refuse(
+            f"the {what} of tw.{self.name} is {_short(value)}",
+            cure="write one of " + ", ".join(f'"{each}"' for each in choices),
+        )
+
+    def element_type(self, value: Any) -> DType:
+        """An element type."""
+        try:
+            return dtype(value)
+        except UnsupportedError as error:
+            raise self.refuse(f"tw.{self.name}: {error.what}", cure=error.cure or "") from None
+
+    def array(self, value: Any) -> Array:
+        """An array."""
+        if not isinstance(value, Array):
+            raise self.refuse(f"tw.{self.name} of what is no array", cure="pass an array")
+        return value
+
+    def let(self, name: str, value: Any) -> Any:
+        """A name for a number."""
+        return self.scope.named(name, value)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

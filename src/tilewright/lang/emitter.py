@@ -1,0 +1,137 @@
+"""Where the statements of a kernel come together, each with its place in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilewright.dtypes import DType, s32, s64
+from tilewright.errors import Span
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Var, cast, load, var
+from tilewright.ir.expr import binary as binary_expr
+from tilewright.ir.expr import select as select_expr
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    View,
+    While,
+)
+
+_WIDENED = frozenset({"add", "sub", "mul", "floordiv", "mod", "min", "max"})
+
+
+class Emitter:
+    """Statements, in the block that is open; names that are new; memory that a workgroup shares.
+
+    ``span`` is the place of the Python statement that is translated.
+    """
+
+    def __init__(self, taken: Sequence[str]) -> None:
+        self.block: list[Stmt] = []
+        self.span: Span | None = None
+        self.shared: list[Allocate] = []
+        self.effects = 0  # how many statements but lets there are
+        self._taken = set(taken)
+        # What variables of s32 are when nothing wraps: an index counts in s64.
+        self._wide: dict[Expr, Expr] = {}
+
+    def fresh(self, name: str) -> str:
+        """A name that is new in the kernel, like ``name``."""
+        found, count = name, 1
+        while found in self._taken:
+            count += 1
+            found = f"{name}_{count}"
+        self._taken.add(found)
+        return found
+
+    def emit(self, stmt: Stmt) -> None:
+        """Puts ``stmt`` behind what is there."""
+        self.block.append(stmt)
+        if not isinstance(stmt, Let):
+            self.effects += 1
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """A name for ``value``: it is evaluated here, once."""
+        if isinstance(value, Const | Var):
+            return value
+        variable = var(self.fresh(name), value.type)
+        self.emit(Let(variable, value, self.span))
+        if value.type is s32 and not isinstance(value, Load):
+            wide = self.widened(value)
+            if not isinstance(wide, Cast):
+                self._wide[variable] = wide
+        return variable
+
+    def insert_let(self, place: int, name: str, value: Expr) -> Expr:
+        """As `let`, in front of the statement ``place`` of the block."""
+        variable = var(self.fresh(name), value.type)
+        self.block.insert(place, Let(variable, value, self.span))
+        return variable
+
+    def store(self, memory: Buffer, index: Sequence[Expr], value: Expr) -> None:
+        self.emit(Store(memory, tuple(index), value, self.span))
+
+    def call(self, function: str, *args: View | Expr) -> None:
+        self.emit(Call(function, args, self.span))
+
+    def private(self, name: str, dtype: DType, sizes: Sequence[int] = (1,)) -> Buffer:
+        """Memory of the work-item's own, from here to the end of the block."""
+        found = buffer(self.fresh(name), dtype, sizes, space=Space.PRIVATE)
+        self.emit(Allocate(found, self.span))
+        return found
+
+    def local(self, name: str, dtype: DType, sizes: Sequence[int]) -> Buffer:
+        """Memory that the work-items of a workgroup share."""
+        found = buffer(self.fresh(name), dtype, sizes, space=Space.WORKGROUP)
+        self.shared.append(Allocate(found, self.span))
+        return found
+
+    @contextmanager
+    def inside(self) -> Iterator[list[Stmt]]:
+        """What is emitted goes into a block of its own, which is given."""
+        outside, self.block = self.block, []
+        try:
+            yield self.block
+        finally:
+            self.block = outside
+
+    def if_(self, condition: Expr, then: list[Stmt], orelse: list[Stmt], span: Span | None) -> None:
+        if then or orelse:
+            other = Block(tuple(orelse)) if orelse else None
+            self.emit(If(condition, Block(tuple(then)), other, span))
+
+    def while_(self, condition: Expr, body: list[Stmt], span: Span | None) -> None:
+        self.emit(While(condition, Block(tuple(body)), span))
+
+    def for_(self, counter: Var, extent: Expr, body: list[Stmt], span: Span | None) -> None:
+        if body:
+            self.emit(For(counter, extent, Block(tuple(body)), LoopKind.SERIAL, span))
+
+    def means(self, variable: Expr, wide: Expr) -> None:
+        """``variable``, of s32, is ``wide``, of s64, which fits."""
+        self._wide[variable] = wide
+
+    def widened(self, value: Expr) -> Expr:
+        """``value``, of s32, computed in s64: an index that leaves s32 is still the index that is
+        meant."""
+        known = self._wide.get(value)
+        if known is not None:
+            return known
+        if value.type is s32 and isinstance(value, Binary) and value.op in _WIDENED:
+            return binary_expr(value.op, self.widened(value.a), self.widened(value.b))
+        if value.type is s32 and isinstance(value, Select):
+            return select_expr(value.condition, self.widened(value.a), self.widened(value.b))
+        return cast(s64, value)
+
+
+def element(memory: Buffer, at: Expr | int = 0) -> Load:
+    """An element of memory with one dim."""
+    return load(memory, (at,))

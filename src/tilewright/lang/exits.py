@@ -1,0 +1,64 @@
+"""Which statements leave a function or a loop, and whether somebody has to remember that they did.
+
+The IR has no jumps: what stands behind a statement that may leave is run where it did not. Where
+that is a question of one `if`, the rest goes into its other arm. Otherwise a flag is set.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+_NONE: frozenset[str] = frozenset()
+_OWN = frozenset({"break", "continue"})
+
+
+def exits(stmt: ast.stmt) -> frozenset[str]:
+    """How ``stmt`` may leave what is around it: ``return``, ``break``, ``continue``."""
+    match stmt:
+        case ast.Return():
+            return frozenset({"return"})
+        case ast.Break():
+            return frozenset({"break"})
+        case ast.Continue():
+            return frozenset({"continue"})
+        case ast.If():
+            return _any(stmt.body) | _any(stmt.orelse)
+        case ast.For() | ast.While():
+            return (_any(stmt.body) - _OWN) | _any(stmt.orelse)
+        case _:
+            return _NONE
+
+
+def _any(body: Sequence[ast.stmt]) -> frozenset[str]:
+    return _NONE.union(*map(exits, body))
+
+
+def always(body: Sequence[ast.stmt]) -> bool:
+    """Whether nobody comes to the end of ``body``."""
+    for stmt in body:
+        if isinstance(stmt, ast.Return | ast.Break | ast.Continue):
+            return True
+        if isinstance(stmt, ast.If) and always(stmt.body) and always(stmt.orelse):
+            return True
+    return False
+
+
+def flagged(body: Sequence[ast.stmt], kind: str) -> bool:
+    """Whether leaving ``body`` by ``kind`` has to be remembered."""
+    for i, stmt in enumerate(body):
+        leaves, rest = exits(stmt), body[i + 1 :]
+        if not leaves:
+            continue
+        if not isinstance(stmt, ast.If):
+            loop = isinstance(stmt, ast.For | ast.While) and kind in leaves
+            return loop or flagged(rest, kind)
+        if always(stmt.body) and not _any(stmt.orelse):
+            return flagged(stmt.body, kind) or flagged([*stmt.orelse, *rest], kind)
+        if always(stmt.orelse) and not _any(stmt.body):
+            return flagged(stmt.orelse, kind) or flagged([*stmt.body, *rest], kind)
+        if kind in leaves and rest and not always([stmt]):
+            return True
+        inside = flagged(stmt.body, kind) or flagged(stmt.orelse, kind)
+        return inside or flagged(rest, kind)
+    return False

@@ -1,0 +1,160 @@
+"""Memory of kernels: local and private arrays, barriers, atomic updates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.dtypes import f32, f64, s32, s64, u32, u64
+from tilewright.ir import expr as ir
+from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import View
+from tilewright.lang.builtin import Builtin, Site, builtin
+from tilewright.lang.emitter import element
+from tilewright.lang.values import Array
+
+_MOST_ELEMENTS = 2**24
+_ATOMIC = (s32, u32, s64, u64, f32, f64)
+ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
+
+
+def _shape(site: Site, given: Any) -> tuple[int, ...]:
+    shape = given if isinstance(given, tuple) else (given,)
+    found = tuple(site.known(each, "size", 1, _MOST_ELEMENTS) for each in shape)
+    if not found or math.prod(found) > _MOST_ELEMENTS:
+        raise site.refuse(f"tw.{site.name} of the shape {given}", cure="give it fewer elements")
+    return found
+
+
+@builtin
+def local(site: Site, shape: Any, dtype: Any) -> Array:
+    """An array that the work-items of a workgroup share, uninitialized; the shape is known when the
+    kernel is compiled. Barriers order their accesses."""
+    site.whole.require_local(site)
+    sizes = _shape(site, shape)
+    memory = site.emitter.local(
+        site.whole.memory_name(site, "local"), site.element_type(dtype), sizes
+    )
+    return Array(memory, sizes, parameter=False)
+
+
+@builtin
+def private(site: Site, shape: Any, dtype: Any) -> Array:
+    """An array of the work-item's own, uninitialized; the shape is known when the kernel is
+    compiled."""
+    sizes = _shape(site, shape)
+    name = site.whole.memory_name(site, "private")
+    memory = site.emitter.private(name, site.element_type(dtype), sizes)
+    return Array(memory, sizes, parameter=False)
+
+
+@builtin
+def barrier(site: Site, scope: Any = "workgroup") -> None:
+    """Waits for all work-items of the workgroup, or of the subgroup (``scope``): what they stored
+    before, all see behind it. All of them have to come to it."""
+    word = site.one_of(scope, "scope", ("workgroup", "subgroup"))
+    if word == "subgroup":
+        site.whole.require_subgroup(site)
+        site.emitter.call("subgroup_barrier")
+        return
+    site.whole.require_local(site)
+    site.emitter.call("barrier")
+
+
+# Atomic updates.
+
+
+def _place(site: Site, array: Any, index: Any) -> View:
+    target = site.array(array)
+    if target.private:
+        raise site.refuse(
+            f"tw.{site.name} of private memory",
+            "no other work-item sees it",
+            "update it as any variable, or use local memory",
+        )
+    values = list(index) if isinstance(index, tuple) else [index]
+    place = site.scope.place(target, values, site.node)
+    site.whole.written(target)
+    return View(target.buffer, place)
+
+
+def _operand(site: Site, array: Any, value: Any) -> Expr:
+    target = site.array(array)
+    return site.arithmetic.kept(site.number(value), target.dtype, "the element")
+
+
+def _update(site: Site, op: str, array: Any, index: Any, value: Any, order: Any) -> Any:
+    site.one_of(order, "order", ORDERS)
+    target = site.array(array)
+    integers = op in ("and", "or", "xor")
+    if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
+        raise site.refuse(
+            f"tw.{site.name} of {target.dtype}",
+            cure="update elements of s32, u32, s64, u64" + ("" if integers else ", f32, f64"),
+        )
+    amount = _operand(site, array, value)
+    place = _place(site, array, index)
+    if site.whole.unused is site.node:
+        site.emitter.call(f"atomic_{op}", place, amount)
+        return None
+    return _old(site, f"fetch_{op}", target, place, amount)
+
+
+def _old(site: Site, function: str, target: Array, place: View, *values: Expr) -> Any:
+    before = site.emitter.private("before", target.dtype)
+    site.emitter.call(function, View(before, (ir.const(0),)), place, *values)
+    return site.let("old", element(before))
+
+
+def _atomic(name: str, op: str, doc: str) -> Builtin:
+    def run(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
+        if name == "atomic_sub":
+            value = site.arithmetic.unary("neg", _operand(site, array, value))
+        return _update(site, op, array, index, value, order)
+
+    run.__name__ = name
+    run.__doc__ = (
+        f"{doc}, at one time; gives the old value. Others may update the element, too, of an array "
+        "or of local memory; ``order`` is that of C."
+    )
+    run.__module__ = __name__
+    return builtin(run)
+
+
+atomic_add = _atomic("atomic_add", "add", "Adds ``value`` to an element")
+atomic_sub = _atomic("atomic_sub", "add", "Subtracts ``value`` from an element")
+atomic_min = _atomic("atomic_min", "min", "Makes an element the lesser of it and ``value``")
+atomic_max = _atomic("atomic_max", "max", "Makes an element the greater of it and ``value``")
+atomic_and = _atomic("atomic_and", "and", "Keeps the bits of an element that ``value`` has")
+atomic_or = _atomic("atomic_or", "or", "Sets the bits of an element that ``value`` has")
+atomic_xor = _atomic("atomic_xor", "xor", "Flips the bits of an element that ``value`` has")
+
+
+@builtin
+def atomic_exchange(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
+    """Makes an element ``value``, and gives what it was, at one time."""
+    site.one_of(order, "order", ORDERS)
+    target = site.array(array)
+    _check_type(site, target)
+    amount = _operand(site, array, value)
+    return _old(site, "fetch_exchange", target, _place(site, array, index), amount)
+
+
+@builtin
+def atomic_compare_exchange(
+    site: Site, array: Any, index: Any, expected: Any, value: Any, order: Any = "relaxed"
+) -> Any:
+    """Makes an element ``value`` if it is ``expected``, and gives what it was, at one time. Floats
+    are compared by their bits."""
+    site.one_of(order, "order", ORDERS)
+    target = site.array(array)
+    _check_type(site, target)
+    wanted, amount = _operand(site, array, expected), _operand(site, array, value)
+    place = _place(site, array, index)
+    return _old(site, "fetch_compare_exchange", target, place, wanted, amount)
+
+
+def _check_type(site: Site, target: Array) -> None:
+    if target.dtype not in _ATOMIC:
+        names = ", ".join(each.name for each in _ATOMIC)
+        raise site.refuse(f"tw.{site.name} of {target.dtype}", cure=f"exchange elements of {names}")

@@ -1,0 +1,135 @@
+"""Functions of Python that kernels call by their own names, and what is like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.dtypes import boolean, f32, s32
+from tilewright.lang.builtin import Site, builtin
+from tilewright.lang.values import Array, Range, is_literal
+
+
+@builtin
+def range_(site: Site, start: Any, stop: Any = None, step: Any = 1) -> Range:
+    """What a loop counts, as in Python: a loop of the kernel."""
+    return _range(site, start, stop, step, static=False)
+
+
+@builtin
+def static_range(site: Site, start: Any, stop: Any = None, step: Any = 1) -> Range:
+    """As ``range``, of numbers that are known when the kernel is compiled: the loop's body is there
+    once for each."""
+    return _range(site, start, stop, step, static=True)
+
+
+def _range(site: Site, start: Any, stop: Any, step: Any, static: bool) -> Range:
+    if stop is None:
+        start, stop = 0, start
+    for each in (start, stop, step):
+        site.number(each, "a bound")
+        if not site.arithmetic.type_of(each).is_integer:
+            raise site.refuse(
+                f"a range of {site.arithmetic.type_of(each)}", cure="count in integers: tw.s32(x)"
+            )
+        if static and not is_literal(each):
+            raise site.refuse(
+                "a static_range of numbers that work-items compute",
+                "its body is written out when the kernel is compiled",
+                "write range",
+            )
+    if static and step == 0:
+        raise site.refuse("a range in steps of 0", cure="give a step that is not 0")
+    return Range(start, stop, step, static)
+
+
+def _extreme(site: Site, op: str, values: tuple[Any, ...]) -> Any:
+    if len(values) == 1 and isinstance(values[0], tuple):
+        values = values[0]
+    if not values:
+        raise site.refuse(f"{op} of nothing", cure="give it numbers")
+    found = site.number(values[0])
+    for each in values[1:]:
+        found = site.arithmetic.binary(op, found, site.number(each))
+    return found
+
+
+@builtin
+def min_(site: Site, *values: Any) -> Any:
+    """The least of several numbers; NaN where one is."""
+    return _extreme(site, "min", values)
+
+
+@builtin
+def max_(site: Site, *values: Any) -> Any:
+    """The greatest of several numbers; NaN where one is."""
+    return _extreme(site, "max", values)
+
+
+@builtin
+def abs_(site: Site, x: Any) -> Any:
+    """The number without its sign."""
+    return site.arithmetic.unary("abs", site.number(x))
+
+
+@builtin
+def round_(site: Site, x: Any) -> Any:
+    """The nearest whole number as a float of the same type, ties to even."""
+    return site.arithmetic.function("round", site.number(x))
+
+
+@builtin
+def pow_(site: Site, a: Any, b: Any) -> Any:
+    """``a`` to the power of ``b``, of floats."""
+    return site.arithmetic.binary("pow", site.number(a), site.number(b))
+
+
+@builtin
+def len_(site: Site, x: Any) -> Any:
+    """How many elements a tuple has, or an array along its first dim."""
+    if isinstance(x, Array):
+        return x.sizes[0]
+    if not isinstance(x, tuple | str):
+        raise site.refuse("len of what has no length", cure="give a tuple or an array")
+    return len(x)
+
+
+def _converting(name: str, dtype: Any, known: Callable[[Any], Any], doc: str) -> None:
+    def run(site: Site, x: Any) -> Any:
+        site.number(x)
+        return known(x) if is_literal(x) else site.arithmetic.convert(x, dtype)
+
+    run.__name__, run.__doc__ = name, doc
+    builtin(run)
+
+
+_converting("int", s32, int, "The number as s32: floats go towards 0.")
+_converting("float", f32, float, "The number as f32.")
+_converting("bool", boolean, bool, "Whether the number is not 0.")
+
+
+@builtin
+def printf(site: Site, text: Any, *values: Any) -> None:
+    """Prints ``text`` with the values in place of its ``{}``, as ``str.format`` does, when the
+    launch is over: by work-items, in the order of their ids."""
+    if not isinstance(text, str):
+        raise site.refuse("tw.printf without a text", cure='write tw.printf("x is {}", x)')
+    typed = [site.typed(each) for each in values]
+    try:
+        text.format(*(0 for _ in typed))
+    except (IndexError, KeyError, ValueError, AttributeError) as error:
+        raise site.refuse(
+            f"the text {text!r} for {len(typed)} values: {error}", cure="write {} for each value"
+        ) from None
+    site.whole.messages.say(text, typed, site.emitter.span)
+
+
+@builtin
+def print_(site: Site, *values: Any) -> None:
+    """Prints values, texts among them, with spaces between, as `printf` does."""
+    words = [
+        each.replace("{", "{{").replace("}", "}}") if isinstance(each, str) else "{}"
+        for each in values
+    ]
+    typed = [site.typed(each) for each in values if not isinstance(each, str)]
+    site.whole.messages.say(" ".join(words), typed, site.emitter.span)

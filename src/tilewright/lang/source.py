@@ -1,0 +1,149 @@
+"""The source of a function: its text, its syntax tree, and the place of each node.
+
+It is taken when the function is decorated. A file that has changed since Python loaded it would
+give the tree of another function, so the tree is compiled and compared with what Python loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from tilewright.errors import KernelError, Span
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The definition of one function in the ``text`` of ``file``."""
+
+    text: str
+    file: str
+    tree: ast.FunctionDef
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """Where each line begins."""
+        return [0, *(i + 1 for i, character in enumerate(self.text) if character == "\n")]
+
+    def span(self, node: ast.AST) -> Span:
+        """The place of ``node``; of what has a body, that in front of it."""
+        start = self._offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body:
+            end = self.text.rfind(":", start, self._offset(body[0].lineno, body[0].col_offset)) + 1
+        else:
+            end = self._offset(
+                node.end_lineno,  # type: ignore[attr-defined]
+                node.end_col_offset,  # type: ignore[attr-defined]
+            )
+        return Span(self.text, start, max(end, start + 1), self.file)
+
+    def _offset(self, line: int, column: int) -> int:
+        """The character of the text; columns of syntax trees count bytes."""
+        start = self._lines[line - 1]
+        end = self.text.find("\n", start)
+        found = self.text[start : end if end >= 0 else len(self.text)]
+        if not found.isascii():
+            column = len(found.encode()[:column].decode(errors="ignore"))
+        return start + column
+
+    def line_of(self, offset: int) -> int:
+        """The line, from 1, of a character."""
+        return bisect_right(self._lines, offset)
+
+
+def source_of(function: FunctionType) -> Source:
+    """The source of ``function``. `KernelError` where there is none, or where the file has changed
+    since Python loaded it."""
+    code = function.__code__
+    name = function.__name__
+    where = f"{code.co_filename}:{code.co_firstlineno}"
+    text = _text(code)
+    if text is None:
+        raise KernelError(
+            f"the source of {name} is not to be had",
+            where=where,
+            why="a kernel is made from its text, and Python keeps none of what is typed at its "
+            "plain prompt or executed from a string",
+            cure="write it in a file or in a notebook (IPython keeps what is typed)",
+        )
+    tree = _found(text, code)
+    if tree is None:
+        raise KernelError(
+            f"the source of {name} has changed since Python loaded it",
+            where=where,
+            why="the kernel would not be the function that is there",
+            cure="load the module again: importlib.reload, or a new process",
+        )
+    return Source(text, code.co_filename, tree)
+
+
+def _text(code: CodeType) -> str | None:
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)
+    return "".join(lines) if lines else None
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str) -> Mapping[tuple[str, int], CodeType]:
+    """The code of each function in ``text``, by its name and first line."""
+    found: dict[tuple[str, int], CodeType] = {}
+    pending = [compile(text, "<source>", "exec", dont_inherit=True)]
+    while pending:
+        code = pending.pop()
+        found[code.co_name, code.co_firstlineno] = code
+        pending += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return found
+
+
+def _found(text: str, code: CodeType) -> ast.FunctionDef | None:
+    """The definition that ``code`` was compiled from; None where the text has no such."""
+    module = _parsed(text)
+    if module is None:
+        return None
+    for node in ast.walk(module):
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == code.co_name
+            and _first_line(node) == code.co_firstlineno
+        ):
+            again = _compiled(text).get((code.co_name, code.co_firstlineno))
+            return node if again is not None and _same(node, again, code) else None
+    return None
+
+
+def _first_line(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
+
+
+def _same(node: ast.FunctionDef, again: CodeType, code: CodeType) -> bool:
+    """Whether ``code`` is what the text compiles to now."""
+    if any(isinstance(each, ast.Assert) for each in ast.walk(node)):
+        # Test runners compile assertions in ways of their own: the names have to do.
+        return again.co_varnames == code.co_varnames[: len(again.co_varnames)]
+    return again.co_code == code.co_code and _constants(again) == _constants(code)
+
+
+def _constants(code: CodeType) -> set[str]:
+    return {repr(each) for each in code.co_consts if not isinstance(each, CodeType)}
+
+
+def captured(function: FunctionType) -> dict[str, Any]:
+    """What the names that ``function`` does not bind itself stand for now."""
+    found = inspect.getclosurevars(function)
+    return {**found.builtins, **found.globals, **found.nonlocals}

@@ -1,0 +1,219 @@
+"""The translation of one kernel, for one choice of types, constants and local size: what the
+functions in it share."""
+
+from __future__ import annotations
+
+import ast
+import builtins as python
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean
+from tilewright.dtypes import dtype as find_dtype
+from tilewright.errors import Span, UnsupportedError
+from tilewright.ir.expr import Expr
+from tilewright.lang.annotations import Constant
+from tilewright.lang.arithmetic import Arithmetic
+from tilewright.lang.builtin import Builtin, Site, builtins
+from tilewright.lang.emitter import Emitter
+from tilewright.lang.expressions import Expressions, described
+from tilewright.lang.identities import Identities, Shape
+from tilewright.lang.messages import Messages
+from tilewright.lang.source import Source
+from tilewright.lang.statements import Translator
+from tilewright.lang.values import Array, Lambda, common_type, is_literal
+from tilewright.lang.variables import Key, Types, Variable
+
+# Functions of Python that kernels call by their own names.
+_PYTHON = ("range", "min", "max", "abs", "len", "int", "float", "bool", "round", "print")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that is translated: its source, and what its free names stand for."""
+
+    source: Source
+    outside: Mapping[str, Any]
+
+
+class Translation:
+    """What all functions of one kernel share while it is translated, once, with ``types`` for its
+    variables."""
+
+    def __init__(self, shape: Shape, types: Types, taken: tuple[str, ...]) -> None:
+        self.shape = shape
+        self.types = types
+        self.emitter = Emitter(taken)
+        self.arithmetic = Arithmetic(_unplaced)
+        self.identities = Identities(shape, self.emitter)
+        self.messages = Messages(self.emitter, self.identities)
+        self.stored: set[int] = set()
+        self.constants: dict[str, Any] = {}
+        self.naming: str | None = None  # what is being assigned to
+        self.unused: ast.Call | None = None  # the call whose value nobody uses
+        self._calls: list[tuple[object, Span | None]] = []
+        self._declared: dict[Key, DType] = {}
+
+    def place(self, scope: Expressions, node: ast.stmt) -> Span | None:
+        """The place of a statement: in functions of this package, that of the call."""
+        for function, span in self._calls:
+            if getattr(function, "own", False):
+                return span
+        return scope.source.span(node)
+
+    # Names from outside of the kernel.
+
+    def captured(self, scope: Expressions, name: str, value: Any) -> Any:
+        """What a name from outside of the function stands for."""
+        if isinstance(value, Builtin | ModuleType | DType) or hasattr(value, "inline"):
+            return value
+        if isinstance(value, Constant):
+            return value
+        own = getattr(value, "__name__", "")
+        if own in _PYTHON and getattr(python, own) is value:
+            return builtins()[own]
+        if own in builtins() and getattr(value, "__module__", "") == "math":
+            return builtins()[own]
+        if isinstance(value, np.generic):
+            value = value.item()
+        if _is_constant(value):
+            self.constants[name] = value
+            return value
+        if isinstance(value, type | np.dtype):
+            try:
+                return find_dtype(value)
+            except UnsupportedError:
+                pass
+        raise scope.refuse(
+            f"{name} is {_outside(value)}",
+            "of what is outside, a kernel takes numbers, texts, tuples of these, types, modules "
+            "and functions of kernels, as they are when it is compiled",
+            "pass it as an argument, or decorate it with @tw.function",
+        )
+
+    # What calls need of the whole kernel.
+
+    def require_local(self, site: Site) -> None:
+        """The size of a workgroup matters: a launch has to say it."""
+        if self.shape.guarded:
+            raise site.refuse(
+                f"tw.{site.name} in a kernel that is launched without a local size",
+                "its groups would be of any size, and the last one not whole",
+                "pass local=(64,), say: it divides the range",
+            )
+
+    def require_subgroup(self, site: Site) -> int:
+        """The lanes of a subgroup, which the kernel has to say."""
+        if not self.shape.subgroup:
+            raise site.refuse(
+                f"tw.{site.name} in a kernel without subgroups",
+                "how many lanes make one is part of what it computes",
+                "decorate it with @tw.kernel(subgroup=16)",
+            )
+        return self.shape.subgroup
+
+    def memory_name(self, site: Site, otherwise: str) -> str:
+        """What memory is called: as the name that is assigned to, if it is one."""
+        return self.naming or otherwise
+
+    # Memory and variables.
+
+    def written(self, array: Array) -> None:
+        """``array`` is stored to."""
+        self.stored.add(id(array.buffer))
+
+    def declare_type(self, key: Key, dtype: DType) -> None:
+        """The user says which type a variable has."""
+        self._declared[key] = dtype
+
+    def assigned(self, scope: Expressions, variable: Variable, value: Any) -> DType:
+        """The type of ``variable``, to which ``value`` is assigned, too."""
+        known = self.types.found.get(variable.key)
+        weak = is_literal(value) or value in self.arithmetic.weak
+        dtype = self.arithmetic.type_of(value)
+        declared = self._declared.get(variable.key)
+        if declared is not None:
+            dtype, weak, known = declared, False, None
+        if known is not None:
+            dtype, weak = self._joined(scope, variable, known, (dtype, weak), value)
+        self.types.found[variable.key] = dtype, weak
+        return dtype
+
+    def _joined(
+        self,
+        scope: Expressions,
+        variable: Variable,
+        known: tuple[DType, bool],
+        new: tuple[DType, bool],
+        value: Any,
+    ) -> tuple[DType, bool]:
+        (a, weak_a), (b, weak_b) = known, new
+        if weak_a != weak_b:
+            strong, weak = (b, a) if weak_a else (a, b)
+            if (weak.is_float and not strong.is_float) or strong is boolean:
+                return weak, False
+            wide = isinstance(value, int) and not isinstance(value, bool) and strong.is_integer
+            if not (wide and not strong.lowest <= value <= strong.highest):
+                return strong, False
+        found = common_type(a, b)
+        if found is None:
+            raise scope.refuse(
+                f"{variable.name} is {a} on one way, and {b} here",
+                "no type holds both",
+                f"convert one of them: tw.{a}(...)",
+            )
+        return found, weak_a and weak_b
+
+    # Calls.
+
+    def call(self, function: Any, scope: Expressions, arguments: Mapping[str, Any]) -> Any:
+        """Translates the body of ``function`` where it is called."""
+        if any(each is function for each, _ in self._calls):
+            raise scope.refuse(
+                f"{function.__name__} calls itself",
+                "functions of kernels are written out where they are called",
+                "write a loop",
+            )
+        made: Function = function.function
+        path = (*getattr(scope, "path", ()), id(scope.node))
+        inner = Translator(made.source, self.emitter, made.outside, self, path)
+        inner.guard = scope.guard
+        outer = self.emitter.span
+        self._calls.append((function, outer))
+        result = inner.run(arguments)
+        self._calls.pop()
+        self.emitter.span = outer
+        self.arithmetic.refuse = scope._refuse
+        return result
+
+    def call_lambda(self, function: Lambda, values: list[Any], scope: Expressions) -> Any:
+        """What a lambda gives for these arguments."""
+        names = [each.arg for each in function.tree.args.args]
+        if len(names) != len(values):
+            raise scope.refuse(
+                f"{len(values)} values for a lambda of {len(names)}", cure="give each name a value"
+            )
+        inside: Expressions = function.scope
+        outer = dict(inside.names)
+        inside.names.update(zip(names, values, strict=True))
+        result = inside.value(function.tree.body)
+        inside.names = outer
+        return result
+
+
+def _unplaced(what: str, why: str | None, cure: str) -> Any:
+    raise AssertionError(what)
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _outside(value: Any) -> str:
+    return described(value) if not isinstance(value, Expr) else "an expression"

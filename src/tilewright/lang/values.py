@@ -1,0 +1,125 @@
+"""What the names of a kernel stand for while it is translated.
+
+A number that is known is a Python number, and weak: it takes the type of what it meets. One that
+work-items compute is an expression of the IR, with a type. Tuples, types, strings and functions are
+known, too, and are themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.dtypes import DType, boolean, f32, f64, s16, s32, s64
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr, const
+
+Literal = bool | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """Memory with an index: a parameter, or local or private memory. ``sizes`` are expressions, or
+    numbers where they are known."""
+
+    buffer: Buffer
+    sizes: tuple[Expr | int, ...]
+    parameter: bool
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def private(self) -> bool:
+        return self.buffer.space is Space.PRIVATE
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """``range(...)``, or ``tw.static_range(...)``."""
+
+    start: Any
+    stop: Any
+    step: Any
+    static: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Lambda:
+    """A function without a name, where it is written; ``scope`` is the translator there."""
+
+    tree: Any
+    scope: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Unbound:
+    """A name that some way to its use leaves without a value."""
+
+    name: str
+
+
+def is_literal(value: object) -> bool:
+    """Whether ``value`` is a known number."""
+    return isinstance(value, bool | int | float)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a number, known or computed."""
+    return isinstance(value, Expr) or is_literal(value)
+
+
+def default_type(value: Literal) -> DType:
+    """The type of a known number that meets no type."""
+    if isinstance(value, bool):
+        return boolean
+    if isinstance(value, float):
+        return f32
+    return s32 if s32.lowest <= value <= s32.highest else s64
+
+
+def common_type(a: DType, b: DType) -> DType | None:
+    """The type that holds the values of both; None for integers without one (s64 and u64)."""
+    if a is b:
+        return a
+    if a.kind == "bool" or b.kind == "bool":
+        return b if a.kind == "bool" else a
+    if a.is_float and b.is_float:
+        if a.bits == b.bits or max(a.bits, b.bits) == 32:
+            return f32
+        return max(a, b, key=lambda each: each.bits) if max(a.bits, b.bits) < 64 else f64
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    if a.kind == b.kind:
+        return a if a.bits >= b.bits else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    wider = {8: "s16", 16: "s32", 32: "s64"}.get(unsigned.bits)
+    return None if wider is None else _SIGNED[wider]
+
+
+_SIGNED = {each.name: each for each in (s16, s32, s64)}
+
+
+def fits(value: Literal, dtype: DType) -> bool:
+    """Whether a literal may become ``dtype``: no integer loses, and a float stays one."""
+    if dtype.is_float:
+        return True
+    if isinstance(value, float):
+        return False
+    if dtype.kind == "bool":
+        return isinstance(value, bool)
+    return bool(dtype.lowest <= int(value) <= dtype.highest)
+
+
+def literal(value: Literal, dtype: DType) -> Expr:
+    """A known number as a constant of that type."""
+    if dtype.kind == "bool":
+        return const(bool(value), dtype)
+    return const(float(value) if dtype.is_float else int(value), dtype)
