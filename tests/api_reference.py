@@ -19,6 +19,7 @@ import ml_dtypes
 import tilewright as tw
 from tilewright import errors
 from tilewright.dtypes import ALL, DType
+from tilewright.lang.builtin import builtins
 from tilewright.problems import BINARY_RECORDS, UNARY_ALIASES, UNARY_FUNCTIONS
 from tilewright.testing.bounds import roundoff
 
@@ -60,6 +61,7 @@ SECTIONS = {
         *("scale", "zero_point"),
     ),
     "Kernels of your own": ("parse_kernel",),
+    "Kernels in Python": ("kernel", "function", "array", "scalar", "constant"),
     "Compiling and calling": ("compile", "CompiledKernel", "Packed"),
     "Schedules and recipes": (
         *("Schedule", "parse_schedule", "register_recipe", "unregister_recipe"),
@@ -68,6 +70,28 @@ SECTIONS = {
     "Errors": ("TilewrightError",),
 }
 NAMES = [name for names in SECTIONS.values() for name in names]
+# What kernels in Python call: they have a page of their own.
+KERNEL_SECTIONS = {
+    "Who a work-item is": (
+        *("global_id", "local_id", "group_id", "global_size", "local_size", "num_groups"),
+        *("subgroup_id", "lane_id", "subgroup_size"),
+    ),
+    "Memory and barriers": ("local", "private", "barrier"),
+    "Atomic updates": (
+        *("atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or"),
+        *("atomic_xor", "atomic_exchange", "atomic_compare_exchange"),
+    ),
+    "Numbers": (
+        *("exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor"),
+        *("ceil", "fma", "where", "divide", "remainder", "mulhi", "clz", "popcount", "bitcast"),
+        *("isnan", "common_type"),
+    ),
+    "Loops and messages": ("static_range", "printf"),
+}
+KERNEL_NAMES = [name for names in KERNEL_SECTIONS.values() for name in names]
+# Of Python: kernels call them by their own names.
+OF_PYTHON = ("range", "min", "max", "abs", "round", "pow", "len", "int", "float", "bool", "print")
+TYPES = [name for name in tw.__all__ if isinstance(getattr(tw, name), DType)]
 ERRORS = {
     name: each
     for name, each in vars(errors).items()
@@ -75,6 +99,7 @@ ERRORS = {
 }
 # The transforms have a page of their own.
 TRANSFORMS = "transforms.md"
+KERNEL_FUNCTIONS = "kernel-functions.md"
 _HEAD = "<!-- Made from the docstrings by `pytest --accept`: change those. -->\n\n"
 
 
@@ -117,6 +142,38 @@ def transforms() -> str:
     return "\n".join(lines) + "\n"
 
 
+def kernel_functions() -> str:
+    """The text of ``docs/kernel-functions.md``."""
+    lines = [
+        _HEAD + "# What kernels call",
+        "",
+        "These are functions of [kernels in Python](kernels.md): `tw.NAME(...)` inside of a function "
+        "with `@tw.kernel` or `@tw.function`, which work-items run. Types convert: `tw.f32(x)`. "
+        "What is wrong with a call is a `KernelError` at its place.",
+    ]
+    for title, names in KERNEL_SECTIONS.items():
+        lines += ["", f"## {title}"]
+        for name in names:
+            lines += ["", *_kernel_function(name, f"tw.{name}")]
+    lines += ["", "## Of Python, by their own names"]
+    for name in OF_PYTHON:
+        lines += ["", *_kernel_function(name, name)]
+    return "\n".join(lines) + "\n"
+
+
+def _kernel_function(name: str, called: str) -> Iterator[str]:
+    what = builtins()[name]
+    yield f"### {name}"
+    yield ""
+    parts = []
+    for each in what.__signature__.parameters.values():
+        star = "*" if each.kind is each.VAR_POSITIONAL else ""
+        default = "" if each.default is each.empty else f"={each.default!r}"
+        parts.append(f"{star}{each.name}{default}")
+    yield from ("```text", f"{called}({', '.join(parts)})", "```", "")
+    yield markdown(inspect.getdoc(what) or "", here=KERNEL_FUNCTIONS)
+
+
 def _transforms() -> Iterator[tuple[str, Any]]:
     for name, method in inspect.getmembers(tw.Schedule, inspect.isfunction):
         if not name.startswith("_") and name not in vars(tw.Schedule) and name != "text":
@@ -146,8 +203,9 @@ def _entry(name: str, what: Any) -> Iterator[str]:
                 yield ""
             yield markdown(inspect.getdoc(each) or "")
     else:
-        yield from _signature(f"tw.{name}", what)
-        yield ""
+        if callable(what):
+            yield from _signature(f"tw.{name}", what)
+            yield ""
         yield markdown(inspect.getdoc(what) or "")
 
 
@@ -247,10 +305,11 @@ def _named(found: re.Match[str], here: str) -> str:
     if literal is not None:
         return f"`{literal}`"
     own = here == TRANSFORMS and name in dict(_transforms())
+    own = own or (here == KERNEL_FUNCTIONS and name in (*KERNEL_NAMES, *OF_PYTHON))
     known = name in NAMES or name in ERRORS
     if not own and not known:
         return f"`{name}`"
-    page = "" if own or here != TRANSFORMS else "reference.md"
+    page = "" if own or here == "reference.md" else "reference.md"
     return (
         f"[`{name}`]({page}#{'errors' if name in ERRORS and name not in NAMES else anchor(name)})"
     )

@@ -11,10 +11,12 @@ import pytest
 import api_reference
 import tilewright as tw
 from test_public_docs import ROOT
+from tilewright.lang.builtin import builtins
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference.md": api_reference.reference,
     "transforms.md": api_reference.transforms,
+    "kernel-functions.md": api_reference.kernel_functions,
 }
 FUNCTIONS = [name for name in tw.__all__ if inspect.isfunction(getattr(tw, name))]
 
@@ -28,7 +30,9 @@ def test_the_reference_is_what_docstrings_say(page: str, request: pytest.Fixture
 
 
 def test_every_name_is_there() -> None:
-    assert sorted(api_reference.NAMES) == sorted(tw.__all__)
+    documented = {*api_reference.NAMES, *api_reference.KERNEL_NAMES, *api_reference.TYPES}
+    assert sorted(documented) == sorted(tw.__all__)
+    assert sorted({*api_reference.KERNEL_NAMES, *api_reference.OF_PYTHON}) == sorted(builtins())
     assert {name for name, _ in api_reference._transforms()} >= set(tw.Schedule.__dict__) - set(
         dir(tw.Schedule)
     )
@@ -42,7 +46,7 @@ def headings(text: str) -> set[str]:
 def test_links_lead_to_headings(page: str) -> None:
     texts = {name: make() for name, make in PAGES.items()}
     links = re.findall(r"\]\(([\w.]*)#([\w-]+)\)", texts[page])
-    assert len(links) > 10
+    assert links
     for file, heading in links:
         assert heading in headings(texts[file or page]), (file, heading)
 

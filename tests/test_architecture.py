@@ -31,7 +31,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("runtime",),
     ("engine",),
-    ("graph",),
+    ("graph", "lang"),
     ("measure", "tune"),
     ("frontends", "testing", "bench"),
     ("", "cli"),

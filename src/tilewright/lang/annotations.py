@@ -65,7 +65,7 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
 
 def scalar(dtype: object) -> ScalarType | DType:
     """The annotation of a number of the type ``dtype``; of one that calls decide (``"T"``), that of
-    the arrays that are declared with it."""
+    the arrays that are declared with it. Raises `ArgumentError`."""
     found = _element(dtype)
     return ScalarType(found) if isinstance(found, str) else found
 

@@ -113,16 +113,17 @@ class Arithmetic:
         if free_a == free_b:
             return common_type(self.type_of(a), self.type_of(b))
         strong, weak = (a, b) if free_b else (b, a)
-        dtype = strong.type
+        dtype = self.type_of(strong)
         if is_literal(weak):
             if fits(weak, dtype):
                 return dtype
             if dtype.kind == "bool" or isinstance(weak, float):
                 return default_type(weak)
             return common_type(dtype, default_type(weak))
-        if weak.type.is_float and not dtype.is_float:
-            return weak.type
-        return weak.type if dtype.kind == "bool" else dtype
+        other = self.type_of(weak)
+        if other.is_float and not dtype.is_float:
+            return other
+        return other if dtype.kind == "bool" else dtype
 
     def _free(self, value: Any) -> bool:
         return is_literal(value) or value in self.weak
@@ -148,7 +149,7 @@ class Arithmetic:
         else:
             found = value.type
             if found is dtype:
-                return value  # type: ignore[no-any-return]
+                return self.typed(value)
             weak = value in self.weak and not (found.is_float and not dtype.is_float)
             if weak or dtype.is_float or common_type(found, dtype) is dtype:
                 return ir.cast(dtype, value)

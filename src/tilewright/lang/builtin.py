@@ -29,6 +29,7 @@ class Builtin:
     def __init__(self, function: Callable[..., Any]) -> None:
         update_wrapper(self, function)
         self.name = function.__name__.rstrip("_")
+        self.in_words = f"the function tw.{self.name}"
         self._function = function
         whole = inspect.signature(function)
         parameters = list(whole.parameters.values())[1:]

@@ -8,7 +8,19 @@ from contextlib import contextmanager
 from tilewright.dtypes import DType, s32, s64
 from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Var, cast, load, var
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_expr,
+    cast,
+    load,
+    var,
+)
 from tilewright.ir.expr import binary as binary_expr
 from tilewright.ir.expr import select as select_expr
 from tilewright.ir.stmt import (
@@ -135,3 +147,22 @@ class Emitter:
 def element(memory: Buffer, at: Expr | int = 0) -> Load:
     """An element of memory with one dim."""
     return load(memory, (at,))
+
+
+def plus(a: Expr, b: Expr | int) -> Expr:
+    """``a + b``, as short as it goes."""
+    if isinstance(b, Const | int) and int(b) == 0:
+        return a
+    return as_expr(b, a) if isinstance(a, Const) and a.value == 0 else a + b
+
+
+def times(a: Expr, b: Expr | int) -> Expr:
+    """``a * b``, as short as it goes."""
+    if isinstance(b, Const | int) and int(b) == 1:
+        return a
+    return as_expr(b, a) if isinstance(a, Const) and a.value == 1 else a * b
+
+
+def minus(a: Expr, b: Expr) -> Expr:
+    """``a - b``, as short as it goes."""
+    return a if isinstance(b, Const) and b.value == 0 else a - b

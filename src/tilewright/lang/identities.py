@@ -13,7 +13,7 @@ from math import prod
 from tilewright.dtypes import DType, s32, s64
 from tilewright.ir.expr import Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Block, For, If, Let, LoopKind, ScalarParam, Stmt
-from tilewright.lang.emitter import Emitter
+from tilewright.lang.emitter import Emitter, plus, times
 
 # Ids are s32 where the range allows: it has no more work-items along a dim.
 MOST = 2**31 - 1
@@ -83,7 +83,7 @@ class Identities:
         if kind == "local_id":
             return self.local_id(dim)
         if kind == "global_id":
-            found = self._groups[dim] * local + self.local_id(dim)
+            found = plus(times(self._groups[dim], local), self.local_id(dim))
             return found + self._offsets[dim] if self.shape.offset else found
         if kind == "global_size":
             return self._sizes[dim]
@@ -98,22 +98,23 @@ class Identities:
     def local_id(self, dim: int) -> Expr:
         """The work-item's number in its group, of s64."""
         if self.subgroups and dim == self.shape.dims - 1:
-            return self._subgroup * self.shape.subgroup + self._lane
+            return plus(times(self._subgroup, self.shape.subgroup), self._lane)
         return self._locals[dim]
 
     def linear(self) -> Expr:
         """The work-item's number in its group, over all dims."""
         found: Expr = const(0)
         for dim, size in enumerate(self.shape.local):
-            found = found * size + self.local_id(dim)
+            found = plus(times(found, size), self.local_id(dim))
         return found
 
     def linear_subgroup(self) -> Expr:
         """The number of the subgroup in its workgroup."""
         found: Expr = const(0)
         for dim, size in enumerate(self.shape.local[:-1]):
-            found = found * size + self._locals[dim]
-        return found * (self.shape.local[-1] // self.shape.subgroup) + self._subgroup
+            found = plus(times(found, size), self._locals[dim])
+        many = self.shape.local[-1] // self.shape.subgroup
+        return plus(times(found, many), self._subgroup)
 
     @property
     def lane(self) -> Expr:

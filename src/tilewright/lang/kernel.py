@@ -40,6 +40,7 @@ class HelperFunction:
 
     def __init__(self, function: FunctionType) -> None:
         update_wrapper(self, function)
+        self.name = function.__name__
         _check_parameters(function, source_of(function), annotated=False)
         self._python = function
         self._source = source_of(function)
@@ -57,7 +58,7 @@ class HelperFunction:
             bound = self._signature.bind(*args, **keywords)
         except TypeError as error:
             raise site.refuse(
-                f"{self.__name__}: {error}", cure=f"call {self.__name__}{self._signature}"
+                f"{self.name}: {error}", cure=f"call {self.name}{self._signature}"
             ) from None
         bound.apply_defaults()
         named = {name: site.let(name, value) for name, value in bound.arguments.items()}
@@ -73,6 +74,7 @@ class KernelFunction:
 
     def __init__(self, function: FunctionType, subgroup: int | None) -> None:
         update_wrapper(self, function)
+        self.name = function.__name__
         self._python = function
         self._source = source_of(function)
         self._parameters = _check_parameters(function, self._source, annotated=True)
@@ -116,7 +118,7 @@ class KernelFunction:
         for name, value in made.captured.items():
             if "." not in name and name in now and now[name] != value:
                 raise KernelError(
-                    f"{name} was {value!r} when {self.__name__} was compiled, and is {now[name]!r}",
+                    f"{name} was {value!r} when {self.name} was compiled, and is {now[name]!r}",
                     where=self.span,
                     why="what a kernel takes from outside is part of its code",
                     cure=f"pass {name} as an argument, declared as a number or as tw.constant",
@@ -147,7 +149,7 @@ class KernelFunction:
             result = scope.run(values)
         if result is not None:
             raise scope.refuse(
-                f"{self.__name__} returns a value",
+                f"{self.name} returns a value",
                 "nobody takes it: work-items store what they find",
                 "store it as an element of an array",
                 at=self._source.tree,
@@ -220,7 +222,7 @@ class KernelFunction:
         found += whole.identities.parameters()
         found += whole.messages.parameters
         nest = whole.identities.nest(body, emitter.shared)
-        return Kernel(self.__name__, tuple(found), nest, span=self.span)
+        return Kernel(self.name, tuple(found), nest, span=self.span)
 
     # What runs it.
 
@@ -258,13 +260,13 @@ class KernelFunction:
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise KernelError(
-            f"the kernel {self.__name__} is called as a function",
+            f"the kernel {self.name} is called as a function",
             where=self.span,
-            cure=f"write {self.__name__}.launch((size,), ...)",
+            cure=f"write {self.name}.launch((size,), ...)",
         )
 
     def __repr__(self) -> str:
-        return f"<kernel {self.__name__} of {self._source.file}>"
+        return f"<kernel {self.name} of {self._source.file}>"
 
 
 def params_var(params: Sequence[Param | ScalarParam], name: str) -> Var:

@@ -52,7 +52,7 @@ class Launches:
         if len(arguments) != len(names):
             raise ArgumentError(
                 f"{len(arguments)} arguments are given for {len(names)} parameters",
-                where=f"launch of {self._function.__name__}",
+                where=f"launch of {self._function.name}",
                 cure=f"pass {', '.join(names) or 'none'}, in this order, behind the range",
             )
         sizes = self._sizes(range_, "range")
@@ -88,7 +88,7 @@ class Launches:
     # Ranges.
 
     def _refused(self, what: str, cure: str, why: str | None = None) -> ArgumentError:
-        where = f"launch of {self._function.__name__}"
+        where = f"launch of {self._function.name}"
         return ArgumentError(what, where=where, why=why, cure=cure)
 
     def _sizes(self, given: object, what: str) -> tuple[int, ...]:
@@ -167,8 +167,8 @@ class Launches:
         return tuple(({**weak, **types}).items()), tuple(constants)
 
     def _constant(self, name: str, value: Any) -> Any:
-        kinds = bool | int | float | str | tuple | DType
-        if isinstance(value, kinds) or value is None or hasattr(value, "inline"):
+        known = isinstance(value, bool | int | float | str | tuple | DType)
+        if known or value is None or hasattr(value, "inline"):
             return value
         try:
             return dtype(value)
@@ -203,7 +203,7 @@ class Launches:
             if name not in choices:
                 raise self._refused(
                     f"{name} is open",
-                    f"choose it: {self._function.__name__}.over({name}=...)",
+                    f"choose it: {self._function.name}.over({name}=...)",
                     "each value gives code of its own" if known else None,
                 )
         return tuple(types.items()), tuple(constants.items())

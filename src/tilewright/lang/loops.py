@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from tilewright.dtypes import boolean, s64
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import Stmt
-from tilewright.lang.emitter import element
+from tilewright.lang.blocks import Blocks
+from tilewright.lang.emitter import element, minus, plus, times
 from tilewright.lang.exits import exits, flagged
-from tilewright.lang.expressions import described
-from tilewright.lang.values import Range, is_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tilewright.lang.statements import Translator
+from tilewright.lang.values import Range, described, is_literal
 
 _ZERO = (ir.const(0),)
 # More copies of a body than this are a mistake.
 _MOST_COPIES = 4096
 
 
-class Loops:
+class Loops(Blocks):
     """The part of a `Translator` that does loops."""
 
-    def _for(self: Translator, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> None:
         if node.orelse:
             raise self.refuse(
                 "a loop with an else", cure="set a variable, and test it behind the loop", at=node
@@ -49,7 +45,7 @@ class Loops:
         else:
             self._count(node, values)
 
-    def _copies(self: Translator, node: ast.For, values: Sequence[Any]) -> None:
+    def _copies(self, node: ast.For, values: Sequence[Any]) -> None:
         """A copy of the body for each value."""
         if len(values) > _MOST_COPIES:
             raise self.refuse(
@@ -60,13 +56,13 @@ class Loops:
                 condition = self.not_left([broken, self.returns if _returns(node) else None])
                 with self.emitter.inside() as stmts:
                     self._reset(skipped)
-                    self._iteration(node, lambda value=value: value)
+                    self._iteration(node, partial(_itself, value))
                 if condition is None:
                     self.emitter.block += stmts
                 else:
                     self.emitter.if_(condition, stmts, [], self.emitter.span)
 
-    def _count(self: Translator, node: ast.For, values: Range) -> None:
+    def _count(self, node: ast.For, values: Range) -> None:
         """A loop that counts."""
         if not isinstance(node.target, ast.Name):
             raise self.refuse("a loop that counts several names", cure="count one", at=node.target)
@@ -84,7 +80,7 @@ class Loops:
         extent = self._extent(first, self.to_index(stop), by)
 
         def at(count: Expr) -> Any:
-            wide = first + count * by
+            wide = plus(times(count, by), first)
             if dtype is s64:
                 return wide
             variable = self.emitter.let(name, ir.cast(dtype, wide))
@@ -103,7 +99,7 @@ class Loops:
             self.emitter.for_(counter, extent, stmts, span)
 
     def _count_until(
-        self: Translator,
+        self,
         node: ast.For,
         extent: Expr,
         at: Callable[[Expr], Any],
@@ -123,23 +119,26 @@ class Loops:
             self.emitter.store(counter, _ZERO, now + 1)
         self.emitter.while_(going if condition is None else going & condition, stmts, span)
 
-    def _extent(self: Translator, first: Expr, stop: Expr, by: Expr) -> Expr:
+    def _extent(self, first: Expr, stop: Expr, by: Expr) -> Expr:
         """How often a loop runs."""
         if isinstance(by, ir.Const):
             if by.value == 0:
                 raise self.refuse("a range in steps of 0", cure="give a step that is not 0")
             if by.value < 0:
-                return self._steps(first - stop, ir.const(-by.value))
-            return self._steps(stop - first, by)
-        up, down = self._steps(stop - first, by), self._steps(first - stop, ir.unary("neg", by))
+                return self._steps(minus(first, stop), ir.const(-by.value))
+            return self._steps(minus(stop, first), by)
+        up, down = (
+            self._steps(minus(stop, first), by),
+            self._steps(first - stop, ir.unary("neg", by)),
+        )
         return ir.select(ir.const(0) < by, up, down)
 
-    def _steps(self: Translator, distance: Expr, by: Expr) -> Expr:
+    def _steps(self, distance: Expr, by: Expr) -> Expr:
         if isinstance(by, ir.Const) and by.value == 1:
             return distance
         return (distance + (by - 1)) // by
 
-    def _iteration(self: Translator, node: ast.For, value: Callable[[], Any]) -> None:
+    def _iteration(self, node: ast.For, value: Callable[[], Any]) -> None:
         """One run of the body, with a value for the loop's name."""
         outer, self.here = self.here, (*self.here, (id(node), "body"))
         before = dict(self.names)
@@ -151,7 +150,7 @@ class Loops:
         self.here = outer
         self.names = before
 
-    def _while(self: Translator, node: ast.While) -> None:
+    def _while(self, node: ast.While) -> None:
         if node.orelse:
             raise self.refuse(
                 "a loop with an else", cure="set a variable, and test it behind the loop", at=node
@@ -177,7 +176,7 @@ class Loops:
             self.emitter.while_(both, stmts, span)
 
     def _while_computed(
-        self: Translator,
+        self,
         node: ast.While,
         tested: tuple[list[Stmt], Any],
         go_on: Expr | None,
@@ -205,9 +204,7 @@ class Loops:
         self.emitter.while_(both, stmts, span)
 
     @contextmanager
-    def _flags(
-        self: Translator, node: ast.For | ast.While
-    ) -> Iterator[tuple[Buffer | None, Buffer | None]]:
+    def _flags(self, node: ast.For | ast.While) -> Iterator[tuple[Buffer | None, Buffer | None]]:
         """The flags of a loop: that it was left, and that the rest of an iteration is skipped."""
         broken = self._flag("broken") if "break" in _inside(node) else None
         skipped = None
@@ -219,7 +216,7 @@ class Loops:
         self.breaks.pop()
         self.continues.pop()
 
-    def _reset(self: Translator, flag: Buffer | None) -> None:
+    def _reset(self, flag: Buffer | None) -> None:
         if flag is not None:
             self.emitter.store(flag, _ZERO, ir.const(False))
 
@@ -230,3 +227,7 @@ def _inside(node: ast.For | ast.While) -> frozenset[str]:
 
 def _returns(node: ast.For | ast.While) -> bool:
     return "return" in _inside(node)
+
+
+def _itself(value: Any) -> Any:
+    return value

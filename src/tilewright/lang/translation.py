@@ -20,12 +20,12 @@ from tilewright.lang.annotations import Constant
 from tilewright.lang.arithmetic import Arithmetic
 from tilewright.lang.builtin import Builtin, Site, builtins
 from tilewright.lang.emitter import Emitter
-from tilewright.lang.expressions import Expressions, described
+from tilewright.lang.expressions import Expressions
 from tilewright.lang.identities import Identities, Shape
 from tilewright.lang.messages import Messages
 from tilewright.lang.source import Source
 from tilewright.lang.statements import Translator
-from tilewright.lang.values import Array, Lambda, common_type, is_literal
+from tilewright.lang.values import Array, Lambda, common_type, described, is_literal
 from tilewright.lang.variables import Key, Types, Variable
 
 # Functions of Python that kernels call by their own names.
@@ -174,7 +174,7 @@ class Translation:
         """Translates the body of ``function`` where it is called."""
         if any(each is function for each, _ in self._calls):
             raise scope.refuse(
-                f"{function.__name__} calls itself",
+                f"{function.name} calls itself",
                 "functions of kernels are written out where they are called",
                 "write a loop",
             )

@@ -8,6 +8,7 @@ known, too, and are themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from tilewright.dtypes import DType, boolean, f32, f64, s16, s32, s64
@@ -123,3 +124,21 @@ def literal(value: Literal, dtype: DType) -> Expr:
     if dtype.kind == "bool":
         return const(bool(value), dtype)
     return const(float(value) if dtype.is_float else int(value), dtype)
+
+
+def described(value: object) -> str:
+    """``value`` in words."""
+    if isinstance(value, Array):
+        return f"the array {value.buffer.name}"
+    if isinstance(value, Expr):
+        return f"a {value.type} that work-items compute"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    if isinstance(value, Range):
+        return "a range"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, str | bool | int | float) or value is None:
+        text = repr(value)
+        return text if len(text) < 40 else f"{text[:36]}..."
+    return str(getattr(value, "in_words", f"a {type(value).__name__}"))

@@ -1,0 +1,173 @@
+"""Assignments: to names, to elements of arrays, to several at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.dtypes import DType
+from tilewright.ir import expr as ir
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr
+from tilewright.lang.emitter import Emitter
+from tilewright.lang.expressions import Expressions
+from tilewright.lang.names import Names, Path, names_of
+from tilewright.lang.source import Source
+from tilewright.lang.values import Array, Unbound, described, is_number
+from tilewright.lang.variables import Variable
+
+_ZERO = (ir.const(0),)
+
+
+class Assignments(Expressions):
+    """Gives names and elements their values. ``path`` tells calls of a function apart."""
+
+    def __init__(
+        self,
+        source: Source,
+        emitter: Emitter,
+        outside: Mapping[str, Any],
+        whole: Any,
+        path: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(source, emitter, outside, whole)
+        self.path = path
+        self.found: Names = names_of(source.tree)
+        self.here: Path = ()
+        self.varying = 0  # blocks around that not everybody runs, or not once
+        self.returns: Buffer | None = None
+        self.result: Any = None
+        self.breaks: list[Buffer | None] = []
+        self.continues: list[Buffer | None] = []
+
+    def _new_variable(self, name: str) -> Variable:
+        key = (self.path, name)
+        known = self.whole.types.known.get(key)
+        if known is None:
+            return Variable(key, name, None, True)
+        dtype, weak = known
+        return Variable(key, name, self.emitter.private(name, dtype), weak)
+
+    def _assign(self, node: ast.Assign) -> None:
+        first = node.targets[0]
+        self.whole.naming = first.id if isinstance(first, ast.Name) else None
+        value = self.value(node.value)
+        self.whole.naming = None
+        if len(node.targets) > 1 and isinstance(value, Expr):
+            value = self.named("value", value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        dtype = self.value(node.annotation)
+        if not isinstance(dtype, DType):
+            raise self.refuse(
+                f"a variable is annotated with {described(dtype)}", cure="write a type: x: tw.f32"
+            )
+        if node.value is None:
+            raise self.refuse("a name without a value", cure="give it one: x: tw.f32 = 0")
+        value = self.number(node.value, "the value")
+        if isinstance(node.target, ast.Name):
+            self.whole.declare_type((self.path, node.target.id), dtype)
+        self.assign(node.target, self.arithmetic.kept(value, dtype, ast.unparse(node.target)))
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Gives ``target`` a value."""
+        if isinstance(target, ast.Name):
+            self._set(target.id, value, target)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(target, value)
+        elif isinstance(target, ast.Subscript):
+            array = self.value(target.value)
+            if not isinstance(array, Array):
+                raise self.refuse(
+                    f"{described(array)} has no elements to assign to",
+                    cure="assign to elements of arrays",
+                    at=target,
+                )
+            self.store(array, self.index(array, target.slice), value, target)
+        else:
+            raise self.refuse(
+                "an assignment to what is neither a name nor an element",
+                cure="assign to names and to elements of arrays",
+                at=target,
+            )
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
+        if not isinstance(value, tuple) or len(value) != len(target.elts):
+            raise self.refuse(
+                f"{described(value)} for {len(target.elts)} names",
+                cure="give each name a value",
+                at=target,
+            )
+        # All of them are known before the first one is assigned to.
+        named = [self.named("value", each) for each in value]
+        for each, one in zip(target.elts, named, strict=True):
+            self.assign(each, one)
+
+    def store(self, array: Array, index: tuple[Expr, ...], value: Any, at: ast.AST) -> None:
+        """Stores a number as an element of ``array``."""
+        self._check_number(value, "the value", at)
+        what = f"an element of {array.buffer.name}"
+        converted = self.arithmetic.kept(value, array.dtype, what)
+        self.whole.written(array)
+        self.emitter.store(array.buffer, index, converted)
+
+    def _set(self, name: str, value: Any, at: ast.AST) -> None:
+        known = self.names.get(name)
+        if not isinstance(known, Variable):
+            self.names[name] = self.named(name, value)
+            return
+        if isinstance(value, Unbound):
+            self._check_number(value, name, at)
+        if not is_number(value):
+            if self.varying:
+                raise self.refuse(
+                    f"{name} is {described(value)} on some way only",
+                    "what it stands for has to be known when the kernel is compiled",
+                    "give it a name of its own",
+                    at=at,
+                )
+            self.names[name] = value
+            return
+        dtype = self.whole.assigned(self, known, value)
+        if known.memory is None:
+            # In the first translation only, whose types are what comes of it.
+            known.memory = self.emitter.private(name, dtype)
+        converted = self.arithmetic.convert(value, known.memory.dtype)
+        self.emitter.store(known.memory, _ZERO, converted)
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        op = type(node.op)
+        as_expression: ast.expr
+        if isinstance(node.target, ast.Name):
+            read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+            as_expression = ast.copy_location(ast.BinOp(read, op(), node.value), node)
+            self.assign(node.target, self.value(as_expression))
+            return
+        if not isinstance(node.target, ast.Subscript):
+            raise self.refuse(
+                "an update of what is neither a name nor an element", cure="name it first"
+            )
+        array = self.value(node.target.value)
+        if not isinstance(array, Array):
+            raise self.refuse(
+                f"{described(array)} has no elements", cure="update elements of arrays"
+            )
+        place = [self.named("at", each) for each in self.index(array, node.target.slice)]
+        amount = self.number(node.value, "the value")
+        old = ir.load(array.buffer, tuple(place), None if array.private else self.guard)
+        name = type(node.op).__name__
+        value = self.arithmetic.binary(_operator(self, name), old, amount)
+        self.store(array, tuple(place), value, node)
+
+
+def _operator(scope: Expressions, name: str) -> str:
+    from_python = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "div", "FloorDiv": "floordiv"}
+    more = {"Mod": "mod", "Pow": "pow", "LShift": "shl", "RShift": "shr"}
+    bits = {"BitAnd": "and", "BitOr": "or", "BitXor": "xor"}
+    found = {**from_python, **more, **bits}.get(name)
+    if found is None:
+        raise scope.refuse("a kernel has no operator @", cure="write the sums")
+    return found

@@ -1,0 +1,105 @@
+"""Elements of arrays and of tuples: indices, and what they have to be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dtypes import s64
+from tilewright.ir import expr as ir
+from tilewright.ir.expr import Expr
+from tilewright.lang.scope import Scope
+from tilewright.lang.values import Array, described
+
+
+class Elements(Scope):
+    """The part of `Expressions` that does indices."""
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value = self.value(node.value)
+        if isinstance(value, Array):
+            index = self.index(value, node.slice)
+            guard = None if value.private else self.guard
+            return ir.load(value.buffer, index, guard)
+        if isinstance(value, tuple):
+            if isinstance(node.slice, ast.Slice):
+                parts = (node.slice.lower, node.slice.upper, node.slice.step)
+                known = [None if each is None else self.known(each) for each in parts]
+                return value[slice(*known)]
+            at = self.known(node.slice)
+            if not -len(value) <= at < len(value):
+                raise self.refuse(
+                    f"element {at} of a tuple of {len(value)}", cure="stay inside of the tuple"
+                )
+            return value[at]
+        raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
+
+    def known(self, node: ast.expr, what: str = "it") -> int:
+        """An integer that is known when the kernel is compiled."""
+        value = self.value(node)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.refuse(
+                f"{what} is {described(value)}",
+                "it has to be known when the kernel is compiled",
+                "write a whole number, a parameter declared as tw.constant, or tw.static_range",
+                at=node,
+            )
+        return value
+
+    def index(self, array: Array, node: ast.expr) -> tuple[Expr, ...]:
+        """The place in ``array``, one expression for each dim."""
+        given = node.elts if isinstance(node, ast.Tuple) else [node]
+        values: list[Any] = []
+        if len(given) == 1 and not isinstance(given[0], ast.Slice | ast.Starred):
+            one = self.value(given[0])
+            values = list(one) if isinstance(one, tuple) else [one]
+        elif any(isinstance(each, ast.Slice) for each in given):
+            raise self.refuse(
+                "a kernel has no slices of arrays",
+                "each work-item accesses elements",
+                "write a loop over the elements",
+                at=node,
+            )
+        else:
+            values = (
+                list(self.tuple_of(ast.Tuple(list(given))))
+                if any(isinstance(each, ast.Starred) for each in given)
+                else self.numbers(given, "the index")
+            )
+        return self.place(array, values, node)
+
+    def place(self, array: Array, values: Sequence[Any], node: ast.AST) -> tuple[Expr, ...]:
+        """The place in ``array`` that numbers say."""
+        if len(values) != array.rank:
+            raise self.refuse(
+                f"{array.buffer.name} has {array.rank} dims, and {len(values)} indices are given",
+                cure="give an index for each dim",
+                at=node,
+            )
+        return tuple(self._one_index(array, dim, value, node) for dim, value in enumerate(values))
+
+    def _one_index(self, array: Array, dim: int, value: Any, node: ast.AST) -> Expr:
+        self._check_number(value, "the index", node)
+        dtype = self.arithmetic.type_of(value)
+        if not dtype.is_integer:
+            raise self.refuse(
+                f"the index is {dtype}", cure="index by integers: tw.s32(...)", at=node
+            )
+        size = array.sizes[dim]
+        if isinstance(value, int):
+            if value < 0:
+                value = self.arithmetic.binary("add", size, value)
+            if isinstance(value, int) and isinstance(size, int) and not 0 <= value < size:
+                raise self.refuse(
+                    f"index {value} of dim {dim} of {array.buffer.name}, which is {size} long",
+                    cure="stay inside of the array",
+                    at=node,
+                )
+        return self.to_index(value)
+
+    def to_index(self, value: Any) -> Expr:
+        """An integer as an index, of s64."""
+        if isinstance(value, Expr):
+            return self.emitter.widened(value)
+        return ir.const(int(value), s64)

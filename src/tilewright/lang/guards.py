@@ -1,0 +1,94 @@
+"""What is evaluated only where a condition holds: behind `and` and `or`, and on the sides of a
+conditional expression. Loads there are masked; what does more is put into an `if`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tilewright.dtypes import DType, boolean
+from tilewright.ir import expr as ir
+from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import Let
+from tilewright.lang.emitter import element
+from tilewright.lang.scope import Scope
+from tilewright.lang.values import is_literal
+
+
+class Guards(Scope):
+    """The part of `Expressions` that does conditions."""
+
+    def _logic(self, node: ast.BoolOp) -> Any:
+        ends = isinstance(node.op, ast.Or)
+        result = self.condition(node.values[0])
+        for each in node.values[1:]:
+            if is_literal(result):
+                if bool(result) == ends:
+                    return result
+                result = self.condition(each)
+                continue
+            go_on = self.arithmetic.negated(result) if ends else result
+            value, stmts = self.guarded(go_on, partial(self.condition, each))
+            if stmts is None:
+                if is_literal(value):
+                    result = (value or result) if ends else (result if value else False)
+                else:
+                    result = (result | value) if ends else (result & value)
+                continue
+            result = self._stored(go_on, result, value, stmts, boolean)
+        return result
+
+    def guarded(self, condition: Expr, make: Callable[[], Any]) -> tuple[Any, list[Any] | None]:
+        """What ``make`` gives where ``condition`` holds, and the statements that have to run there;
+        None where they may run anywhere: then they are there already."""
+        outer = self.guard
+        self.guard = self.arithmetic.both(outer, condition)
+        with self.emitter.inside() as stmts:
+            value = make()
+        self.guard = outer
+        if all(isinstance(each, Let) for each in stmts):
+            self.emitter.block += stmts
+            return value, None
+        return value, stmts
+
+    def _stored(
+        self,
+        condition: Expr,
+        otherwise: Any,
+        value: Any,
+        stmts: list[Any],
+        dtype: DType,
+    ) -> Expr:
+        """``value``, which ``stmts`` compute where ``condition`` holds, or else ``otherwise``."""
+        memory = self.emitter.private("chosen", dtype)
+        self.emitter.store(memory, [ir.const(0)], self.arithmetic.convert(otherwise, dtype))
+        with self.emitter.inside() as then:
+            then += stmts
+            self.emitter.store(memory, [ir.const(0)], self.arithmetic.convert(value, dtype))
+        self.emitter.if_(condition, then, [], self.emitter.span)
+        return self.emitter.let("chosen", element(memory))
+
+    def _conditional(self, node: ast.IfExp) -> Any:
+        condition = self.condition(node.test)
+        if is_literal(condition):
+            return self.value(node.body if condition else node.orelse)
+        against = self.arithmetic.negated(condition)
+        a, then = self.guarded(condition, lambda: self.number(node.body, "the value"))
+        b, orelse = self.guarded(against, lambda: self.number(node.orelse, "the value"))
+        if then is None and orelse is None:
+            weak = (is_literal(a) or a in self.arithmetic.weak) and (
+                is_literal(b) or b in self.arithmetic.weak
+            )
+            x, y = self.arithmetic.common(a, b, "if else")
+            result = ir.select(condition, x, y)
+            if weak:
+                self.arithmetic.weak.add(result)
+            return result
+        dtype = self.arithmetic.common_type(a, b)
+        if dtype is None:
+            self.arithmetic.common(a, b, "if else")
+        assert dtype is not None
+        first = self._stored(condition, 0, a, then or [], dtype)
+        return self._stored(against, first, b, orelse or [], dtype)
