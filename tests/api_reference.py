@@ -147,7 +147,7 @@ def kernel_functions() -> str:
     lines = [
         _HEAD + "# What kernels call",
         "",
-        "These are functions of [kernels in Python](kernels.md): `tw.NAME(...)` inside of a function "
+        "These are functions of [kernels in Python](kernels.md): `tw.NAME(...)` in a function "
         "with `@tw.kernel` or `@tw.function`, which work-items run. Types convert: `tw.f32(x)`. "
         "What is wrong with a call is a `KernelError` at its place.",
     ]
