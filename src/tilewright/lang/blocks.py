@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ class Blocks(Assignments):
         super().__init__(source, emitter, outside, whole, path)
         self.by_stmt: dict[type, Callable[[Any], None]] = {}
 
+    @abstractmethod
     def branch(
         self,
         node: ast.If,
@@ -42,7 +44,6 @@ class Blocks(Assignments):
         behind_else: Sequence[ast.stmt] = (),
     ) -> None:
         """An `if`, with what is behind it in one of its arms."""
-        raise NotImplementedError
 
     def block(self, body: Sequence[ast.stmt], owner: ast.stmt, part: str) -> None:
         """The statements of a block inside of ``owner``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.lang.arithmetic import Arithmetic
 
 
-class Scope:
+class Scope(ABC):
     """One function where it is translated. ``names`` has the values of names there."""
 
     def __init__(
@@ -33,9 +34,9 @@ class Scope:
         self.guard: Expr | None = None
         self.by_class: dict[type, Callable[[Any], Any]] = {}
 
+    @abstractmethod
     def tuple_of(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
         """The values of a tuple's parts."""
-        raise NotImplementedError
 
     # Errors.
 
