@@ -8,8 +8,8 @@ kernel's statements), `operands` (what a value loads, as a compute's operands), 
 computes that it is), `library` (ops of the library as part of a graph), `functions` (scalar
 functions that the IR has no operator for).
 
-Then `graph` (what front ends give), `cutting` (a graph as steps of small kernels; `canonical`: what
-these are called; `stored`: kept on disk), `parts` (the kernels, compiled; `workers`, `worker`: by
-processes side by side; `reporting`: how far that is), `memory` (where what they leave to each other
-lies), `program` (what a user calls).
+Then `passes` (what makes a graph simpler), `graph` (what front ends give), `cutting` (a graph as
+steps of small kernels; `canonical`: what these are called; `stored`: kept on disk), `parts` (the
+kernels, compiled; `workers`, `worker`: by processes side by side; `reporting`: how far that is),
+`memory` (where what they leave to each other lies), `program` (what a user calls).
 """

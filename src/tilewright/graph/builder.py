@@ -92,7 +92,7 @@ class Builder:
         type_ = type_of(values.dtype)
         shape = self.checked(values.shape)
         values = np.ascontiguousarray(values)
-        if values.size and _is_splat(values):
+        if values.size and is_splat(values):
             return self.tensor(shape, const(values.reshape(-1)[0].item(), type_))
         if not values.size:
             return self.tensor(shape, const(0, type_))
@@ -345,7 +345,7 @@ def buffers_allocated(stmts: Sequence[Stmt]) -> Iterator[Buffer]:
                 yield each.buffer
 
 
-def _is_splat(values: NDArray[Any]) -> bool:
+def is_splat(values: NDArray[Any]) -> bool:
     """Whether all elements have the same bits."""
     flat = values.reshape(-1)
     bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize)

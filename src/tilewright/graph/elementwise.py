@@ -49,7 +49,7 @@ def elementwise(
     if dtype is not None:
         value = ir.cast(type_of(dtype), value)
     result = builder.tensor(shape, value)
-    if result.is_computed and _is_cheap(result.value):
+    if result.is_computed and is_cheap(result.value):
         return result
     return builder.materialize(result, builder.named(name)) if result.buffer is None else result
 
@@ -61,7 +61,7 @@ def convert(tensor: Tensor, to: object) -> Tensor:
     if new is tensor.dtype:
         return tensor
     value = ir.cast(new, tensor.value)
-    if isinstance(tensor.value, Load) and _is_exact(tensor.dtype, new):
+    if isinstance(tensor.value, Load) and is_exact(tensor.dtype, new):
         return Tensor(tensor.builder, tensor.shape, value)
     return elementwise(lambda x: ir.cast(new, x), tensor, name="convert")
 
@@ -119,14 +119,15 @@ def clamp(low: Tensor, tensor: Tensor, high: Tensor) -> Tensor:
     )
 
 
-def _is_cheap(value: Expr) -> bool:
+def is_cheap(value: Expr) -> bool:
+    """Whether an expression that loads nothing may be computed again where it is used."""
     nodes = list(islice(walk(value), _CHEAP + 1))
     return len(nodes) <= _CHEAP and not any(
         isinstance(n, Unary | Binary) and n.op in _COSTLY for n in nodes
     )
 
 
-def _is_exact(old: DType, new: DType) -> bool:
+def is_exact(old: DType, new: DType) -> bool:
     """Whether each value of ``old`` is one of ``new``."""
     if old.kind == "bool":
         return True

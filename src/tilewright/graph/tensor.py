@@ -120,17 +120,22 @@ class Tensor:
     def is_factor(self) -> bool:
         """Whether contractions take it as it is: one load, perhaps converted, whose place is a sum
         of multiples of dims, and 0 where it is masked."""
-        value = self.value
-        while isinstance(value, Cast):
-            value = value.a
-        if not isinstance(value, Load):
-            return False
-        parts = (*value.index, *(() if value.mask is None else (value.mask,)))
-        return not any(
-            isinstance(node, Load) or (isinstance(node, Binary) and node.op in ("floordiv", "mod"))
-            for part in parts
-            for node in walk(part)
-        )
+        return is_factor(self.value)
+
+
+def is_factor(value: Expr) -> bool:
+    """`Tensor.is_factor` of an element."""
+    while isinstance(value, Cast):
+        value = value.a
+    if not isinstance(value, Load):
+        return False
+    parts = (*value.index, *(() if value.mask is None else (value.mask,)))
+    return not any(isinstance(n, Load) or divides(n) for part in parts for n in walk(part))
+
+
+def divides(node: Expr) -> bool:
+    """Whether it is a quotient or what a division leaves."""
+    return isinstance(node, Binary) and node.op in ("floordiv", "mod")
 
 
 def guarded(value: Expr, inside: Expr, outside: Expr) -> Expr:

@@ -1,0 +1,7 @@
+"""Passes over graphs: each takes a kernel and gives one that computes the same, or the same object.
+
+In reading order: `values` (which buffers hold one value, and who makes and reads it), `loaded`
+(computes as expressions of what they load), then the passes, `tidy` (canonical form),
+`fold_constants`, `share_values` (common subexpressions), `forward_views`, `fold_scales` (batch norm
+into weights), `drop_dead`; and `pipeline` (their order).
+"""

@@ -1,0 +1,109 @@
+"""What no result depends on is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from operator import is_
+
+from tilewright.graph.passes.values import reads_of, statements, writes_of
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Allocate, Block, Call, Kernel, Let, Opaque, Param, Stmt
+from tilewright.ir.visit import nested, walk_stmts, with_nested
+
+
+def drop_dead(kernel: Kernel) -> Kernel:
+    """Leaves out statements whose results nobody reads, their memory, and constants.
+
+        alloc t
+        compute t(i): t[i] = x[i] * 2.0
+        compute y(i): y[i] = x[i] + 1.0
+    ->  compute y(i): y[i] = x[i] + 1.0
+    """
+    old = statements(kernel)
+    stmts = _kept(old, _live(kernel))
+    read = reads_of(Block(tuple(stmts)))
+    params = tuple(
+        each
+        for each in kernel.params
+        if not isinstance(each, Param) or each.digest is None or each.buffer in read
+    )
+    same = len(stmts) == len(old) and all(map(is_, stmts, old))
+    if same and len(params) == len(kernel.params):
+        return kernel
+    digests = {each.digest for each in params if isinstance(each, Param)}
+    constants = {key: value for key, value in kernel.constants.items() if key in digests}
+    body = kernel.body if same else Block(tuple(stmts))
+    return replace(kernel, params=params, body=body, constants=constants)
+
+
+def _live(kernel: Kernel) -> set[Buffer]:
+    """The buffers on which some result depends, in whatever order statements run."""
+    feeds: dict[Buffer, set[Buffer]] = {}
+    found = {each.buffer for each in kernel.arrays if each.access != "in"}
+    _connect(statements(kernel), frozenset(), feeds, found)
+    pending = list(found)
+    while pending:
+        new = feeds.get(pending.pop(), set()) - found
+        found |= new
+        pending += new
+    return found
+
+
+def _connect(
+    stmts: Sequence[Stmt],
+    deciding: frozenset[Buffer],
+    feeds: dict[Buffer, set[Buffer]],
+    found: set[Buffer],
+) -> None:
+    """Notes what each buffer is made from; ``deciding`` say whether and how often all of this
+    runs. What has an effect beside memory is ``found`` at once."""
+    for stmt in stmts:
+        if nested(stmt) and not _is_whole(stmt):
+            _connect(nested(stmt), deciding | _own_reads(stmt), feeds, found)
+            continue
+        reads, writes = deciding | reads_of(stmt), writes_of(stmt)
+        for each in writes:
+            feeds.setdefault(each, set()).update(reads)
+        if isinstance(stmt, Let) or _has_effect(stmt):
+            found |= reads | writes
+
+
+def _is_whole(stmt: Stmt) -> bool:
+    """Whether ``stmt`` is kept or left out as one."""
+    return isinstance(stmt, Opaque) or _has_effect(stmt)
+
+
+def _has_effect(stmt: Stmt) -> bool:
+    return any(isinstance(node, Call) for node in walk_stmts(stmt))
+
+
+def _own_reads(stmt: Stmt) -> frozenset[Buffer]:
+    """What the condition or the extent of ``stmt`` loads."""
+    if isinstance(stmt, Block):
+        return frozenset()
+    return reads_of(with_nested(stmt, tuple(Block(()) for _ in nested(stmt))))
+
+
+def _kept(stmts: Sequence[Stmt], live: Set[Buffer]) -> list[Stmt]:
+    """``stmts`` without what only dead buffers see."""
+    kept: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, Allocate):
+            keep = stmt.buffer in live
+        else:
+            keep = (
+                isinstance(stmt, Let) or _has_effect(stmt) or not live.isdisjoint(writes_of(stmt))
+            )
+        if keep and nested(stmt) and not _is_whole(stmt):
+            kept.append(with_nested(stmt, tuple(_inside(part, live) for part in nested(stmt))))
+        elif keep:
+            kept.append(stmt)
+    return kept
+
+
+def _inside(stmt: Stmt, live: Set[Buffer]) -> Stmt:
+    body = stmt.body if isinstance(stmt, Block) else (stmt,)
+    kept = _kept(body, live)
+    same = len(kept) == len(body) and all(map(is_, kept, body))
+    return stmt if same else Block(tuple(kept))

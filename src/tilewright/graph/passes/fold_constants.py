@@ -1,0 +1,123 @@
+"""What depends on constants alone is computed now, by the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.graph.builder import domain, is_splat
+from tilewright.graph.passes.values import Values
+from tilewright.graph.replacing import with_buffers
+from tilewright.graph.tensor import axes
+from tilewright.interpret import run
+from tilewright.ir.buffer import Buffer, row_major
+from tilewright.ir.constants import contents_of, digest_of
+from tilewright.ir.expr import Const, const
+from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Result, Stmt, View
+
+# A constant is made where it takes no more memory than what it is made from, or so many bytes; and
+# where so many points are computed at most.
+_SMALL = 1 << 20
+_POINTS = 1 << 26
+
+Contents = Mapping[Buffer, NDArray[Any]]
+
+
+def fold_constants(kernel: Kernel) -> Kernel:
+    """Computes whose operands are constants become constants, or numbers where all are one.
+
+        constant w: f32[64] = sha256:1...
+        alloc scaled
+        compute scaled(i): scaled[i] = w[i] * 0.5
+        compute y(i): y[i] = x[i] * scaled[i]
+    ->  constant scaled: f32[64] = sha256:2...
+        compute y(i): y[i] = x[i] * scaled[i]
+    """
+    values = Values(kernel)
+    known: dict[Buffer, NDArray[Any]] = {
+        each.buffer: kernel.constants[each.digest]
+        for each in kernel.arrays
+        if each.digest is not None and each.digest in kernel.constants
+    }
+    folded: dict[Buffer, NDArray[Any]] = {}
+    for buffer in values.made:
+        computes = values.makers(buffer)
+        if buffer in values.allocated and _is_foldable(buffer, computes, known):
+            known[buffer] = folded[buffer] = _evaluated(buffer, computes, known)
+    if not folded:
+        return kernel
+    gone = {n for buffer in folded for n in values.made[buffer]}
+    return _with_constants(kernel, values.stmts, folded, gone)
+
+
+def _is_foldable(buffer: Buffer, computes: Sequence[Compute], known: Contents) -> bool:
+    """Whether all that makes ``buffer`` is known, and it is worth it."""
+    if buffer.symbols or _is_number(buffer, computes):
+        return False
+    sources: set[Buffer] = set()
+    points = 0
+    for compute in computes:
+        if {view.buffer for view in compute.outputs} != {buffer}:
+            return False
+        extents = [dim.extent for dim in compute.dims]
+        if not all(isinstance(each, Const) for each in extents):
+            return False
+        points += prod(int(each.value) for each in extents if isinstance(each, Const))
+        sources |= {operand.view.buffer for operand in compute.operands} - {buffer}
+    given = sum(each.bytes for each in sources)
+    return sources <= known.keys() and points <= _POINTS and buffer.bytes <= max(_SMALL, given)
+
+
+def _is_number(buffer: Buffer, computes: Sequence[Compute]) -> bool:
+    """Whether ``computes`` say one number for all of ``buffer``: that is better than a constant."""
+    if len(computes) != 1 or len(computes[0].results) != 1:
+        return False
+    (result,) = computes[0].results
+    return result.combiner is None and isinstance(result.values[0], Const)
+
+
+def _evaluated(buffer: Buffer, computes: Sequence[Compute], known: Contents) -> NDArray[Any]:
+    """The contents of ``buffer``, flat."""
+    sources = {operand.view.buffer for each in computes for operand in each.operands} - {buffer}
+    params = [*(Param(each, "in") for each in sources), Param(buffer, "out")]
+    memory = np.zeros(buffer.layout.extent, buffer.dtype.numpy)
+    arguments = {each.name: known[each] for each in sources} | {buffer.name: memory}
+    run(Kernel("constant", tuple(params), Block(tuple(computes))), arguments)
+    return memory
+
+
+def _with_constants(
+    kernel: Kernel, stmts: Sequence[Stmt], folded: Contents, gone: set[int]
+) -> Kernel:
+    """``kernel`` with constants in place of computed buffers, the computes ``gone`` left out."""
+    params: list[Param] = []
+    constants = dict(kernel.constants)
+    renamed: dict[Buffer, Buffer] = {}
+    numbers: dict[Buffer, Compute] = {}
+    for old, contents in folded.items():
+        new = replace(old, layout=row_major(old.sizes))
+        if contents.size and is_splat(contents):
+            value = const(contents[0].item(), old.dtype)
+            result = Result((View(old, axes(old.rank)),), (value,))
+            numbers[old] = Compute(old.name, domain(old.shape), (), (result,))
+            continue
+        renamed[old] = new
+        digest = digest_of(contents)
+        params.append(Param(new, "in", digest))
+        constants[digest] = contents_of(new, contents)
+    kept: list[Stmt] = []
+    for n, stmt in enumerate(stmts):
+        if n in gone or (isinstance(stmt, Allocate) and stmt.buffer in renamed):
+            continue
+        kept.append(stmt)
+        if isinstance(stmt, Allocate) and stmt.buffer in numbers:
+            kept.append(numbers[stmt.buffer])
+    body = with_buffers(Block(tuple(kept)), renamed)
+    results = [p for p in kernel.params if isinstance(p, Param) and p.access != "in"]
+    before = [p for p in kernel.params if p not in results]
+    return replace(kernel, params=(*before, *params, *results), body=body, constants=constants)

@@ -1,0 +1,294 @@
+"""Factors behind sums of products go into constant weights: batch norm, mostly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import DType
+from tilewright.graph.passes.loaded import loaded, with_results
+from tilewright.graph.passes.values import Values
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, const, load
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Result, Stmt, View
+from tilewright.ir.visit import loads_in, substitute, variables
+from tilewright.schedule.place import fresh
+from tilewright.simplify import simplify
+
+
+def fold_scales(kernel: Kernel) -> Kernel:
+    """Where sums of products with constants are multiplied by constants behind, the weights are.
+
+        compute clear(m, n): y[m, n] = 0.0
+        compute y(m, n, k): y[m, n] add= x[m, k] * w[k, n]
+        compute z(m, n): z[m, n] = (y[m, n] - mean[n]) * scale[n] + shift[n]
+    ->  alloc w_scaled
+        compute w_scaled(k, n): w_scaled[k, n] = w[k, n] * scale[n]
+        alloc z_shift
+        compute z_shift(n): z_shift[n] = (0.0 - mean[n]) * scale[n] + shift[n]
+        compute clear(m, n): y[m, n] = 0.0
+        compute y(m, n, k): y[m, n] add= x[m, k] * w_scaled[k, n]
+        compute z(m, n): z[m, n] = y[m, n] + z_shift[n]
+
+    `fold_constants` computes the new ones. Weights are rounded after they were scaled: results
+    differ in their last bits. Only weights of f32 and f64 are.
+    """
+    return _Folding(kernel).folded()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A compute behind the sums: ``factor * element + shift``, in its own dims."""
+
+    position: int
+    compute: Compute
+    element: Load
+    factor: Expr
+    shift: Expr
+
+    @property
+    def stored(self) -> tuple[Expr, ...]:
+        """The index of its result."""
+        return self.compute.out.index
+
+    def moved(self, expr: Expr, index: Sequence[Expr]) -> Expr:
+        """``expr`` of its dims in the dims of who stores to ``index`` what it reads."""
+        known = {
+            place: other
+            for place, other in zip(self.element.index, index, strict=True)
+            if isinstance(place, Var)
+        }
+        return substitute(expr, known)
+
+
+class _Folding:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.values = kernel, Values(kernel)
+        self.stmts: list[Stmt] = list(self.values.stmts)
+        self.constants = {each.buffer for each in kernel.arrays if each.digest is not None}
+        self.names = {param.name for param in kernel.params}
+        self.names |= {each.name for each in self.values.allocated}
+        self.before: dict[int, list[Stmt]] = {}
+
+    def folded(self) -> Kernel:
+        """The kernel with all that can be folded."""
+        for n, stmt in enumerate(self.values.stmts):
+            if isinstance(stmt, Compute):
+                self._fold(n, stmt)
+        if not self.before:
+            return self.kernel
+        stmts: list[Stmt] = []
+        for n, stmt in enumerate(self.stmts):
+            stmts += [*self.before.get(n, ()), stmt]
+        return replace(self.kernel, body=Block(tuple(stmts)))
+
+    def _fold(self, position: int, main: Compute) -> None:
+        weight = self._weight(main)
+        if weight is None:
+            return
+        steps = self._steps(main)
+        while steps and _is_number(steps[-1].factor, 1):
+            steps.pop()
+        if not steps:
+            return
+        scale = simplify(_behind(main.out.index, steps, main.out.buffer.dtype))
+        own = {v for index in weight.index for v in variables(index)}
+        if not variables(scale) <= own:
+            return
+        self._scale(position, main, weight, scale)
+        for n, step in enumerate(steps):
+            factor = _behind(step.stored, steps[n + 1 :], step.element.type)
+            shift = simplify(_times(step.shift, factor))
+            if self._is_constant(shift) and not isinstance(shift, Const):
+                shift = self._kept(step, shift)
+            value = simplify(_plus(step.element, shift))
+            (result,) = step.compute.results
+            self.stmts[step.position] = with_results(
+                step.compute, (replace(result, values=(value,)),)
+            )
+
+    def _weight(self, main: Compute) -> Load | None:
+        """The constant factor of a sum of products that begins with 0, read as it lies."""
+        if len(main.results) != 1 or main.results[0].combiner != "add" or main.is_ordered:
+            return None
+        out = main.out
+        makers = self.values.makers(out.buffer)
+        if len(makers) != 2 or makers[1] is not main or not _is_zero(makers[0]):
+            return None
+        extents = {dim.var: dim.extent for dim in main.dims}
+        if out.mask is not None or not _is_whole(out.buffer, out.index, extents):
+            return None
+        (result,) = loaded(main)
+        body = result.values[0]
+        if not isinstance(body, Binary) or body.op != "mul":
+            return None
+        for found in (body.b, body.a):
+            if (
+                isinstance(found, Load)
+                and found.buffer in self.constants
+                and found.mask is None
+                and found.type.is_float
+                and found.type.bits >= 32
+                and _is_whole(found.buffer, found.index, extents)
+            ):
+                return found
+        return None
+
+    def _steps(self, main: Compute) -> list[_Step]:
+        """The computes that, one after the other, alone read what came before, and multiply it by
+        constants."""
+        found: list[_Step] = []
+        held = main.out.buffer
+        while True:
+            readers = self.values.readers.get(held, [])
+            if len(readers) != 1 or held not in self.values.allocated:
+                return found
+            stmt = self.stmts[readers[0]]
+            step = self._step(readers[0], stmt, held) if isinstance(stmt, Compute) else None
+            if step is None:
+                return found
+            found.append(step)
+            held = step.compute.out.buffer
+            if not self._is_constant(step.shift) or self.values.made.get(held) != (readers[0],):
+                return found
+
+    def _step(self, position: int, compute: Compute, held: Buffer) -> _Step | None:
+        if len(compute.outputs) != 1 or compute.results[0].combiner is not None:
+            return None
+        if compute.is_ordered or compute.out.mask is not None:
+            return None
+        (result,) = loaded(compute)
+        (value,) = result.values
+        reads = [each for each in loads_in(value) if each.buffer is held]
+        extents = {dim.var: dim.extent for dim in compute.dims}
+        if len(reads) != 1 or reads[0].mask is not None or value.type is not held.dtype:
+            return None
+        element = reads[0]
+        # Each element of what came before is read at one point only, so that no other has it.
+        if not _is_whole(held, element.index, extents) or len(extents) != len(
+            {v for index in element.index for v in variables(index)}
+        ):
+            return None
+        line = _line(value, element)
+        if line is None or not self._is_constant(line[0]):
+            return None
+        return _Step(position, compute, element, *line)
+
+    def _is_constant(self, value: Expr) -> bool:
+        return all(each.buffer in self.constants for each in loads_in(value))
+
+    def _scale(self, position: int, main: Compute, weight: Load, scale: Expr) -> None:
+        """Makes the weights times ``scale``, and ``main`` read them."""
+        old = weight.buffer
+        new = self._new(f"{old.name}_scaled", old, old.shape)
+        used = {v for index in weight.index for v in variables(index)}
+        dims = tuple(dim for dim in main.dims if dim.var in used)
+        self._make(position, new, dims, weight.index, weight * scale)
+        operands = tuple(
+            Operand(each.var, View(new, each.view.index)) if each.view.buffer is old else each
+            for each in main.operands
+        )
+        self.stmts[position] = replace(main, operands=operands)
+
+    def _kept(self, step: _Step, shift: Expr) -> Expr:
+        """``shift`` in a buffer of its own, over the dims on which it depends."""
+        used = variables(shift)
+        dims = tuple(dim for dim in step.compute.dims if dim.var in used)
+        shape = [int(dim.extent.value) for dim in dims if isinstance(dim.extent, Const)]
+        held = step.compute.out.buffer
+        new = self._new(f"{held.name}_shift", held, shape)
+        index = tuple(dim.var for dim in dims)
+        self._make(step.position, new, dims, index, shift)
+        return load(new, index)
+
+    def _new(self, name: str, like: Buffer, shape: Sequence[int]) -> Buffer:
+        unique = fresh(name, self.names)
+        self.names.add(unique)
+        return buffer(unique, like.dtype, shape)
+
+    def _make(
+        self, position: int, new: Buffer, dims: tuple[Dim, ...], index: Sequence[Expr], value: Expr
+    ) -> None:
+        """Puts the compute of ``new`` in front of ``position``."""
+        result = Result((View(new, tuple(index)),), (value,))
+        compute = with_results(Compute(new.name, dims, (), (result,)), (result,))
+        self.before.setdefault(position, []).extend((Allocate(new), compute))
+
+
+def _behind(index: Sequence[Expr], steps: Sequence[_Step], like: DType) -> Expr:
+    """The product of the factors of ``steps``, in the dims of who stores to ``index`` what the
+    first of them reads."""
+    total: Expr = const(1, like)
+    for step in steps:
+        total = _times(total, step.moved(step.factor, index))
+        index = [step.moved(each, index) for each in step.stored]
+    return total
+
+
+def _line(value: Expr, element: Load) -> tuple[Expr, Expr] | None:
+    """``value`` as a factor of ``element`` and what is added to it; None where it is no such."""
+    zero, one = const(0, element.type), const(1, element.type)
+    if value is element:
+        return one, zero
+    if all(each is not element for each in loads_in(value)):
+        return zero, value
+    match value:
+        case Unary(op="neg"):
+            line = _line(value.a, element)
+            return None if line is None else (-line[0], -line[1])
+        case Binary(op="add" | "sub" | "mul" | "div"):
+            a, b = _line(value.a, element), _line(value.b, element)
+            return None if a is None or b is None else _combined(value.op, a, b)
+        case _:
+            return None
+
+
+def _combined(op: str, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr] | None:
+    match op:
+        case "add":
+            return _plus(a[0], b[0]), _plus(a[1], b[1])
+        case "sub":
+            return _plus(a[0], -b[0]), _plus(a[1], -b[1])
+        case "mul" if _is_number(b[0], 0):
+            return _times(a[0], b[1]), _times(a[1], b[1])
+        case "mul" if _is_number(a[0], 0):
+            return _times(b[0], a[1]), _times(b[1], a[1])
+        case "div" if _is_number(b[0], 0):
+            return a[0] / b[1], a[1] if _is_number(a[1], 0) else a[1] / b[1]
+        case _:
+            return None
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    return b if _is_number(a, 0) else a if _is_number(b, 0) else a + b
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    if _is_number(a, 0) or _is_number(b, 0):
+        return const(0, a.type)
+    return b if _is_number(a, 1) else a if _is_number(b, 1) else a * b
+
+
+def _is_number(value: Expr, number: int) -> bool:
+    return isinstance(value, Const) and bool(value.value == number)
+
+
+def _is_zero(compute: Compute) -> bool:
+    """Whether it sets all of its results to 0."""
+    return all(
+        each.combiner is None and _is_number(value, 0)
+        for each in compute.results
+        for value in each.values
+    )
+
+
+def _is_whole(memory: Buffer, index: Sequence[Expr], extents: Mapping[Var, Expr]) -> bool:
+    """Whether ``index`` gives each element of ``memory`` once, by dims as long as its own."""
+    found = [each for each in index if isinstance(each, Var)]
+    if len(set(found)) < len(found):
+        return False
+    return all(
+        (_is_number(each, 0) and size == 1)
+        or (isinstance(each, Var) and _is_number(extents.get(each, each), size))
+        for each, size in zip(index, memory.shape, strict=True)
+    )

@@ -1,0 +1,141 @@
+"""What only moves elements is read through: reshapes, transposes, slices, pads, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tilewright.facts import Facts
+from tilewright.graph.elementwise import is_cheap, is_exact
+from tilewright.graph.passes.loaded import loaded, with_loads
+from tilewright.graph.passes.values import Values
+from tilewright.graph.tensor import divides, guarded, is_factor
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Cast, Const, Expr, Load, Select, Var, const
+from tilewright.ir.stmt import Block, Compute, Kernel
+from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
+from tilewright.simplify import simplify
+
+# An element that takes more parts than this is not computed again where it is read.
+_MOST = 48
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """What a buffer holds: ``element`` at the place that ``dims`` say (None: along a dim of size
+    1)."""
+
+    dims: tuple[Var | None, ...]
+    element: Expr
+
+    def at(self, node: Load, facts: Facts) -> Expr:
+        """What ``node`` loads of the buffer."""
+        known = {d: i for d, i in zip(self.dims, node.index, strict=True) if d is not None}
+        value = substitute(self.element, known)
+        if node.mask is not None:
+            value = guarded(value, node.mask, const(0, node.type))
+        return simplify(value, facts)
+
+
+def forward_views(kernel: Kernel) -> Kernel:
+    """Computes read elements where they come from, instead of copies of them.
+
+        compute t(i, j): t[i, j] = x[j, i]
+        compute y(i, j): y[i, j] = exp(t[i, j])
+    ->  compute t(i, j): t[i, j] = x[j, i]
+        compute y(i, j): y[i, j] = exp(x[j, i])
+
+    Sums of products take only places that are sums of multiples of their dims, and 0 outside of a
+    mask; what divides for its places, or has other numbers outside, stays a copy for them.
+    `drop_dead` leaves out the copies that nobody reads any more.
+    """
+    values = Values(kernel)
+    moves: dict[Buffer, _Move] = {}
+    stmts = list(values.stmts)
+    facts = Facts.of(kernel)
+    for n, stmt in enumerate(stmts):
+        if not isinstance(stmt, Compute) or stmt.instruction or stmt.completion:
+            continue
+        stmts[n] = new = _read_through(stmt, moves, facts)
+        buffer = new.outputs[0].buffer
+        if values.made.get(buffer) == (n,):
+            move = _move(new, values)
+            if move is not None:
+                moves[buffer] = move
+    if all(a is b for a, b in zip(stmts, values.stmts, strict=True)):
+        return kernel
+    return replace(kernel, body=Block(tuple(stmts)))
+
+
+def _read_through(compute: Compute, moves: Mapping[Buffer, _Move], facts: Facts) -> Compute:
+    """``compute`` with what it reads of copies read where it comes from, where it takes that."""
+    if not any(operand.view.buffer in moves for operand in compute.operands):
+        return compute
+    for dim in compute.dims:
+        facts = facts.loop(dim.var, dim.extent)
+    own = {view.buffer for view in compute.outputs}
+    reduces = compute.is_ordered or any(each.combiner is not None for each in compute.results)
+    multiplies = reduces and len(compute.operands) > 1
+
+    def through(node: Load) -> Expr:
+        move = moves.get(node.buffer)
+        if move is None or any(each.buffer in own for each in loads_in(move.element)):
+            return node
+        value = move.at(node, facts)
+        if multiplies and not is_factor(value):
+            return node
+        if reduces and any(map(divides, walk(value))) and not any(map(divides, walk(node))):
+            return node
+        return value if len(list(islice(walk(value), _MOST + 1))) <= _MOST else node
+
+    return with_loads(compute, through)
+
+
+def _move(compute: Compute, values: Values) -> _Move | None:
+    """What all of a buffer holds, where ``compute`` moves elements of values there, or numbers."""
+    if len(compute.outputs) != 1 or compute.results[0].combiner is not None or compute.is_ordered:
+        return None
+    dims = _places(compute)
+    (result,) = loaded(compute)
+    element = result.values[0]
+    if dims is None or not _only_moves(element):
+        return None
+    if not all(values.is_value(load.buffer) for load in loads_in(element)):
+        return None
+    return _Move(dims, element)
+
+
+def _places(compute: Compute) -> tuple[Var | None, ...] | None:
+    """The dims that index the result, where they give each of its elements once."""
+    view = compute.out
+    extents = {dim.var: dim.extent for dim in compute.dims}
+    found: list[Var | None] = []
+    for index, size in zip(view.index, view.buffer.sizes, strict=True):
+        if isinstance(index, Const) and size == 1:
+            found.append(None)
+            continue
+        extent = extents.get(index) if isinstance(index, Var) else None
+        if not isinstance(extent, Const) or extent.value != size:
+            return None
+        assert isinstance(index, Var)
+        found.append(index)
+    used = [each for each in found if each is not None]
+    once = len(used) == len(set(used)) == len(extents)
+    return tuple(found) if view.mask is None and once else None
+
+
+def _only_moves(value: Expr) -> bool:
+    """Whether ``value`` is a load or a number, or one of several by its place."""
+    match value:
+        case Load():
+            return not any(map(reads_memory, value.index)) and (
+                value.mask is None or not reads_memory(value.mask)
+            )
+        case Select():
+            choice = not reads_memory(value.condition)
+            return choice and _only_moves(value.a) and _only_moves(value.b)
+        case Cast() if reads_memory(value):
+            return is_exact(value.a.type, value.type) and _only_moves(value.a)
+        case _:
+            return not reads_memory(value) and is_cheap(value)

@@ -1,0 +1,117 @@
+"""Common subexpressions: what is computed twice from the same is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.graph.passes.loaded import with_loads
+from tilewright.graph.passes.values import Values
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, Var, load, var
+from tilewright.ir.stmt import Block, Combiner, Compute, Kernel, View
+from tilewright.ir.visit import substitute
+
+
+def share_values(kernel: Kernel) -> Kernel:
+    """Who reads a value that was computed before reads that one.
+
+        compute a(i): a[i] = exp(x[i])
+        compute b(i): b[i] = exp(x[i])
+        compute y(i): y[i] = a[i] + b[i]
+    ->  compute a(i): a[i] = exp(x[i])
+        compute b(i): b[i] = exp(x[i])
+        compute y(i): y[i] = a[i] + a[i]
+
+    `drop_dead` leaves out what nobody reads any more.
+    """
+    values = Values(kernel)
+    first: dict[Any, Buffer] = {}
+    instead: dict[Buffer, Buffer] = {}
+    for param in kernel.arrays:
+        if param.digest is not None:
+            known = first.setdefault((*_described(param.buffer), param.digest), param.buffer)
+            if known is not param.buffer:
+                instead[param.buffer] = known
+    for buffer in values.made:
+        key = _key(values, buffer, instead)
+        known = first.setdefault(key, buffer) if key is not None else buffer
+        # The memory of one who is read earlier may not be there yet for another.
+        if known is not buffer and buffer in values.allocated:
+            instead[buffer] = known
+    if not instead:
+        return kernel
+
+    def other(node: Load) -> Expr:
+        found = instead.get(node.buffer)
+        return node if found is None else load(found, node.index, node.mask)
+
+    stmts = tuple(
+        with_loads(stmt, other) if isinstance(stmt, Compute) and _is_free(stmt, instead) else stmt
+        for stmt in values.stmts
+    )
+    changed = any(a is not b for a, b in zip(stmts, values.stmts, strict=True))
+    return replace(kernel, body=Block(stmts)) if changed else kernel
+
+
+def _is_free(stmt: Compute, instead: dict[Buffer, Buffer]) -> bool:
+    """Whether ``stmt`` does not make one of the values itself, which it may read as it goes."""
+    return all(view.buffer not in instead for view in stmt.outputs)
+
+
+def _described(buffer: Buffer) -> tuple[Any, ...]:
+    return (buffer.dtype, buffer.sizes, buffer.layout, buffer.space)
+
+
+def _key(values: Values, buffer: Buffer, instead: dict[Buffer, Buffer]) -> Any:
+    """What a value is, whatever its parts are called; None where it is made from other than
+    values."""
+    parts: list[Any] = [*_described(buffer)]
+    for compute in values.makers(buffer):
+        key = _compute_key(values, compute, buffer, instead)
+        if key is None:
+            return None
+        parts.append(key)
+    return tuple(parts)
+
+
+def _compute_key(
+    values: Values, compute: Compute, buffer: Buffer, instead: dict[Buffer, Buffer]
+) -> Any:
+    if compute.instruction is not None or compute.completion is not None:
+        return None
+    names: dict[Var, Expr] = {d.var: var(f"dim {n}") for n, d in enumerate(compute.dims)}
+    outputs = [view.buffer for view in compute.outputs]
+    parts: list[Any] = [(d.extent, d.ordered) for d in compute.dims]
+    for n, operand in enumerate(compute.operands):
+        source = operand.view.buffer
+        if source in outputs:
+            parts.append(outputs.index(source))
+        elif values.is_value(source):
+            parts.append(instead.get(source, source))
+        else:
+            return None
+        parts.append(_place(operand.view, names))
+        names[operand.var] = var(f"operand {n}", operand.var.type)
+    for result in compute.results:
+        how = result.combiner
+        parts.append(_combiner_key(how) if isinstance(how, Combiner) else how)
+        parts.append(tuple(substitute(value, names) for value in result.values))
+        parts.append(tuple((_place(v, names), _described(v.buffer)) for v in result.views))
+        parts.append(result.unique)
+    parts.append(tuple(n for n, each in enumerate(outputs) if each is buffer))
+    # Several results in one buffer at different places are told apart by these.
+    parts.append(tuple(outputs.index(each) for each in outputs))
+    return tuple(parts)
+
+
+def _place(view: View, names: dict[Var, Expr]) -> tuple[Expr | None, ...]:
+    mask = None if view.mask is None else substitute(view.mask, names)
+    return (*(substitute(index, names) for index in view.index), mask)
+
+
+def _combiner_key(how: Combiner) -> tuple[Any, ...]:
+    names: dict[Var, Expr] = {
+        v: var(f"value {n}", v.type) for n, v in enumerate((*how.old, *how.new))
+    }
+    return (how.identity, tuple(substitute(value, names) for value in how.values))

@@ -1,0 +1,129 @@
+"""Which buffers of a graph hold one value, who makes it and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.opaque import buffers_touched
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Kernel,
+    Opaque,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
+
+
+def statements(kernel: Kernel) -> tuple[Stmt, ...]:
+    """Those at the top of ``kernel``, in order."""
+    return kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+
+
+def reads_of(stmt: Stmt) -> frozenset[Buffer]:
+    """What is loaded in ``stmt``, at any depth. A result that is combined is not in it."""
+    return frozenset(buffer for node in walk_stmts(stmt) for buffer in _reads(node))
+
+
+def writes_of(stmt: Stmt) -> frozenset[Buffer]:
+    """What is stored or combined into in ``stmt``, at any depth."""
+    return frozenset(buffer for node in walk_stmts(stmt) for buffer in _writes(node))
+
+
+def _reads(node: Stmt) -> Iterator[Buffer]:
+    match node:
+        case Compute():
+            yield from (operand.view.buffer for operand in node.operands)
+        case Call():
+            yield from (view.buffer for view, access in _arguments(node) if access != "out")
+        case Opaque():
+            yield from buffers_touched(node)
+        case _:
+            pass
+    for expr in direct_exprs(node):
+        yield from (part.buffer for part in loads_in(expr))
+
+
+def _writes(node: Stmt) -> Iterator[Buffer]:
+    match node:
+        case Store():
+            yield node.buffer
+        case Compute():
+            yield from (view.buffer for view in node.outputs)
+        case Call():
+            yield from (view.buffer for view, access in _arguments(node) if access != "in")
+        case _:
+            pass
+
+
+def _arguments(node: Call) -> Iterator[tuple[View, str]]:
+    for arg, parameter in zip(node.args, FUNCTIONS[node.function].parameters, strict=True):
+        if isinstance(arg, View):
+            yield arg, parameter.access
+
+
+class Values:
+    """The statements at the top of a graph, by the buffers that they touch.
+
+    A buffer is a *value* once it is written: where only computes at the top write it, all of them
+    before anything else reads it, or where nothing writes it at all.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.stmts: Sequence[Stmt] = statements(kernel)
+        self.reads = [reads_of(stmt) for stmt in self.stmts]
+        self.writes = [writes_of(stmt) for stmt in self.stmts]
+        self.writers: dict[Buffer, list[int]] = {}
+        self.readers: dict[Buffer, list[int]] = {}
+        for n, (reads, writes) in enumerate(zip(self.reads, self.writes, strict=True)):
+            for each in writes:
+                self.writers.setdefault(each, []).append(n)
+            for each in reads:
+                self.readers.setdefault(each, []).append(n)
+
+    @cached_property
+    def allocated(self) -> dict[Buffer, None]:
+        """The buffers that are allocated at the top, in order."""
+        return {stmt.buffer: None for stmt in self.stmts if isinstance(stmt, Allocate)}
+
+    @cached_property
+    def given(self) -> frozenset[Buffer]:
+        """Parameters that nothing writes."""
+        params = (each.buffer for each in self.kernel.arrays if each.access == "in")
+        return frozenset(each for each in params if each not in self.writers)
+
+    @cached_property
+    def made(self) -> dict[Buffer, tuple[int, ...]]:
+        """The buffers that are values, in the order in which they are, with those who make them."""
+        outs = {each.buffer for each in self.kernel.arrays if each.access == "out"}
+        found = []
+        for buffer, writers in self.writers.items():
+            if buffer not in self.allocated and buffer not in outs:
+                continue
+            if not all(isinstance(self.stmts[n], Compute) for n in writers):
+                continue
+            others = [n for n in self.readers.get(buffer, ()) if n not in writers]
+            if not others or min(others) > writers[-1]:
+                found.append((buffer, tuple(writers)))
+        return dict(sorted(found, key=lambda each: each[1][-1]))
+
+    def is_value(self, buffer: Buffer) -> bool:
+        """Whether all who read ``buffer`` behind those who make it find the same in it."""
+        return buffer in self.given or buffer in self.made
+
+    def makers(self, buffer: Buffer) -> list[Compute]:
+        """The computes that make a value."""
+        found = []
+        for n in self.made.get(buffer, ()):
+            stmt = self.stmts[n]
+            assert isinstance(stmt, Compute)
+            found.append(stmt)
+        return found
