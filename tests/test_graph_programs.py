@@ -191,9 +191,11 @@ def test_a_program_of_a_transformer_is_planned_well() -> None:
 
 def test_times_of_launches() -> None:
     program = compiled("x86")
-    seconds = program.timed(**drawn(network()))
-    assert len(seconds) == len(program.launches) == 22
-    assert all(each > 0 for each in seconds)
+    found = program.timed(**drawn(network()))
+    assert [each.launch for each in found] == list(range(22))
+    assert len(program.launches) == 22
+    ends = [each.start + each.seconds for each in found]
+    assert ends == sorted(ends) and all(each.seconds > 0 for each in found)
 
 
 def test_which_kernels_become_programs() -> None:

@@ -35,6 +35,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "build": ("verbs", "Write a kernel for programs without Python, and its ABI in words."),
     "run": ("verbs", "Run a kernel on arrays from .npy files, all of the logical shape."),
+    "profile": (
+        "verbs",
+        "Say where the time of a graph goes: its kernels, beside what the roofline allows.",
+    ),
     "rules": ("information", "List the simplifier's rules: name, pattern, replacement, condition."),
     "targets": (
         "information",

@@ -20,6 +20,8 @@ from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import compile_case, repeat
+from tilewright.cli.completing import GRAPH
+from tilewright.cli.graphs import bench_graphs
 from tilewright.cli.kernels import draws
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.output import OutputFile, open_output
@@ -67,6 +69,9 @@ def bench_command(
     What other processes were in the way of is measured up to three times, and then marked as
     noisy, with the reasons. A narrow terminal gets fewer columns; --json has all.
 
+    Of a graph: its time, how many kernels it has and how often they are launched, what lies between
+    them, and how long it took to compile.
+
     Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
     its operations on floats, and each array once.
 
@@ -81,7 +86,19 @@ def bench_command(
       tilewright bench conv --target spirv --peer x86 --set resnet_50
 
       tilewright bench kernel --set n=4096 scale.tw
+
+      tilewright bench graph model.tw
     """
+    if knobs.driver == GRAPH:
+        unused = (("json", json), ("plot", plot_file), ("peer", peer != "auto"))
+        bench_graphs(knobs, seconds, unused)
+    else:
+        _bench_cases(knobs, json, plot_file, seconds, peer)
+
+
+def _bench_cases(
+    knobs: Knobs, json: Path | None, plot_file: Path | None, seconds: float, peer: str
+) -> None:
     cases = [_called(case) for case in cases_of(knobs)]
     with ExitStack() as stack:
         files = _open(stack, json, plot_file)

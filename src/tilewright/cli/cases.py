@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
-from tilewright.cli.completing import KERNEL
+from tilewright.cli.completing import GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, LIBRARY_KNOBS, Knobs
 from tilewright.dtypes import DType, dtype
@@ -83,6 +83,9 @@ def _problems(knobs: Knobs) -> list[Case]:
         raise ProblemError(
             f"unknown driver {knobs.driver!r}",
             where="the first argument",
+            why="graphs have their own verbs: verify, show, bench, profile"
+            if knobs.driver == GRAPH
+            else None,
             cure=one_of(knobs.driver, (*DRIVERS, KERNEL)),
         )
     for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:

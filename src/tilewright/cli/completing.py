@@ -15,13 +15,13 @@ DRIVERS = (
     *("onehot", "sort", "topk", "resampling", "prelu", "deconv"),
     *("maxpool",),
 )
-# The driver whose descriptors are files of kernels.
-KERNEL = "kernel"
+# The driver whose descriptors are files of kernels, and that whose are files of graphs.
+KERNEL, GRAPH = "kernel", "graph"
 
 
 def drivers(incomplete: str) -> list[str]:
     """What a command can be about."""
-    return _beginning(incomplete, (*DRIVERS, KERNEL))
+    return _beginning(incomplete, (*DRIVERS, KERNEL, GRAPH))
 
 
 def directions(incomplete: str) -> list[str]:

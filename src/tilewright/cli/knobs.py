@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tilewright.cli import completing
-from tilewright.cli.completing import DRIVERS, KERNEL
+from tilewright.cli.completing import DRIVERS, GRAPH, KERNEL
 from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
 from tilewright.errors import ProblemError
@@ -133,7 +133,8 @@ def _texts(
 _Driver = Annotated[
     str,
     typer.Argument(
-        help="One of " + ", ".join((*DRIVERS, KERNEL)) + ".", autocompletion=completing.drivers
+        help="One of " + ", ".join((*DRIVERS, KERNEL, GRAPH)) + ".",
+        autocompletion=completing.drivers,
     ),
 ]
 
@@ -145,7 +146,7 @@ def _knobs(
         list[str] | None,
         typer.Argument(
             help="benchdnn descriptors, such as ic64ih56oc64kh3ph1. Of kernel: FILE or FILE:NAME, "
-            "IR text."
+            "IR text. Of graph: files."
         ),
     ] = None,
     target: Annotated[

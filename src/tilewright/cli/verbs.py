@@ -1,4 +1,5 @@
-"""``tilewright verify``, ``check``, ``show``, ``build`` and ``run``: their options and their help.
+"""``tilewright verify``, ``check``, ``show``, ``build``, ``run`` and ``profile``: their options and
+their help.
 
 What they do is loaded when one of them runs.
 """
@@ -11,8 +12,10 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import completing
+from tilewright.cli.completing import GRAPH
 from tilewright.cli.knobs import Knobs, Place, with_knobs
 from tilewright.cli.loading import loading
+from tilewright.errors import ProblemError
 
 
 @with_knobs
@@ -38,8 +41,12 @@ def verify_command(
     With --against torch, results are compared with PyTorch's as well, within the bounds of both; a
     case that PyTorch has nothing for is skipped, and the reason says so.
 
+    A graph is checked by the checks that its file has, otherwise against the interpreter; what is
+    no graph that can be compiled is REFUSED, with the reason.
+
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
-    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input.
+    Ends with 0: all that ran passed, 1: one failed, or none ran (of graphs: one failed), 2: bad
+    input.
 
     Examples:
 
@@ -54,7 +61,14 @@ def verify_command(
       tilewright verify softmax --against torch 64x1000
 
       tilewright verify kernel --set n=64 --target spirv scale.tw
+
+      tilewright verify graph model.tw
     """
+    if knobs.driver == GRAPH:
+        with loading():
+            from tilewright.cli.graphs import verify_graphs
+        verify_graphs(knobs, random, seed, on, against)
+        return
     with loading():
         from tilewright.cli.checking import verify_cases
     verify_cases(knobs, random, seed, on, against)
@@ -126,6 +140,9 @@ def show_command(
     transforms from the naive kernel on, as Python: a file of them, edited or not, is what
     --schedule takes.
 
+    Of a graph, the stages are graph, kernels (what it is cut into, each once), program (what runs
+    on what, and where it lies); llvm, asm, schedule and config are those of its kernels.
+
     A page (one file, which needs no network) has all of it: what each stage, pass and transform
     changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.
 
@@ -146,7 +163,14 @@ def show_command(
       tilewright show kernel --target spirv:gpu scale.tw:scale
 
       tilewright show conv --page conv.html ic64ih56oc64kh3ph1
+
+      tilewright show graph --stage program model.tw
     """
+    if knobs.driver == GRAPH:
+        with loading():
+            from tilewright.cli.graphs import show_graphs
+        show_graphs(knobs, stage, page, legal)
+        return
     with loading():
         from tilewright.cli.inspecting import show_kernels
     show_kernels(knobs, stage, page, legal)
@@ -212,3 +236,37 @@ def run_command(
     with loading():
         from tilewright.cli.inspecting import run_kernel
     run_kernel(knobs, array, output)
+
+
+@with_knobs
+def profile_command(
+    knobs: Knobs,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a call to this file, for Perfetto.")
+    ] = None,
+    calls: Annotated[
+        int, typer.Option("--calls", min=1, help="So many calls, of which the median counts.")
+    ] = 5,
+) -> None:
+    """Say where the time of a graph goes: its kernels, beside what the roofline allows.
+
+    A line for each kernel, the longest first: how often it runs in a call, the time of all its
+    runs, the least that it can take by the peaks of this processor, measured now, and by what. Each
+    launch is timed by itself, which adds some microseconds.
+
+    Examples:
+
+      tilewright profile graph model.tw
+
+      tilewright profile graph --threads 1 --trace trace.json model.tw
+    """
+    if knobs.driver != GRAPH:
+        raise ProblemError(
+            f"there is no profile of {knobs.driver}",
+            where="the first argument",
+            why="it tells the kernels of a graph apart",
+            cure="write graph FILE; of a single kernel, bench has the time and its floor",
+        )
+    with loading():
+        from tilewright.cli.profiling import profile_graphs
+    profile_graphs(knobs, trace, calls)

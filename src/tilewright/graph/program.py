@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
@@ -40,6 +41,15 @@ from tilewright.targets.linking import (
 )
 from tilewright.targets.program import Abi, Program, parameters_of
 from tilewright.targets.registry import Target, find_target
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The launch of that number among `GraphProgram.launches`; seconds from the call's begin on."""
+
+    launch: int
+    start: float
+    seconds: float
 
 
 class GraphProgram(CompiledKernel):
@@ -99,9 +109,9 @@ class GraphProgram(CompiledKernel):
         """All launches, in the order of the text."""
         return tuple(launches(self.cut.steps))
 
-    def timed(self, /, *ordered: Any, **arrays: Any) -> list[float]:
-        """The seconds that each of `launches` takes in one call on these arguments; of one that
-        runs several times, of all of them, of one that does not, 0.
+    def timed(self, /, *ordered: Any, **arrays: Any) -> list[Timed]:
+        """What one call on these arguments did: each launch with when it began and how long it
+        took.
 
         Each is called by itself, from Python, which adds some microseconds.
         """
@@ -111,15 +121,16 @@ class GraphProgram(CompiledKernel):
         assert fitting is not None
         self._outputs(fitting, None, arrays, None)
         linked = HostLinked(self._programs(), self._plan, self._contents)
-        seconds = [0.0] * len(self.launches)
+        found: list[Timed] = []
+        first = time.perf_counter()
 
         def observe(number: int, call: Callable[[], None]) -> None:
             start = time.perf_counter()
             call()
-            seconds[number] += time.perf_counter() - start
+            found.append(Timed(number, start - first, time.perf_counter() - start))
 
         linked.observed(fitting.pointers(arrays, None), self.threads, observe)
-        return seconds
+        return found
 
 
 class _LinkedCode(Code):

@@ -72,8 +72,12 @@ class InterpretedKernel:
             else:
                 form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
                 memory[param.name] = form.flat(array)
-        self._run(self._kernel, memory)
+        self.on_memory(memory)
         return out
+
+    def on_memory(self, memory: dict[str, Any]) -> None:
+        """Runs the kernel on flat memory, by the names of its parameters."""
+        self._run(self._kernel, memory)
 
     def _run(self, kernel: Kernel, memory: dict[str, Any]) -> None:
         machine = self._machine

@@ -1,0 +1,149 @@
+"""``tilewright verify``, ``show`` and ``bench`` of graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
+from tilewright.cli.knobs import Knobs, Place
+from tilewright.cli.progress import progress
+from tilewright.errors import ProblemError, UnsupportedError, one_of
+from tilewright.graph.cutting import cut_graph
+from tilewright.graph.listing import kernels_text, program_text
+from tilewright.graph.memory import lifetimes, plan
+from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.ir.printer import to_text
+from tilewright.measure.rounds import measure
+from tilewright.targets.registry import find_target
+from tilewright.testing.interpreted_graph import InterpretedGraph
+from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verify_on
+
+_STAGES = ("graph", "kernels", "program", "llvm", "asm", "schedule", "config")
+
+
+def verify_graphs(knobs: Knobs, random: int, seed: int, on: Place, against: str) -> None:
+    """Does what ``tilewright verify graph`` is asked for."""
+    if against:
+        raise ProblemError(
+            "graph takes no --against", where="--against", cure="leave it out: see verify --help"
+        )
+    counts: Counter[str] = Counter()
+    found = list(graphs_of(knobs))
+    for case in progress(found, len(found), "verify"):
+        for verdict, draw in _verdicts(knobs, case, random, seed, on):
+            status = "REFUSED" if verdict.status is Status.SKIPPED else verdict.status.value
+            reason = f"({verdict.reason}) " if verdict.reason else ""
+            print(f"{status} {reason}{case.arguments(draw)}", flush=True)
+            counts[status.lower()] += 1
+    print(", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "refused")))
+    if counts["failed"]:
+        raise typer.Exit(1)
+
+
+def _verdicts(
+    knobs: Knobs, case: GraphCase | Refused, random: int, seed: int, on: Place
+) -> Iterator[tuple[Verdict, int]]:
+    """What comes of each call of a graph, and which contents it had."""
+    if isinstance(case, Refused):
+        yield Verdict(Status.SKIPPED, one_line(case.error)), 0
+        return
+    for draw in range(seed, seed + max(1, random)):
+        compile = partial(compiled, knobs, case, on)
+        yield verify_on(compile, case.case(draw).trials()), draw
+
+
+def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifiable:
+    """The graph for the target of the options, or what its kernels are, for the interpreter."""
+    if on is Place.INTERPRETER:
+        return InterpretedGraph(case.graph, find_target(knobs.target).machine)
+    return compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
+
+
+def show_graphs(knobs: Knobs, stage: str, page: Path | None, legal: bool) -> None:
+    """Does what ``tilewright show graph`` is asked for."""
+    for given, name in ((page is not None, "page"), (legal, "legal")):
+        if given:
+            raise ProblemError(
+                f"graph takes no --{name}",
+                where=f"--{name}",
+                why="a graph is many kernels",
+                cure="print them by --stage kernels, and show one by kernel FILE",
+            )
+    if stage and stage not in ("all", *_STAGES):
+        raise ProblemError(
+            f"there is no stage {stage!r}", where="--stage", cure=one_of(stage, ("all", *_STAGES))
+        )
+    for case in only(list(graphs_of(knobs))):
+        print(f"# {case.arguments()}")
+        if stage in ("", "all"):
+            names = ("graph", "kernels", "program")
+            print("\n\n".join(f"# stage {name}\n{_shown(knobs, case, name)}" for name in names))
+        else:
+            print(_shown(knobs, case, stage).rstrip("\n"))
+
+
+def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
+    if stage == "graph":
+        return to_text(case.graph.kernel)
+    if stage in ("kernels", "program"):
+        cut = cut_graph(case.graph.kernel)
+        return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
+    found = program_of(knobs, case)
+    parts: list[str] = []
+    for number, group in enumerate(found.groups):
+        made = group.compiled
+        text = repr(made.config) if stage == "config" else made.source(stage).rstrip("\n")
+        parts.append(f"# kernel {number}, {group.kernel.name}\n{text}")
+    return "\n\n".join(parts)
+
+
+def program_of(knobs: Knobs, case: GraphCase) -> GraphProgram:
+    """The program. Raises `UnsupportedError` where the target makes none of graphs."""
+    found = compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
+    if not isinstance(found, GraphProgram):
+        raise UnsupportedError(
+            f"{knobs.target} makes no program of a graph",
+            why="it runs the graph as it is",
+            cure="choose another --target",
+        )
+    return found
+
+
+def bench_graphs(knobs: Knobs, seconds: float, unused: Sequence[tuple[str, Any]]) -> None:
+    """Does what ``tilewright bench graph`` is asked for."""
+    for name, given in unused:
+        if given:
+            raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
+    cases = only(list(graphs_of(knobs)))
+    rows: list[tuple[str, ...]] = [
+        ("graph", "ms", "spread", "kernels", "launches", "arena MB", "live MB", "compile s")
+    ]
+    for case in progress(cases, len(cases), "bench"):
+        rows.append(_row(knobs, case, seconds))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [each.rjust(width) for each, width in zip(row[1:], widths[1:], strict=True)]
+        print("  ".join([row[0].ljust(widths[0]), *cells]))
+
+
+def _row(knobs: Knobs, case: GraphCase, seconds: float) -> tuple[str, ...]:
+    program = program_of(knobs, case)
+    call = program.bind(**case.case(0).call(program))
+    sides = measure({"ours": call}, seconds=seconds, threads=program.threads)
+    timing = sides.times["ours"]
+    return (
+        case.source,
+        f"{1e3 * timing.median:.4g}",
+        f"{100 * timing.spread:.0f}%",
+        str(len(program.groups)),
+        str(len(program.launches)),
+        f"{program.arena.bytes / 1e6:.3g}",
+        f"{program.arena.live / 1e6:.3g}",
+        f"{program.compile_seconds:.2f}{' (cached)' if program.from_cache else ''}",
+    )

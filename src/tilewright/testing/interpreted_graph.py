@@ -1,0 +1,79 @@
+"""A graph in the interpreter as a target would run it: cut, each kernel scheduled for a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.engine.signature import Signature, form_of
+from tilewright.errors import UnsupportedError
+from tilewright.graph.cutting import Choose, Launch, Repeat, Step, cut_graph
+from tilewright.graph.graph import Graph
+from tilewright.ir.buffer import Buffer
+from tilewright.machines.machine import Machine
+from tilewright.testing.interpreted import InterpretedKernel
+
+# Nobody knows of a longer loop whether it ends.
+_MOST_REPEATS = 5_000
+
+
+class InterpretedGraph:
+    """Has the interface of `engine.CompiledKernel`, as far as `verify` needs it. Nothing is packed:
+    constants are taken as they are."""
+
+    packed: tuple[str, ...] = ()
+
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        """Raises what `graph.program.compile_graph` does but for devices."""
+        self._signature = Signature(graph.kernel.params)
+        self._cut = cut_graph(graph.kernel)
+        self._kernels = [InterpretedKernel(each, machine) for each in self._cut.kernels]
+
+    def pack(self, name: str, array: Any) -> Any:
+        """``array``: nothing is packed."""
+        return array
+
+    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+        """Runs all steps, which write to ``out``; what they do wrong is an error."""
+        results = self._signature.results
+        given = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
+        memory: dict[Buffer, Any] = {}
+        for param in self._signature.arguments:
+            form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
+            memory[param.buffer] = form.flat(given[param.name])
+        for param in self._signature.constants:
+            assert param.digest is not None
+            memory[param.buffer] = self._cut.graph.constants[param.digest]
+        for each in self._cut.between:
+            raw = np.full(each.layout.extent * each.dtype.bytes, 0xFF, np.uint8)
+            memory[each] = raw.view(each.dtype.numpy)
+        self._do(self._cut.steps, memory)
+        return out
+
+    def _do(self, steps: Sequence[Step], memory: dict[Buffer, Any]) -> None:
+        for step in steps:
+            match step:
+                case Launch():
+                    self._launch(step, memory)
+                case Repeat():
+                    for _ in range(_MOST_REPEATS):
+                        self._launch(step.asks, memory)
+                        if not memory[step.flag][0]:
+                            break
+                        self._do(step.body, memory)
+                    else:
+                        raise UnsupportedError(
+                            f"a loop repeats more than {_MOST_REPEATS} times",
+                            why="the interpreter would take too long",
+                        )
+                case Choose():
+                    self._launch(step.asks, memory)
+                    self._do(step.then if memory[step.flag][0] else step.orelse, memory)
+
+    def _launch(self, step: Launch, memory: dict[Buffer, Any]) -> None:
+        params = self._cut.kernels[step.kernel].arrays
+        names = [param.name for param in params]
+        given = (memory[each] for each in step.buffers)
+        self._kernels[step.kernel].on_memory(dict(zip(names, given, strict=True)))

@@ -1,0 +1,147 @@
+"""Graphs on the command line: read from files, verified, shown, timed, profiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from commands import Command
+from graph_texts import CONTROL, transformer
+from needs import needs_x86
+from test_measure import PEAKS
+from tilewright.cli import graphs, profiling
+from tilewright.graph.program import GraphProgram
+from tilewright.testing.verify import Status, Verdict
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, with files of graphs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "control.tw").write_text(CONTROL, encoding="utf-8")
+    (tmp_path / "layers.tw").write_text(transformer(1), encoding="utf-8")
+    (tmp_path / "wrong.tw").write_text(CONTROL.replace("add= x", "adds x"), encoding="utf-8")
+    (tmp_path / "model.txt").write_text("", encoding="utf-8")
+    return tmp_path
+
+
+@needs_x86
+def test_verify(folder: Path, tilewright: Command) -> None:
+    ended = tilewright("verify", "graph", "control.tw", "wrong.tw", "model.txt", "layers.tw")
+    assert ended.code == 0
+    first, second, third, fourth, last = ended.lines
+    assert first == "PASSED graph control.tw"
+    assert second.startswith("REFUSED (") and second.endswith(") graph wrong.tw")
+    assert third == (
+        "REFUSED (model.txt is no file of a graph that is known: its name ends in '.txt') "
+        "graph model.txt"
+    )
+    assert fourth == "PASSED graph layers.tw"
+    assert last == "2 passed, 0 failed, 2 refused"
+
+
+def test_verify_what_a_gpu_would_run(folder: Path, tilewright: Command) -> None:
+    ended = tilewright(
+        *("verify", "graph", "--target", "nvidia:sm_80", "--on", "interpreter", "--random", "2"),
+        "control.tw",
+    )
+    assert ended.lines == [
+        "PASSED graph control.tw",
+        "PASSED graph --seed=1 control.tw",
+        "2 passed, 0 failed, 0 refused",
+    ]
+
+
+def test_one_that_fails(folder: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Verdict(Status.FAILED, "on integers: y[0] is 1, expected 2")
+    monkeypatch.setattr(graphs, "verify_on", lambda *_: wrong)
+    ended = tilewright("verify", "graph", "control.tw")
+    assert ended.code == 1
+    assert ended.lines == [
+        "FAILED (on integers: y[0] is 1, expected 2) graph control.tw",
+        "0 passed, 1 failed, 0 refused",
+    ]
+
+
+@needs_x86
+def test_show(folder: Path, tilewright: Command) -> None:
+    every = tilewright("show", "graph", "control.tw").out
+    assert [line for line in every.splitlines() if line.startswith("# stage")] == [
+        "# stage graph",
+        "# stage kernels",
+        "# stage program",
+    ]
+    kernels = tilewright("show", "graph", "--stage", "kernels", "control.tw").out
+    assert "# kernel 0, launched as\n#   first\n#   back\nkernel elementwise(" in kernels
+    for text in kernels.partition("\n")[2].split("\n\n"):
+        assert tw.parse_kernel(text).arrays
+    program = tilewright("show", "graph", "--stage", "program", "control.tw").lines
+    assert program[1] == "arena of 640 bytes; at most 640 live at once"
+    assert "  3: contraction 3 (q, p, a)  # zero, product" in program
+    assert program[-2:] == ["else:", "  10: elementwise 9 (p, y)  # halves, turned"]
+    assert "vmovups" in tilewright("show", "graph", "--stage", "asm", "control.tw").out
+    config = tilewright("show", "graph", "--stage", "config", "control.tw").out
+    assert "# kernel 3, contraction\nContractionConfig(" in config
+
+
+@needs_x86
+def test_bench_and_profile(
+    folder: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "measure_peaks", lambda _threads: PEAKS)
+    header, row = tilewright("bench", "graph", "--seconds", "0.01", "layers.tw").lines
+    assert header.split()[:5] == ["graph", "ms", "spread", "kernels", "launches"]
+    assert row.split()[0] == "layers.tw" and row.split()[3:5] == ["8", "11"]
+    ended = tilewright("profile", "graph", "--calls", "2", "--trace", "t.json", "layers.tw")
+    assert ended.code == 0
+    title, header, *rows, last, file = ended.lines
+    assert (title, file.partition(":")[0]) == ("# graph layers.tw", "t.json")
+    assert header.split() == [
+        "kernel",
+        "runs",
+        "us",
+        "%",
+        "floor",
+        "us",
+        "of",
+        "it",
+        "by",
+        "first",
+        "of",
+    ]
+    assert len(rows) == 8 and last.split()[:2] == ["all", "11"]
+    assert sum(int(each.split()[2]) for each in rows) == 11
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    launches = [each for each in events if each["ph"] == "X"]
+    assert len(launches) == 11
+    assert launches[1]["name"] == "l0_iq_z, l0_iq_p, l0_iq_y"
+    assert launches[1]["args"]["at"].startswith("layers.tw:")
+
+
+def test_refusals(folder: Path, tilewright: Command) -> None:
+    for words, said in (
+        (("verify", "graph"), "there is nothing to do"),
+        (("verify", "graph", "--dt", "f32", "control.tw"), "graph takes no --dt"),
+        (("verify", "graph", "--set", "n=3", "control.tw"), "graph takes no --set"),
+        (("verify", "graph", "--against", "torch", "control.tw"), "graph takes no --against"),
+        (("show", "graph", "--page", "x.html", "control.tw"), "graph takes no --page"),
+        (("show", "graph", "--stage", "nothing", "control.tw"), "there is no stage 'nothing'"),
+        (("show", "graph", "wrong.tw"), "wrong.tw:"),
+        (("show", "graph", "none.tw"), "cannot read the kernel file none.tw"),
+        (("bench", "graph", "--peer", "spirv", "control.tw"), "graph takes no --peer"),
+        (("profile", "graph", "--target", "interpreter", "control.tw"), "makes no program"),
+        (("profile", "conv", "ic4oc4ih4kh1"), "there is no profile of conv"),
+        (("check", "graph", "control.tw"), "unknown driver 'graph'"),
+    ):
+        ended = tilewright(*words)
+        assert ended.code == 2 and said in ended.err, words
+
+
+def test_graphs_that_nobody_can_run_here(folder: Path, tilewright: Command) -> None:
+    ended = tilewright("profile", "graph", "--target", "x86:amx", "control.tw")
+    assert ended.code == 2 and "do not run here" in ended.err
+    made = tw.compile(tw.parse_kernel(transformer(1)), "x86:amx", threads=1)
+    assert isinstance(made, GraphProgram) and not made.target.runs_here
