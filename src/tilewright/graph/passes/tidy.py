@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.graph.passes.loaded import loaded, with_results
-from tilewright.ir.compare import same
+from tilewright.ir.computes import view_exprs
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
 from tilewright.ir.visit import rewrite_stmts
 from tilewright.simplify import simplify_kernel
@@ -35,7 +35,19 @@ def _tidied(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, Compute) or stmt.instruction is not None or stmt.completion is not None:
         return stmt
     new = with_results(stmt, loaded(stmt))
-    return stmt if same(new, stmt) else new
+    return stmt if _parts(new) == _parts(stmt) else new
+
+
+def _parts(compute: Compute) -> list[int]:
+    """All that `with_results` may change, to be compared: expressions are interned."""
+    found: list[int] = []
+    for operand in compute.operands:
+        found += map(id, (operand.var, operand.view.buffer, *view_exprs(operand.view)))
+    for result in compute.results:
+        found += map(id, result.values)
+        for view in result.views:
+            found += map(id, view_exprs(view))
+    return found
 
 
 def _flat(block: Block) -> list[Stmt]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import view_exprs
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.stmt import (
@@ -29,18 +30,35 @@ def statements(kernel: Kernel) -> tuple[Stmt, ...]:
 
 def reads_of(stmt: Stmt) -> frozenset[Buffer]:
     """What is loaded in ``stmt``, at any depth. A result that is combined is not in it."""
+    if isinstance(stmt, Compute):
+        return frozenset(_loaded_by(stmt))
     return frozenset(buffer for node in walk_stmts(stmt) for buffer in _reads(node))
 
 
 def writes_of(stmt: Stmt) -> frozenset[Buffer]:
     """What is stored or combined into in ``stmt``, at any depth."""
+    if isinstance(stmt, Compute):
+        return frozenset(view.buffer for view in stmt.outputs)
     return frozenset(buffer for node in walk_stmts(stmt) for buffer in _writes(node))
+
+
+def _loaded_by(stmt: Compute) -> Iterator[Buffer]:
+    views = [operand.view for operand in stmt.operands]
+    yield from (view.buffer for view in views)
+    for result in stmt.results:
+        for value in result.values:
+            yield from (part.buffer for part in loads_in(value))
+        views += result.views
+    for view in views:
+        for expr in view_exprs(view):
+            yield from (part.buffer for part in loads_in(expr))
 
 
 def _reads(node: Stmt) -> Iterator[Buffer]:
     match node:
         case Compute():
-            yield from (operand.view.buffer for operand in node.operands)
+            yield from _loaded_by(node)
+            return
         case Call():
             yield from (view.buffer for view, access in _arguments(node) if access != "out")
         case Opaque():
