@@ -385,11 +385,14 @@ def test_loops_over_work_items_nest_in_order() -> None:
 
 
 def test_which_calls_keep_their_order() -> None:
+    updates = ("add", "min", "max", "and", "or", "xor")
     unordered = {name for name, function in FUNCTIONS.items() if not function.ordered}
     assert unordered == {
         "prefetch",
         "copy_async",
-        "atomic_add",
+        *(f"{kind}_{op}" for kind in ("atomic", "fetch") for op in updates),
+        "fetch_exchange",
+        "fetch_compare_exchange",
         "give_registers",
         "take_registers",
     }

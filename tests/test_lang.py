@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from needs import needs_opencl
+from tilewright.errors import KernelError, VerificationError
 
 TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
 
@@ -25,3 +26,75 @@ def test_saxpy(target: str, local: int | None) -> None:
     saxpy.launch((128,), 100, 2.0, x, y, local=local, target=target)
     np.testing.assert_array_equal(y, 2 * x + 1)
     assert saxpy.launch(0, 0, 2.0, x, y, target=target) is None
+
+
+@tw.kernel
+def sums(x: tw.array("f32", 1), y: tw.array("f32", 1)) -> None:
+    t = tw.local(64, "f32")
+    lane = tw.local_id(0)
+    t[lane] = x[tw.global_id(0)]
+    stride = 32
+    while stride > 0:
+        tw.barrier()
+        if lane < stride:
+            t[lane] += t[lane + stride]
+        stride //= 2
+    if lane == 0:
+        y[tw.group_id(0)] = t[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_loop_around_a_barrier_counts_in_a_variable(target: str) -> None:
+    x, y = np.arange(640, dtype=np.float32), np.zeros(10, np.float32)
+    sums.launch(640, x, y, local=64, target=target)
+    np.testing.assert_array_equal(y, x.reshape(10, 64).sum(1))
+
+
+@tw.kernel
+def diverging(x: tw.array("s32", 1)) -> None:
+    i = 0
+    while i < tw.local_id(0):
+        tw.barrier()
+        i += 1
+    x[0] = i
+
+
+def test_a_loop_that_work_items_leave_apart_has_no_barriers() -> None:
+    with pytest.raises(VerificationError, match="as often as a work-item wants") as caught:
+        diverging.over(local=64)
+    assert caught.value.span is not None
+    assert caught.value.span.caret().startswith("    while i < tw.local_id(0):\n    ^^^^^")
+
+
+@tw.kernel
+def histogram(x: tw.array("s32", 1), counts: tw.array("u32", 1), n: tw.s32) -> None:
+    i = tw.global_id(0)
+    while i < n:
+        tw.atomic_add(counts, x[i], 1)
+        if x[i] == 7:
+            tw.printf("{} at {}", x[i], i)
+        i += tw.global_size(0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_messages(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.array([3, 7, 1, 1, 7, 0], np.int32)
+    counts = np.zeros(8, np.uint32)
+    histogram.launch(4, x, counts, 6, target=target)
+    np.testing.assert_array_equal(counts, np.bincount(x))
+    assert capsys.readouterr().out == "7 at 4\n7 at 1\n"
+
+
+@tw.kernel
+def checked(x: tw.array("s32", 1)) -> None:
+    i = tw.global_id(0)
+    assert x[i] < 5, "too great"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_assertions(target: str) -> None:
+    checked.launch(5, np.arange(10, dtype=np.int32), target=target)
+    with pytest.raises(KernelError, match="too great") as caught:
+        checked.launch(10, np.arange(10, dtype=np.int32), target=target)
+    assert "in the work-item 5" in str(caught.value)
+    assert 'assert x[i] < 5, "too great"' in str(caught.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from tilewright.ir.functions import (
     Await,
     AwaitPhase,
     Commit,
+    Exchange,
     Fence,
     Function,
     Initialize,
+    OrderAtomics,
     Queue,
+    Shuffle,
     StartCopy,
     Synchronize,
     Update,
@@ -48,6 +51,9 @@ class Calls:
             AwaitPhase: self._await_phase,
             Fence: self._fence,
             Update: self._update,
+            Exchange: self._exchange,
+            Shuffle: self._shuffle,
+            OrderAtomics: _as_it_is,
         }
 
     def run(self, stmt: Call, frame: Frame) -> None:
@@ -150,7 +156,43 @@ class Calls:
         verb = "atomic" if effect.atomic else "write"
         self._memory.note(verb, place.buffer, (offsets, mask, site))
         self._memory.observe("update", place.buffer, offsets, mask, site)
-        _apply(effect.operator, storage, offsets, operand, mask, frame)
+        update = _Update(effect.operator, operand)
+        before = _apply(update, storage, offsets, mask, frame)
+        if effect.old is not None:
+            self._keep(effect.old, function, (stmt, frame), before)
+
+    def _exchange(self, effect: Exchange, function: Function, stmt: Call, frame: Frame) -> None:
+        place = stmt.args[function.position(effect.place)]
+        assert isinstance(place, View)
+        value = self._value(effect.value, function, stmt, frame)
+        expected = None
+        if effect.expected is not None:
+            expected = self._value(effect.expected, function, stmt, frame)
+        storage, offsets, mask = self._target(place, stmt, frame)
+        if storage is None or (mask is not None and not np.any(mask)):
+            return
+        site = Site(stmt, frame)
+        self._memory.check_defined(storage, offsets, mask, site)
+        self._memory.note("atomic", place.buffer, (offsets, mask, site))
+        self._memory.observe("update", place.buffer, offsets, mask, site)
+        before = _apply(_Update("", value, expected), storage, offsets, mask, frame)
+        self._keep(effect.old, function, (stmt, frame), before)
+
+    def _shuffle(self, effect: Shuffle, function: Function, stmt: Call, frame: Frame) -> None:
+        value = self._value(effect.value, function, stmt, frame)
+        lane = self._value(effect.lane, function, stmt, frame)
+        site = Site(stmt, frame)
+        found = self.launches[-1].shuffle(value, lane, site, self._memory.findings)
+        self._keep(effect.destination, function, (stmt, frame), found)
+
+    def _keep(self, name: str, function: Function, at: tuple[Call, Frame], values: Any) -> None:
+        """Stores ``values``, one for each lane, where the argument ``name`` says."""
+        stmt, frame = at
+        view = stmt.args[function.position(name)]
+        assert isinstance(view, View)
+        index, mask = self._place(view, stmt, frame)
+        inside = frame if mask is None else frame.restrict(mask)
+        self._memory.store(view.buffer, index, values, Site(stmt, inside))
 
     def _place(self, view: View, stmt: Call, frame: Frame) -> tuple[list[Any], Any]:
         index = [self._evaluator.evaluate(i, frame, stmt) for i in view.index]
@@ -171,18 +213,45 @@ def _described(function: Function) -> bool:
     return bool(function.effects) or all(p.access in ("value", "none") for p in function.parameters)
 
 
-def _apply(
-    operator: str, storage: Storage, offsets: Any, operand: Any, mask: Any, frame: Frame
-) -> None:
-    """``element = element operator operand``, once per lane, in the order of lanes."""
-    arrays = np.broadcast_arrays(offsets, operand, np.broadcast_to(True, frame.shape))
-    flat, values = (np.atleast_1d(a) for a in arrays[:2])
-    chosen = np.broadcast_to(True if mask is None else mask, flat.shape)
-    flat, values = flat[chosen], values[chosen]
-    while len(flat):
+def _as_it_is(effect: OrderAtomics, function: Function, stmt: Call, frame: Frame) -> None:
+    """Lanes run in lockstep: their accesses are in order."""
+    del effect, function, stmt, frame
+
+
+class _Update(NamedTuple):
+    """What happens to an element: an operator with ``operand``, or with none (``""``) it becomes
+    that, where it is ``expected`` if this is given."""
+
+    operator: str
+    operand: Any
+    expected: Any = None
+
+
+def _apply(update: _Update, storage: Storage, offsets: Any, mask: Any, frame: Frame) -> Any:
+    """Updates elements once per lane, in the order of lanes; gives what each lane found."""
+    dtype = storage.buffer.dtype
+    given = (offsets, update.operand, 0 if update.expected is None else update.expected)
+    arrays = np.broadcast_arrays(*given, np.broadcast_to(True, frame.shape))
+    flat, values, expected = (np.atleast_1d(a).ravel() for a in arrays[:3])
+    shape = arrays[0].shape
+    chosen = np.broadcast_to(True if mask is None else mask, shape).ravel()
+    found = np.zeros(flat.shape, storage.data.dtype)
+    left = np.flatnonzero(chosen)
+    while len(left):
         # Each round takes the first lane that is left for each element.
-        _, first = np.unique(flat, return_index=True)
-        places = flat[first]
+        _, first = np.unique(flat[left], return_index=True)
+        now = left[first]
+        places = flat[now]
         before = storage.data[places]
-        storage.data[places] = binary_values(operator, storage.buffer.dtype, before, values[first])
-        flat, values = np.delete(flat, first), np.delete(values, first)
+        found[now] = before
+        if update.operator:
+            after = binary_values(update.operator, dtype, before, values[now])
+        else:
+            after = values[now].astype(before.dtype)
+        if update.expected is not None:
+            bits = f"u{before.dtype.itemsize}"
+            wanted = expected[now].astype(before.dtype)
+            after = np.where(before.view(bits) == wanted.view(bits), after, before)
+        storage.data[places] = after
+        left = np.delete(left, first)
+    return found.reshape(shape)

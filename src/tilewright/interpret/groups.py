@@ -184,6 +184,32 @@ class GridRun:
             )
         self._renew(effect.group, self._teams(effect.group, site, findings))
 
+    def shuffle(self, values: Any, lanes: Any, site: Site, findings: Findings) -> Any:
+        """``values`` of the lanes of the same subgroup that ``lanes`` says, for each lane of the
+        site's frame. Reports where not all lanes of a subgroup come, and a lane that is none."""
+        frame = site.frame
+        self._teams(Group.SUBGROUP, site, findings)
+        wanted = np.broadcast_to(lanes, frame.shape)
+        outside = (wanted < 0) | (wanted >= self.subgroup)
+        if frame.mask is not None:
+            outside = outside & frame.mask
+        if np.any(outside):
+            findings.report(
+                FaultKind.OUT_OF_BOUNDS,
+                site.stmt,
+                int(np.count_nonzero(outside)),
+                lambda: fault(
+                    f"a shuffle from a lane that the subgroup of {self.subgroup} does not have",
+                    site,
+                    first_lane(outside),
+                    why="what it would give is another one on each device",
+                    cure="keep the lane within the subgroup",
+                ),
+            )
+        rows = np.broadcast_to(values, frame.shape).reshape(-1, self.subgroup)
+        places = np.clip(wanted, 0, self.subgroup - 1).reshape(-1, self.subgroup)
+        return np.take_along_axis(rows, places, axis=1).reshape(frame.shape)
+
     def _count(self, group: Group) -> int:
         return self.workgroups * (self.subgroups if group is Group.SUBGROUP else 1)
 

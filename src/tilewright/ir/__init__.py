@@ -5,9 +5,9 @@ layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what
 (walking and rewriting), `computes` (what the parts of a structured op depend on), `compare`
 (structural equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
 `declaration_parser` (the text form; `syntax` is what they share), `verify` with `verify_layout`,
-`verify_computes` and `verify_scalars` (what well-formed means), `arguments` (what a call passes
-for scalars), `sizes` (what is known of symbolic sizes), `symbols` (numbers in their place), `scope`
-(names, as they come and go).
+`verify_computes`, `verify_settled` and `verify_scalars` (what well-formed means), `arguments` (what
+a call passes for scalars), `sizes` (what is known of symbolic sizes), `symbols` (numbers in their
+place), `scope` (names, as they come and go).
 
 This is the face for those who use the IR. Those who work on it import the modules: `Block`, for
 one, is a statement here, and a part of a layout in `buffer`.

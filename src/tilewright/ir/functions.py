@@ -120,20 +120,69 @@ class Update:
     """``place = place operator value``, where ``operator`` is one of `ir.operators.BINARY`.
 
     ``atomic``: updates of one element by several work-items each take effect, in any order.
+    ``old``: where what the element was before goes.
     """
 
     place: str
     value: str
     operator: str
     atomic: bool
+    old: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """``place`` becomes ``value``, and ``old`` what it was, at one time; with ``expected`` only
+    where it was that, by its bits. Exchanges of one element each take effect, in any order."""
+
+    place: str
+    value: str
+    old: str
+    expected: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """``destination`` becomes the ``value`` of the lane that ``lane`` says, of the same subgroup.
+    All lanes of the subgroup take part."""
+
+    destination: str
+    value: str
+    lane: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAtomics:
+    """Atomic accesses before this one and behind it keep their order, for all who see them."""
 
 
 Effect = (
-    Synchronize | StartCopy | Commit | Await | Initialize | Arrive | AwaitPhase | Fence | Update
+    Synchronize
+    | StartCopy
+    | Commit
+    | Await
+    | Initialize
+    | Arrive
+    | AwaitPhase
+    | Fence
+    | Update
+    | Exchange
+    | OrderAtomics
+    | Shuffle
 )
 
 # Effects on the work-item itself, or on others: their order in its program matters.
-_ORDERED = (Synchronize, Commit, Await, Initialize, Arrive, AwaitPhase, Fence)
+_ORDERED = (
+    Synchronize,
+    Commit,
+    Await,
+    Initialize,
+    Arrive,
+    AwaitPhase,
+    Fence,
+    Shuffle,
+    OrderAtomics,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +202,24 @@ class Function:
     def position(self, name: str) -> int:
         """Which argument the parameter called ``name`` is."""
         return [parameter.name for parameter in self.parameters].index(name)
+
+
+def _atomic(operator: str) -> Function:
+    return Function(
+        f"atomic_{operator}",
+        (Parameter("place", "inout"), Parameter("value", "value")),
+        (Update("place", "value", operator, atomic=True),),
+        f"Updates an element of memory by `{operator}`; others may update it at the same time.",
+    )
+
+
+def _fetch(operator: str) -> Function:
+    return Function(
+        f"fetch_{operator}",
+        (Parameter("old", "out"), Parameter("place", "inout"), Parameter("value", "value")),
+        (Update("place", "value", operator, atomic=True, old="old"),),
+        f"As atomic_{operator}, and tells what the element was.",
+    )
 
 
 _ALL = (
@@ -271,6 +338,37 @@ _ALL = (
         (Update("place", "value", "add", atomic=True),),
         "Adds to an element of memory that other work-items may add to at the same time.",
     ),
+    *(_atomic(operator) for operator in ("min", "max", "and", "or", "xor")),
+    *(_fetch(operator) for operator in ("add", "min", "max", "and", "or", "xor")),
+    Function(
+        "fetch_exchange",
+        (Parameter("old", "out"), Parameter("place", "inout"), Parameter("value", "value")),
+        (Exchange("place", "value", "old"),),
+        "Sets an element of memory that others may access atomically, and tells what it was.",
+    ),
+    Function(
+        "fetch_compare_exchange",
+        (
+            Parameter("old", "out"),
+            Parameter("place", "inout"),
+            Parameter("expected", "value"),
+            Parameter("value", "value"),
+        ),
+        (Exchange("place", "value", "old", "expected"),),
+        "Sets an element of memory if it is what is expected, and tells what it was.",
+    ),
+    Function(
+        "memory_fence",
+        (),
+        (OrderAtomics(),),
+        "Atomic accesses before it and behind it keep their order, for all who see them.",
+    ),
+    Function(
+        "shuffle",
+        (Parameter("destination", "out"), Parameter("value", "value"), Parameter("lane", "value")),
+        (Shuffle("destination", "value", "lane"),),
+        "Gives the value of another lane of the subgroup; all its lanes take part.",
+    ),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
@@ -281,7 +379,7 @@ def atomic_operator(name: str | None) -> str | None:
     all that it does."""
     function = FUNCTIONS.get(name or "")
     match function.effects if function is not None else ():
-        case (Update(atomic=True) as update,):
+        case (Update(atomic=True, old=None) as update,):
             return update.operator
         case _:
             return None

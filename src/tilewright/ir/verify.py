@@ -51,6 +51,7 @@ from tilewright.ir.verify_groups import (
 from tilewright.ir.verify_lanes import Sources, extent_defect, repetition_defect
 from tilewright.ir.verify_layout import layout_defect, symbolic_layout_defect
 from tilewright.ir.verify_scalars import scalar_defect
+from tilewright.ir.verify_settled import runs_equally_often
 from tilewright.ir.visit import reads_memory, variables, walk
 
 ACCESSES = ("in", "out", "inout")
@@ -281,16 +282,23 @@ class _Verifier:
             cure = "count in s64, and convert the index where it is used"
             raise self.refuse(f"the loop variable {stmt.var.name} is {stmt.var.type}", cure)
         self.extent(stmt.extent, "an extent")
-        self.check(loop_defect(self.path) or repetition_defect(stmt, self.sources))
+        self.check(loop_defect(self.path))
+        self.repetition(stmt)
         with self.scope(), self.sources.inside(stmt):
             self.define(stmt.var)
             self.stmt(stmt.body)
 
     def repeat(self, stmt: While) -> None:
         self.expr(stmt.condition, boolean, "a condition")
-        self.check(repetition_defect(stmt, self.sources))
+        self.repetition(stmt)
         with self.sources.inside(stmt):
             self.nested(stmt.body)
+
+    def repetition(self, stmt: For | While) -> None:
+        """A loop around barriers runs equally often in all that meet there."""
+        defect = repetition_defect(stmt, self.sources)
+        if defect is not None and not runs_equally_often(self.kernel, self.path):
+            self.check(defect)
 
     def opaque(self, stmt: Opaque) -> None:
         self.name(stmt.name)

@@ -22,11 +22,13 @@ from tilewright.ir.functions import (
     Await,
     AwaitPhase,
     Commit,
+    Exchange,
     Fence,
     Function,
     Group,
     Initialize,
     Queue,
+    Shuffle,
     StartCopy,
     Synchronize,
     Update,
@@ -235,6 +237,17 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
                 defect = _outside(function.name, path) or _in_lanes(function.name, path)
             case Update():
                 defect = _mistyped(function, call, effect.place, effect.value)
+                if defect is None and effect.old is not None:
+                    defect = _mistyped(function, call, effect.old, effect.value)
+            case Exchange():
+                defect = _mistyped(function, call, effect.place, effect.value) or _mistyped(
+                    function, call, effect.old, effect.value
+                )
+                if defect is None and effect.expected is not None:
+                    defect = _mistyped(function, call, effect.place, effect.expected)
+            case Shuffle():
+                defect = _mistyped(function, call, effect.destination, effect.value)
+                defect = defect or _outside_of_lanes(function, path)
             case _:
                 defect = None
         if defect is not None:
@@ -327,6 +340,17 @@ def _has_threads(path: Sequence[Stmt]) -> bool:
     grids = [s for s in path if isinstance(s, For) and s.kind in (LoopKind.GRID, LoopKind.CLUSTER)]
     inside = walk_stmts(grids[-1] if grids else path[0])
     return any(isinstance(stmt, For) and stmt.kind in THREADS for stmt in inside)
+
+
+def _outside_of_lanes(function: Function, path: Sequence[Stmt]) -> Defect | None:
+    """Why ``function``, which lanes call together, cannot stand where nobody is a lane."""
+    if any(isinstance(stmt, For) and stmt.kind is LoopKind.LANE for stmt in path[:-1]):
+        return None
+    return Defect(
+        f"{function.name} stands in no loop over lanes",
+        "put it inside of a lane loop, in one over subgroups",
+        "the lanes of a subgroup give each other values",
+    )
 
 
 def _mistyped(function: Function, call: Call, written: str, read: str) -> Defect | None:

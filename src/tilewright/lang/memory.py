@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.dtypes import f32, f64, s32, s64, u32, u64
@@ -83,8 +84,18 @@ def _operand(site: Site, array: Any, value: Any) -> Expr:
     return site.arithmetic.kept(site.number(value), target.dtype, "the element")
 
 
-def _update(site: Site, op: str, array: Any, index: Any, value: Any, order: Any) -> Any:
-    site.one_of(order, "order", ORDERS)
+def _fenced(site: Site, order: Any, update: Callable[[], Any]) -> Any:
+    """``update`` with the fences that make its order."""
+    word = site.one_of(order, "order", ORDERS)
+    if word in ("release", "acq_rel", "seq_cst"):
+        site.emitter.call("memory_fence")
+    result = update()
+    if word in ("acquire", "acq_rel", "seq_cst"):
+        site.emitter.call("memory_fence")
+    return result
+
+
+def _update(site: Site, op: str, array: Any, index: Any, value: Any) -> Any:
     target = site.array(array)
     integers = op in ("and", "or", "xor")
     if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
@@ -110,7 +121,7 @@ def _atomic(name: str, op: str, doc: str) -> Builtin:
     def run(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
         if name == "atomic_sub":
             value = site.arithmetic.unary("neg", _operand(site, array, value))
-        return _update(site, op, array, index, value, order)
+        return _fenced(site, order, lambda: _update(site, op, array, index, value))
 
     run.__name__ = name
     run.__doc__ = (
@@ -133,11 +144,11 @@ atomic_xor = _atomic("atomic_xor", "xor", "Flips the bits of an element that ``v
 @builtin
 def atomic_exchange(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
     """Makes an element ``value``, and gives what it was, at one time."""
-    site.one_of(order, "order", ORDERS)
     target = site.array(array)
     _check_type(site, target)
     amount = _operand(site, array, value)
-    return _old(site, "fetch_exchange", target, _place(site, array, index), amount)
+    place = _place(site, array, index)
+    return _fenced(site, order, lambda: _old(site, "fetch_exchange", target, place, amount))
 
 
 @builtin
@@ -146,12 +157,12 @@ def atomic_compare_exchange(
 ) -> Any:
     """Makes an element ``value`` if it is ``expected``, and gives what it was, at one time. Floats
     are compared by their bits."""
-    site.one_of(order, "order", ORDERS)
     target = site.array(array)
     _check_type(site, target)
     wanted, amount = _operand(site, array, expected), _operand(site, array, value)
     place = _place(site, array, index)
-    return _old(site, "fetch_compare_exchange", target, place, wanted, amount)
+    function = "fetch_compare_exchange"
+    return _fenced(site, order, lambda: _old(site, function, target, place, wanted, amount))
 
 
 def _check_type(site: Site, target: Array) -> None:

@@ -70,8 +70,9 @@ class Messages:
             self._array = buffer(self._emitter.fresh("messages"), u32, (ROOM,))
         number = len(self.kinds)
         self.kinds.append(message)
-        dims = self._identities.shape.dims
+        dims, most = self._identities.shape.dims, self._identities.most_dim
         ids = [self._emitter.widened(self._identities.number("global_id", d)) for d in range(dims)]
+        self._identities.most_dim = most  # the kernel itself asks for no more
         words: list[Expr] = [ir.const(number, u32)]
         for value in [*ids, *values]:
             words += _bits(value)

@@ -298,6 +298,7 @@ def _write(
     _check_threads(plans[:-1], threads)
     statements.emit(plans[:-1])
     number = form.identity(statements.w, "local") if items > 1 else "0"
+    statements.memory.width = iterations([t for t in threads if t.stmt.kind is LoopKind.LANE])
     if lanes:
         number = _by_lanes(statements, Value(number, form.number, 1, (0, items - 1)), lanes, form)
     bind_digits(statements, threads, number, form.number)

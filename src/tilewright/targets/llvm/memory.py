@@ -88,6 +88,8 @@ class MemoryMap:
         self.subgroup: Value | None = None
         self.lane: Value | None = None
         self.team = 0
+        # How many lanes a subgroup has where each work-item runs by itself (1: nobody says).
+        self.width = 1
         self.each_lane = False
         self.products: dict[Buffer, set[int]] = {}
         # The kernel's arguments in order, and what tells a device's copy unit of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.expr import Const
-from tilewright.ir.functions import FUNCTIONS, Group, Synchronize
+from tilewright.ir.functions import FUNCTIONS, Group, Shuffle, Synchronize
 from tilewright.ir.stmt import Call, For, LoopKind, Stmt
 from tilewright.ir.visit import nested, walk_stmts
 from tilewright.machines.machine import Machine
@@ -37,7 +37,10 @@ def waiting_lanes(part: Stmt, machine: Machine) -> int:
 
 def _waits(call: Call) -> bool:
     effects = FUNCTIONS[call.function].effects
-    return any(isinstance(e, Synchronize) and e.group is Group.SUBGROUP for e in effects)
+    return any(
+        isinstance(e, Shuffle) or (isinstance(e, Synchronize) and e.group is Group.SUBGROUP)
+        for e in effects
+    )
 
 
 def _lanes(stmt: Stmt) -> int:

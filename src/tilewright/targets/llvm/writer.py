@@ -116,9 +116,11 @@ class Writer:
         )
         return name
 
-    def call(self, result: str, function: str, arguments: str, types: str) -> str:
+    def call(
+        self, result: str, function: str, arguments: str, types: str, attributes: str = ""
+    ) -> str:
         """Calls an intrinsic or external function that gives a value, declaring it once."""
-        self.declare(result, function, types)
+        self.declare(result, function, types, attributes)
         return self.assign(f"call {result} @{function}({arguments})")
 
     def call_void(self, function: str, arguments: str, types: str, attributes: str = "") -> None:

@@ -18,7 +18,8 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.nvidia.copies import COPIES as TILES
 from tilewright.machines.nvidia.copies import TILE_UNIT
 from tilewright.machines.nvidia.tensor_map import MAP_ALIGNMENT, MAP_BYTES
-from tilewright.targets.llvm.calls import EmitCall, emit_atomic_add, emit_nothing
+from tilewright.targets.llvm.atomics import ATOMICS
+from tilewright.targets.llvm.calls import EmitCall, emit_nothing, emit_shuffle
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.launches import Form, write_launches
@@ -62,7 +63,7 @@ def _emit_subgroup_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     w, subgroup = memory.w, memory.subgroup
     if subgroup is None or memory.team == _WARP:
-        w.call_void("llvm.nvvm.bar.warp.sync", "i32 -1", "i32")
+        w.call_void("llvm.nvvm.bar.warp.sync", f"i32 {_members(memory)}", "i32")
         return
     # Several warps have a barrier of their own, behind the one of all.
     number = w.assign(f"add {subgroup.typed}, 1")
@@ -102,6 +103,43 @@ def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape
     return f"define ptx_kernel void @{entry}({parameters}) nounwind {sizes} {{"
 
 
+def _members(memory: MemoryMap) -> str:
+    """The lanes of a warp that are this one's subgroup, as bits."""
+    width = memory.width
+    if width > _WARP:
+        raise UnsupportedError(
+            f"a subgroup of {width} lanes that give each other values, or wait for each other",
+            why=f"lanes of NVIDIA GPUs do so in warps of {_WARP}",
+            cure=f"choose a subgroup of {_WARP} lanes or fewer",
+        )
+    if width in (1, _WARP):
+        return "-1"
+    w = memory.w
+    lane = w.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", "")
+    first = w.assign(f"and i32 {lane}, {_WARP - width}")
+    return w.assign(f"shl i32 {(1 << width) - 1}, {first}")
+
+
+def _shuffled(memory: MemoryMap, value: Value, lane: Value) -> str:
+    """A shuffle of the warp, by words."""
+    name, w, members = "llvm.nvvm.shfl.sync.idx.i32", memory.w, _members(memory)
+    segment = (_WARP - memory.width) << 8 | _WARP - 1
+    words = []
+    bits = Value(w.assign(f"bitcast {value.typed} to i{value.dtype.bits}"), value.dtype)
+    for shift in range(0, value.dtype.bits, 32):
+        word = bits.text
+        if value.dtype.bits == 64:
+            moved = w.assign(f"lshr i64 {bits.text}, {shift}")
+            word = w.assign(f"trunc i64 {moved} to i32")
+        arguments = f"i32 {members}, i32 {word}, i32 {lane.text}, i32 {segment}"
+        words.append(w.call("i32", name, arguments, "i32, i32, i32, i32", "convergent"))
+    if len(words) == 1:
+        return w.assign(f"bitcast i32 {words[0]} to {value.type}")
+    low, high = (w.assign(f"zext i32 {each} to i64") for each in words)
+    both = w.assign(f"or i64 {low}, {w.assign(f'shl i64 {high}, 32')}")
+    return w.assign(f"bitcast i64 {both} to {value.type}")
+
+
 _DIALECT = Dialect(
     arguments=_GLOBAL,
     workgroup=_SHARED,
@@ -120,7 +158,8 @@ _CALLS: dict[str, EmitCall] = {
     "prefetch": emit_nothing,
     "barrier": _emit_barrier,
     "subgroup_barrier": _emit_subgroup_barrier,
-    "atomic_add": emit_atomic_add,
+    "shuffle": emit_shuffle(_shuffled),
+    **ATOMICS,
 }
 
 

@@ -9,13 +9,15 @@ from tilewright.dtypes import s32, s64
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
-from tilewright.targets.llvm.calls import emit_atomic_add, emit_nothing
+from tilewright.targets.llvm.atomics import ATOMICS
+from tilewright.targets.llvm.calls import emit_nothing, emit_shuffle
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.launches import Form, write_launches
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.subgroups import WorkgroupShape
+from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 TRIPLE = "spirv64-unknown-unknown"
@@ -62,6 +64,14 @@ def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape
     return f"define spir_kernel void @{entry}({parameters}) nounwind {size} {hint} {{"
 
 
+def _shuffled(memory: MemoryMap, value: Value, lane: Value) -> str:
+    """OpenCL's sub_group_shuffle, mangled as in C++."""
+    letter = {"i32": "j", "i64": "m", "float": "f", "double": "d"}[value.type]
+    name = f"_Z17sub_group_shuffle{letter}j"
+    arguments, types = f"{value.typed}, {lane.typed}", f"{value.type}, i32"
+    return memory.w.call(value.type, name, arguments, types, "convergent")
+
+
 _FORM = Form(
     TRIPLE,
     Dialect(
@@ -80,7 +90,8 @@ _FORM = Form(
         "prefetch": emit_nothing,
         "barrier": _emit_barrier,
         "subgroup_barrier": _emit_subgroup_barrier,
-        "atomic_add": emit_atomic_add,
+        "shuffle": emit_shuffle(_shuffled),
+        **ATOMICS,
     },
     _attributes,
     _identity,

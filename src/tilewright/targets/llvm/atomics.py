@@ -1,0 +1,204 @@
+"""Atomic updates and exchanges of elements (`ir.functions`), lane by lane where they run in a
+vector loop.
+
+What a target has no instruction for is a loop: the new value goes in if nobody else has changed the
+old bits meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.dtypes import DType, f32, f64, s32, s64, u32, u64
+from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr
+from tilewright.ir.functions import FUNCTIONS, Exchange, Update
+from tilewright.ir.stmt import View
+from tilewright.targets.llvm.calls import EmitCall
+from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.extremes import emit_float_extreme
+from tilewright.targets.llvm.masked import lane_of, vector_of
+from tilewright.targets.llvm.memory import MemoryMap
+from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.types import llvm_type
+from tilewright.targets.llvm.values import Pointer, Value
+from tilewright.targets.llvm.writer import Writer
+
+_ATOMIC = (f32, s32, u32, s64, u64, f64)
+_BITS: Mapping[DType, DType] = {f32: s32, f64: s64}
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call does: ``change`` gives the text of what an element was, by its place and the
+    values of the call. The arguments at ``place`` and ``values`` are these; ``old`` is where what
+    it was goes."""
+
+    place: int
+    values: tuple[int, ...]
+    old: int | None
+    change: Callable[[Writer, Pointer, tuple[Value, ...]], str]
+
+
+def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
+    view, address = plan.stmt.args[call.place], plan.addresses[call.place]
+    assert isinstance(view, View) and address is not None
+    _check(plan.stmt.function, address.buffer)
+    dtype = address.buffer.dtype
+    values = [_value(memory, plan, at, dtype) for at in call.values]
+    mask = memory.mask(view.mask, plan.loads)
+    if mask is False:
+        return
+    w = memory.w
+    found: list[Value] = []
+    for lane in range(1 if memory.lanes is None else memory.lanes.active):
+        pointer = memory.pointer(address, plan.loads, lane)
+        elements = tuple(lane_of(w, value, lane) for value in values)
+        if not isinstance(mask, Value):
+            found.append(Value(call.change(w, pointer, elements), dtype))
+            continue
+        if call.old is not None:
+            raise CompilationError(
+                f"{plan.stmt.function} at a masked place",
+                why="where it is masked, there is no old value",
+                cure="put the call into an `if`",
+            )
+        with w.where(lane_of(w, mask, lane).text):
+            call.change(w, pointer, elements)
+    if call.old is not None:
+        _keep(memory, plan, call.old, found)
+
+
+def _keep(memory: MemoryMap, plan: CallPlan, at: int, found: list[Value]) -> None:
+    """Stores what lanes found where the argument ``at`` says."""
+    address = plan.addresses[at]
+    assert address is not None
+    if memory.lanes is None:
+        memory.store(address, found[0], plan.loads)
+        return
+    missing = memory.lanes.count - len(found)
+    memory.store(address, vector_of(memory.w, [*found, *found[:1] * missing]), plan.loads)
+
+
+def _value(memory: MemoryMap, plan: CallPlan, at: int, dtype: DType) -> Value:
+    amount = plan.stmt.args[at]
+    assert isinstance(amount, Expr)
+    result = memory.exprs.evaluate(amount, plan.loads)
+    if not isinstance(result, Value):
+        result = memory.exprs.value(result, amount.type)
+    return emit_cast(memory.w, result, dtype)
+
+
+def _check(function: str, buffer: Buffer) -> None:
+    if buffer.space is Space.PRIVATE:
+        raise CompilationError(
+            f"{function} to {buffer.name!r}, which no other work-item sees",
+            cure="store to it, or allocate it in memory that work-items share",
+        )
+    if buffer.dtype not in _ATOMIC:
+        raise CompilationError(
+            f"this target has no {function} of {buffer.dtype}",
+            where=buffer.name,
+            cure="update one of " + ", ".join(t.name for t in _ATOMIC),
+        )
+
+
+# What happens to one element: each gives the text of what it was.
+
+
+def _update(operator: str, w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
+    (value,) = values
+    dtype = value.dtype
+    if dtype.is_float and not (operator == "add" and w.dialect.float_atomics):
+        return _again(operator, w, pointer, value)
+    name = "fadd" if dtype.is_float else operator
+    if operator in ("min", "max") and dtype.kind == "uint":
+        name = f"u{operator}"
+    return w.assign(f"atomicrmw {name} {pointer.typed}, {value.typed} monotonic")
+
+
+def _again(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
+    """Until nobody else has changed the old bits: not every device updates floats."""
+    bits = llvm_type(_BITS[value.dtype])
+    align = value.dtype.bytes
+    loaded = w.assign(f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
+    before, again, done = w.block, w.label("again"), w.label("updated")
+    w.jump(again)
+    w.start(again)
+    old, line = w.name("old"), w.reserve()
+    floats = w.assign(f"bitcast {bits} {old} to {value.type}")
+    if operator == "add":
+        after = w.assign(f"fadd {value.type} {floats}, {value.text}")
+    else:
+        number = Value(floats, value.dtype)
+        after = emit_float_extreme(w, operator, number, value, value)
+    new = w.assign(f"bitcast {value.type} {after} to {bits}")
+    pair = w.assign(f"cmpxchg {pointer.typed}, {bits} {old}, {bits} {new} monotonic monotonic")
+    seen = w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
+    w.fill(line, f"  {old} = phi {bits} [{loaded}, %{before}], [{seen}, %{w.block}]")
+    w.branch(w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1"), done, again)
+    w.start(done)
+    return floats
+
+
+def _exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
+    (value,) = values
+    plain = _plain(w, value)
+    old = w.assign(f"atomicrmw xchg {pointer.typed}, {plain.typed} monotonic")
+    return _as(w, old, plain.dtype, value.dtype)
+
+
+def _compare_exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
+    expected, value = (_plain(w, each) for each in values)
+    how = "monotonic monotonic"
+    pair = w.assign(f"cmpxchg {pointer.typed}, {expected.typed}, {value.typed} {how}")
+    old = w.assign(f"extractvalue {{ {value.type}, i1 }} {pair}, 0")
+    return _as(w, old, value.dtype, values[0].dtype)
+
+
+def _plain(w: Writer, value: Value) -> Value:
+    """``value`` as an integer of the same bits."""
+    if not value.dtype.is_float:
+        return value
+    integer = _BITS[value.dtype]
+    return Value(w.assign(f"bitcast {value.typed} to {llvm_type(integer)}"), integer)
+
+
+def _as(w: Writer, text: str, dtype: DType, wanted: DType) -> str:
+    if dtype is wanted or not wanted.is_float:
+        return text
+    return w.assign(f"bitcast {llvm_type(dtype)} {text} to {llvm_type(wanted)}")
+
+
+def emit_memory_fence(memory: MemoryMap, plan: CallPlan) -> None:
+    """Orders atomic accesses."""
+    del plan
+    memory.w.emit("fence acq_rel")
+
+
+def _emitter(name: str) -> EmitCall | None:
+    """How the function ``name`` is emitted, if an atomic update or an exchange is all it does."""
+    function = FUNCTIONS[name]
+    match function.effects:
+        case (Update(atomic=True) as effect,):
+            old = None if effect.old is None else function.position(effect.old)
+            values = (function.position(effect.value),)
+            change = partial(_update, effect.operator)
+            return partial(_emit, _Call(function.position(effect.place), values, old, change))
+        case (Exchange() as effect,):
+            names = [effect.value] if effect.expected is None else [effect.expected, effect.value]
+            values = tuple(function.position(each) for each in names)
+            place, kept = function.position(effect.place), function.position(effect.old)
+            how = _exchange if effect.expected is None else _compare_exchange
+            return partial(_emit, _Call(place, values, kept, how))
+        case _:
+            return None
+
+
+ATOMICS: Mapping[str, EmitCall] = {
+    **{name: emit for name in FUNCTIONS if (emit := _emitter(name)) is not None},
+    "memory_fence": emit_memory_fence,
+}
