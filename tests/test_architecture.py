@@ -76,7 +76,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "*",
         "memory",
         "calls branches fragments transpose computes",
-        "statements",
+        "atomics statements",
         "nests inputs functions",
         "launches phases",
     ),

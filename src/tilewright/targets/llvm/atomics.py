@@ -185,7 +185,7 @@ def _emitter(name: str) -> EmitCall | None:
     match function.effects:
         case (Update(atomic=True) as effect,):
             old = None if effect.old is None else function.position(effect.old)
-            values = (function.position(effect.value),)
+            values: tuple[int, ...] = (function.position(effect.value),)
             change = partial(_update, effect.operator)
             return partial(_emit, _Call(function.position(effect.place), values, old, change))
         case (Exchange() as effect,):
