@@ -11,8 +11,8 @@ import math
 from tilewright.dtypes import boolean, f64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 
-# arctan is a series on [0, tan(pi / 16)]: so many terms give 53 bits there.
-_ATAN_TERMS = 12
+# arctan is a series on [0, tan(pi / 8)]: so many terms give 53 bits there, and 24.
+_ATAN_TERMS, _ATAN_TERMS_OF_F32 = 20, 9
 
 
 def number(value: float, like: Expr) -> Expr:
@@ -94,19 +94,21 @@ def atanh(x: Expr) -> Expr:
 
 
 def atan(x: Expr) -> Expr:
-    """The arc tangent, in [-pi/2, pi/2]."""
+    """The arc tangent, in [-pi/2, pi/2]: a series on [-tan(pi/8), tan(pi/8)], to which angles are
+    turned by pi/2 or pi/4."""
+    # Each turn repeats its argument in the text of a kernel, hence few of them.
     one = number(1.0, x)
     a = unary("abs", x)
-    steep = one < a
-    t = select(steep, one / a, a)
-    for _ in range(2):  # tan(y / 2) of tan(y)
-        t = t / (one + unary("sqrt", one + t * t))
+    steep, turned = a > number(1 + math.sqrt(2.0), x), a > number(math.sqrt(2.0) - 1, x)
+    t = select(steep, -one / a, select(turned, (a - one) / (a + one), a))
+    start = number(math.pi / 4, x)
+    start = select(steep, number(math.pi / 2, x), select(turned, start, number(0.0, x)))
     square = t * t
-    series = number(0.0, x)
-    for term in reversed(range(_ATAN_TERMS)):
+    terms = _ATAN_TERMS if x.type.bits > 32 else _ATAN_TERMS_OF_F32
+    series = number((-1.0) ** (terms - 1) / (2 * terms - 1), x)
+    for term in reversed(range(terms - 1)):
         series = series * square + number((-1.0) ** term / (2 * term + 1), x)
-    angle = number(4.0, x) * t * series
-    angle = select(steep, number(math.pi / 2, x) - angle, angle)
+    angle = start + t * series
     return select(x < number(0.0, x), -angle, select(x == number(0.0, x), x, angle))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tilewright.engine import compile_kernel
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.builder import Builder
+from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel
 
 
@@ -29,7 +29,7 @@ class Options:
 @dataclass(frozen=True)
 class Translated:
     """A graph as a kernel. ``inputs`` and ``outputs`` say how tensors are passed: None for what is
-    no tensor, or is not used."""
+    no tensor, or is not used. An output without elements has no name."""
 
     kernel: Kernel
     inputs: tuple[tuple[str, Form] | None, ...]
@@ -65,6 +65,9 @@ def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str,
     if not node.users:
         return None
     form = Form.of(value)
+    if 0 in form.sizes:
+        translation.values[node] = builder.splat(0, form.type, form.sizes)
+        return None
     translation.values[node] = form.input(builder, node.name)
     return node.name, form
 
@@ -78,6 +81,8 @@ def _output(
     form = Form.of(value)
     if form.repeated:
         form = Form.row_major(value.dtype, form.sizes)
+    if 0 in form.sizes:
+        return "", form
     name = f"result{number}"
     form.output(builder, name, translation.values[node])
     return name, form
@@ -95,7 +100,7 @@ class Part:
         self._inputs, self._outputs = what.inputs, what.outputs
         names = {each[0]: n for n, each in enumerate(what.inputs) if each is not None}
         constant = tuple(name for name, n in names.items() if n in fixed)
-        self.compiled = compile_kernel(
+        self.compiled = compile_graph(
             what.kernel, options.target, options.threads, constant=constant
         )
         packed = set(self.compiled.packed)
@@ -119,8 +124,10 @@ class Part:
                 results.append(None)
                 continue
             name, form = made
-            tensor, arrays[name] = form.result()
+            tensor, array = form.result()
             results.append(tensor)
+            if name:
+                arrays[name] = array
         self.compiled(**arrays)
         return tuple(results)
 

@@ -31,9 +31,12 @@ class Place:
     """Where an op stands: what builds, and what PyTorch says of the op's results."""
 
     builder: Builder
-    name: str
+    op: str
+    """The op's name, as ``"add.Tensor"``."""
     results: tuple[Any, ...]
     """A fake tensor for each result, None for one that is not there."""
+    used: frozenset[int]
+    """Which results something asks for: what others hold does not matter."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,12 +68,17 @@ def aten(*names: str) -> Callable[[H], H]:
     return listed
 
 
+def name_of(target: Any) -> str:
+    """The name of an op in the table; ``""`` for what is none of ATen's."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return ""
+    packet = target._schema.name.removeprefix("aten::").replace("::", ".")
+    return f"{packet}.{target._overloadname}"
+
+
 def handler_of(target: Any) -> Handler | None:
     """What builds a call of ``target``, if anything does."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
-        return None
-    packet = target._schema.name.removeprefix("aten::").replace("::", ".")
-    return TABLE.get(f"{packet}.{target._overloadname}")
+    return TABLE.get(name_of(target))
 
 
 def refuse(why: str) -> NoReturn:

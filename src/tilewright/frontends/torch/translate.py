@@ -14,12 +14,17 @@ import tilewright.frontends.torch.aten.comparisons
 import tilewright.frontends.torch.aten.conversions
 import tilewright.frontends.torch.aten.creation
 import tilewright.frontends.torch.aten.functions
+import tilewright.frontends.torch.aten.gradients
 import tilewright.frontends.torch.aten.norms
+import tilewright.frontends.torch.aten.places
+import tilewright.frontends.torch.aten.pooling
 import tilewright.frontends.torch.aten.products
-import tilewright.frontends.torch.aten.shapes  # noqa: F401  # they fill the table
+import tilewright.frontends.torch.aten.resampling
+import tilewright.frontends.torch.aten.shapes
+import tilewright.frontends.torch.aten.sorting  # noqa: F401  # they fill the table
 from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
-from tilewright.frontends.torch.table import Place, handler_of
+from tilewright.frontends.torch.table import Place, handler_of, name_of
 from tilewright.graph.builder import Builder
 
 
@@ -81,11 +86,11 @@ class Translation:
         for each in results:
             if isinstance(each, torch.Tensor):
                 element_type(each)
-        at = Place(self.builder, node.name, results)
+        at = Place(self.builder, name_of(node.target), results, _used(node, len(results)))
         args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
         with self.builder.at(node.name):
             found = handler(at, *args, **kwargs)
-        _check(results, found if isinstance(found, tuple) else (found,))
+        _check(results, at.used, found if isinstance(found, tuple) else (found,))
         return found
 
     def _resolved(self, given: Any) -> Any:
@@ -102,10 +107,19 @@ class Translation:
         return given
 
 
-def _check(results: Sequence[Any], found: Sequence[Any]) -> None:
+def _used(node: Node, count: int) -> frozenset[int]:
+    """Which of the results of a node have users."""
+    if not isinstance(node.meta.get("val"), tuple | list):
+        return frozenset({0})
+    if any(user.target is not getitem for user in node.users):
+        return frozenset(range(count))
+    return frozenset(int(str(user.args[1])) for user in node.users)
+
+
+def _check(results: Sequence[Any], used: frozenset[int], found: Sequence[Any]) -> None:
     """What was built is what PyTorch says that comes: otherwise it is no translation."""
-    for said, made in zip(results, found, strict=False):
-        if not isinstance(said, torch.Tensor):
+    for n, (said, made) in enumerate(zip(results, found, strict=False)):
+        if n not in used or not isinstance(said, torch.Tensor):
             continue
         shape = tuple(map(int, said.shape))
         if made.shape != shape or made.dtype is not dtype(said.dtype):

@@ -1,0 +1,208 @@
+"""Elements at places that are loaded: gathers, and updates of a copy.
+
+PyTorch refuses places outside of a tensor. Here, one in front of it or behind it counts as the
+nearest that there is, so that no other memory is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.dtypes import boolean, s64
+from tilewright.frontends.torch.aten.promotion import Number, broadcast_to
+from tilewright.frontends.torch.aten.sums import wide
+from tilewright.frontends.torch.table import Place, aten, refuse
+from tilewright.graph.builder import domain
+from tilewright.graph.elementwise import convert
+from tilewright.graph.tensor import Shape, Tensor, axes, axis
+from tilewright.graph.views import reshape
+from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select
+from tilewright.ir.stmt import Result, View
+
+
+def place_in(index: Expr, size: int) -> Expr:
+    """A place along a dim of ``size``; negative ones count from the end."""
+    place = cast(s64, index)
+    if index.type.kind == "int":
+        place = select(place < 0, place + size, place)
+    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
+
+
+def _loaded(index: Tensor) -> Tensor:
+    """Places as something that lies in memory, or is cheap to compute."""
+    if index.dtype is boolean:
+        refuse("how many elements a mask selects depends on data")
+    if not index.dtype.is_integer:
+        refuse(f"places are {index.dtype}")
+    return index
+
+
+def _taken(at: Place, x: Tensor, index: Sequence[Expr]) -> Tensor:
+    """The elements of ``x`` at ``index``, in memory of their own."""
+    if 0 in at.shape or not x.elements:
+        return at.builder.tensor(at.shape, const(0, x.dtype))
+    name = at.builder.named("gather")
+    return at.builder.materialize(at.builder.tensor(at.shape, x.at(*index)), name)
+
+
+@aten("embedding.default")
+def embedding(
+    at: Place,
+    weight: Tensor,
+    index: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    rank = index.rank
+    place = place_in(_loaded(index).at(*axes(rank)), weight.shape[0])
+    return _taken(at, weight, [place, axis(rank)])
+
+
+@aten("index_select.default")
+def index_select(at: Place, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    dim %= max(1, x.rank)
+    if not x.rank:
+        return x
+    flat = reshape(_loaded(index), (index.elements,))
+    places = [
+        place_in(flat.at(a), x.shape[n]) if n == dim else a for n, a in enumerate(axes(x.rank))
+    ]
+    return _taken(at, x, places)
+
+
+@aten("gather.default")
+def gather(at: Place, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    if not x.rank:
+        return broadcast_to(x, at.shape)
+    return _taken(at, x, _along(x.shape, dim % x.rank, _loaded(index)))
+
+
+def _along(shape: Shape, dim: int, index: Tensor) -> list[Expr]:
+    """The place of each element of ``index``, but for ``dim``, where it says it."""
+    return [place_in(index.value, size) if n == dim else axis(n) for n, size in enumerate(shape)]
+
+
+def _indexed(x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Shape]:
+    """PyTorch's indexing by tensors: the places in ``x``, and the shape of what is there.
+
+    Tensors are broadcast to one shape, whose dims stand where the first of them does, if all are
+    side by side, and else in front.
+    """
+    given = [*indices, *(None for _ in x[len(indices) :])]
+    dims = [n for n, each in enumerate(given) if each is not None]
+    tensors = [_loaded(each) for each in given if each is not None]
+    rank = max(each.rank for each in tensors)
+    shape = tuple(
+        max(each.shape[each.rank - rank + n] for each in tensors if each.rank - rank + n >= 0)
+        if all(each.rank - rank + n < 0 or each.shape[each.rank - rank + n] for each in tensors)
+        else 0
+        for n in range(rank)
+    )
+    first = dims[0] if dims == [*range(dims[0], dims[-1] + 1)] else 0
+    others = [n for n in range(len(x)) if n not in dims]
+    before = [n for n in others if n < first]
+    result = (*(x[n] for n in before), *shape, *(x[n] for n in others[len(before) :]))
+    places: list[Expr] = [const(0)] * len(x)
+    for number, n in enumerate(others):
+        places[n] = axis(number if number < len(before) else number + rank)
+    at = [axis(len(before) + n) for n in range(rank)]
+    for n, each in zip(dims, tensors, strict=True):
+        places[n] = place_in(broadcast_to(each, shape).at(*at), x[n])
+    return places, result
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    if all(each is None for each in indices):
+        return x
+    places, _ = _indexed(x.shape, indices)
+    return _taken(at, x, places)
+
+
+def updated(
+    x: Tensor,
+    places: Sequence[Expr],
+    source: Tensor,
+    combiner: str | None,
+) -> Tensor:
+    """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are combined with
+    ``source``, or replaced by it: where several meet, by one of them."""
+    builder = x.builder
+    if not source.elements or not x.elements:
+        return x
+    type_ = wide(x.dtype) if combiner == "add" else x.dtype
+    name = builder.named("scatter")
+    memory = builder.allocate(name, type_, x.shape)
+    builder.store(memory, convert(x, type_), f"{name}_start")
+    view = View(memory, tuple(places))
+    value = convert(source, type_).value
+    result = Result((view,), (value,), combiner, unique=combiner is None)
+    builder.compute(name, domain(source.shape), (result,))
+    return convert(builder.whole(memory), x.dtype)
+
+
+@aten("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    at: Place,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    masks = [each for each in indices if each is not None and each.dtype is boolean]
+    if len(masks) == len(indices) == 1 and values.elements == 1 and not accumulate:
+        return _filled(x, masks[0], reshape(values, ()))
+    places, shape = _indexed(x.shape, indices)
+    source = broadcast_to(convert(values, x.dtype), shape)
+    return updated(x, places, source, "add" if accumulate else None)
+
+
+def _filled(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    """``x`` with ``value`` where ``mask``, of its first dims, holds."""
+    builder = x.builder
+    chosen = mask.at(*axes(mask.rank))
+    return builder.materialize(
+        builder.tensor(x.shape, select(chosen, cast(x.dtype, value.value), x.value)),
+        builder.named("filled"),
+    )
+
+
+@aten("scatter.src", "scatter.value", "scatter_add.default")
+def scatter(at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor | Number) -> Tensor:
+    return _scattered(at, x, dim, index, source, "add" if "add" in at.op else None)
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    at: Place,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    include_self: bool = True,
+) -> Tensor:
+    combiners = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if reduce not in combiners:
+        refuse(f"a scatter that takes the {reduce} is PyTorch's")
+    combiner = combiners[reduce]
+    if not include_self:
+        identities: dict[str, Number] = {
+            "add": 0, "mul": 1, "max": x.dtype.lowest, "min": x.dtype.highest
+        }  # fmt: skip
+        x = _scattered(at, x, dim, index, identities[combiner], None)
+    return _scattered(at, x, dim, index, source, combiner)
+
+
+def _scattered(
+    at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, combiner: str | None
+) -> Tensor:
+    if isinstance(source, Tensor):
+        values = convert(source, x.dtype).viewed(index.shape, axes(index.rank))
+    else:
+        values = at.builder.splat(source, x.dtype, index.shape)
+    if not x.rank:
+        values = values.viewed((1,) * max(1, index.rank), [const(0)] * index.rank)
+        return reshape(updated(reshape(x, (1,)), [const(0)], reshape(values, (1,)), combiner), ())
+    return updated(x, _along(x.shape, dim % x.rank, _loaded(index)), values, combiner)

@@ -1,0 +1,49 @@
+"""Ops of ATen against PyTorch: one in twelve here, all of them in the sweep (`torch_ops`)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from sweeps import in_turns
+
+torch = pytest.importorskip("torch")
+ops: Any = import_module("torch_ops")
+SAMPLES = import_module("torch_samples").SAMPLES
+
+# What depends on data, on memory, or is complex; and what is not there.
+ISLANDS = {
+    *("as_strided.default", "nonzero.default", "masked_scatter.default"),
+    *("_local_scalar_dense.default", "_fft_r2c.default", "_fft_c2r.default"),
+    *("_cdist_forward.default", "_pdist_forward.default", "_embedding_bag.default"),
+    *("_native_batch_norm_legit.default", "_adaptive_avg_pool2d_backward.default"),
+    *("col2im.default", "grid_sampler_2d.default"),
+    *("native_layer_norm_backward.default", "native_group_norm_backward.default"),
+    "embedding_dense_backward.default",
+}
+
+
+@pytest.mark.parametrize("name", in_turns(12, [n for n in SAMPLES if n not in ISLANDS]))
+def test_ops_are_native_and_pytorchs(name: str) -> None:
+    torch.manual_seed(0)
+    op = ops.core_ops()[name]
+    for sample in islice(SAMPLES[name](), 2):
+        assert ops.outcome(op, sample) == ("native", "")
+
+
+@pytest.mark.parametrize("name", in_turns(6, sorted(ISLANDS)))
+def test_islands_say_why(name: str) -> None:
+    op = ops.core_ops()[name]
+    for sample in SAMPLES[name]():
+        result, why = ops.outcome(op, sample)
+        assert result == "island" and why
+
+
+def test_places_outside_touch_no_memory() -> None:
+    table, index = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 99, -99])
+    gm, tensors = ops.graph_of(torch.ops.aten.embedding.default, ((table, index), {}))
+    run = ops.compiled_by_parts(gm, (), ops.Options(strict=True), ops.GraphReport("op"))
+    assert run(*tensors)[0].tolist() == table[[0, 3, 0]].tolist()

@@ -1,0 +1,161 @@
+"""Models of `transformers` with random weights against PyTorch: `python tests/torch_models.py
+[--full] [--only forward,bfloat16,gradients] [NAME ...]`.
+
+Small configurations, or with ``--full`` those of the published models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+import transformers
+
+from tilewright.frontends.torch import backend, report
+
+_TEXT = {"vocab_size": 211, "max_position_embeddings": 64}
+_BERT = {**_TEXT, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+_LLAMA = {**_BERT, "intermediate_size": 48, "num_key_value_heads": 1}
+_IMAGE = {"num_channels": 3}
+
+# Name: configuration, model, settings of a small one.
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ResNet": ("ResNetConfig", "ResNetForImageClassification", {
+        **_IMAGE, "embedding_size": 8, "hidden_sizes": [16, 24], "depths": [1, 2], "num_labels": 7,
+    }),
+    "MobileNetV2": ("MobileNetV2Config", "MobileNetV2ForImageClassification", {
+        "image_size": 64, "depth_multiplier": 0.35, "num_labels": 7,
+    }),
+    "ConvNeXt": ("ConvNextConfig", "ConvNextForImageClassification", {
+        "num_stages": 2, "hidden_sizes": [8, 16], "depths": [1, 2], "num_labels": 7,
+    }),
+    "ViT": ("ViTConfig", "ViTForImageClassification", {
+        "image_size": 32, "patch_size": 8, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": 48, "num_labels": 7,
+    }),
+    "BERT": ("BertConfig", "BertForMaskedLM", {**_BERT, "intermediate_size": 48}),
+    "DistilBERT": ("DistilBertConfig", "DistilBertForMaskedLM", {
+        **_TEXT, "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48,
+    }),
+    "T5": ("T5Config", "T5ForConditionalGeneration", {
+        "vocab_size": 211, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2,
+    }),
+    "GPT-2": ("GPT2Config", "GPT2LMHeadModel", {
+        "vocab_size": 211, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2,
+    }),
+    "Llama": ("LlamaConfig", "LlamaForCausalLM", _LLAMA),
+    "Qwen": ("Qwen2Config", "Qwen2ForCausalLM", _LLAMA),
+    "Whisper": ("WhisperConfig", "WhisperForConditionalGeneration", {
+        "vocab_size": 211, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48, "max_source_positions": 20, "max_target_positions": 32,
+        "num_mel_bins": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 1, "suppress_tokens": None, "begin_suppress_tokens": None,
+    }),
+}  # fmt: skip
+KINDS = ("forward", "bfloat16", "gradients")
+
+
+def model_of(name: str, full: bool = False) -> tuple[Any, dict[str, Any]]:
+    """A model with random weights, and its inputs."""
+    torch.manual_seed(0)
+    config_name, class_name, small = MODELS[name]
+    config = getattr(transformers, config_name)(**({} if full else small))
+    config.use_cache = False
+    model = getattr(transformers, class_name)(config).eval()
+    return model, _inputs(name, config, full)
+
+
+def _inputs(name: str, config: Any, full: bool) -> dict[str, Any]:
+    if hasattr(config, "num_channels") and name != "Whisper":
+        size = (224 if full else getattr(config, "image_size", 32)) if name != "ResNet" else 0
+        size = size if isinstance(size, int) and size else (224 if full else 32)
+        return {"pixel_values": torch.randn(1, 3, size, size)}
+    length = 128 if full else 12
+    ids = torch.randint(3, config.vocab_size, (1, length))
+    if name == "Whisper":
+        frames = 2 * config.max_source_positions
+        sound = torch.randn(1, config.num_mel_bins, frames)
+        return {"input_features": sound, "decoder_input_ids": ids[:, :8]}
+    if name == "T5":
+        return {"input_ids": ids, "decoder_input_ids": ids[:, :8]}
+    return {"input_ids": ids}
+
+
+def checked(name: str, kind: str, full: bool = False) -> str:
+    """``""``, or what is wrong."""
+    torch._dynamo.reset()
+    model, inputs = model_of(name, full)
+    if kind == "bfloat16":
+        model = model.to(torch.bfloat16)
+        inputs = {
+            key: x.to(torch.bfloat16) if x.is_floating_point() else x for key, x in inputs.items()
+        }
+    run = torch.compile(model, backend=backend)
+    if kind == "gradients":
+        return _gradients(model, run, inputs)
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        found = run(**inputs).logits
+        again = run(**inputs).logits
+    tolerance = 0.06 if kind == "bfloat16" else 1e-3
+    for each in (found, again):
+        error = (each.float() - expected.float()).abs().max().item()
+        scale = expected.float().abs().max().item()
+        if not error <= tolerance * scale:
+            return f"off by {error:.2g} of {scale:.2g}"
+    return ""
+
+
+def _gradients(model: Any, run: Callable[..., Any], inputs: dict[str, Any]) -> str:
+    weights = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    expected = torch.autograd.grad(
+        model(**inputs).logits.square().sum(), list(weights.values()), allow_unused=True
+    )
+    found = torch.autograd.grad(
+        run(**inputs).logits.square().sum(), list(weights.values()), allow_unused=True
+    )
+    for name, a, b in zip(weights, found, expected, strict=True):
+        if (a is None) != (b is None):
+            return f"{name}: there is {'no' if a is None else 'a'} gradient"
+        if a is None:
+            continue
+        error, scale = (a - b).abs().max().item(), b.abs().max().item()
+        if not error <= 1e-3 * scale + 1e-5:
+            return f"{name}: off by {error:.2g} of {scale:.2g}"
+    return ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", default=",".join(KINDS))
+    asked = parser.parse_args(arguments)
+    failed = 0
+    for name in asked.names or MODELS:
+        for kind in asked.only.split(","):
+            report(clear=True)
+            start = time.perf_counter()
+            wrong = checked(name, kind, asked.full)
+            seconds = time.perf_counter() - start
+            failed += bool(wrong)
+            said = report()
+            native = sum(each.native for each in said.graphs)
+            islands = {f"{each.op} ({each.why})": each.count for each in said.islands}
+            print(
+                f"{name} {kind}: {wrong or 'right'}, {seconds:.1f} s, {native} ops native, "
+                f"{sum(islands.values())} by PyTorch {islands or ''}",
+                flush=True,
+            )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    import_module("warnings").simplefilter("ignore")
+    sys.exit(main(sys.argv[1:]))
