@@ -13,6 +13,7 @@ from graph_texts import CONTROL, transformer
 from needs import needs_x86
 from test_measure import PEAKS
 from tilewright.cli import graphs, profiling
+from tilewright.graph.passes.pipeline import PASSES
 from tilewright.graph.program import GraphProgram
 from tilewright.testing.verify import Status, Verdict
 
@@ -71,9 +72,11 @@ def test_show(folder: Path, tilewright: Command) -> None:
     every = tilewright("show", "graph", "control.tw").out
     assert [line for line in every.splitlines() if line.startswith("# stage")] == [
         "# stage graph",
+        *(f"# stage {each.name}" for each in PASSES),
         "# stage kernels",
         "# stage program",
     ]
+    assert tw.parse_kernel(tilewright("show", "graph", "--stage", "shared", "control.tw").out)
     kernels = tilewright("show", "graph", "--stage", "kernels", "control.tw").out
     assert "# kernel 0, launched as\n#   first\n#   back\nkernel elementwise(" in kernels
     for text in kernels.partition("\n")[2].split("\n\n"):

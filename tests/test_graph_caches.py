@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import zlib
 from pathlib import Path
@@ -20,6 +21,7 @@ from tilewright.graph.cutting import cut_graph, launches
 from tilewright.graph.graph import Graph
 from tilewright.graph.parts import compile_groups, packable
 from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.ir.constants import digest_of
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 
@@ -38,7 +40,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cut_comes_back_as_it_was(text: str) -> None:
     graph = tw.parse_kernel(text)
     cut = cut_graph(graph)
-    found = stored._read(stored._written(cut), tw.parse_kernel(text))
+    found = stored._read(stored._written(cut, graph), tw.parse_kernel(text))
     assert found is not None
     assert stored._data(found) == stored._data(cut)
     assert list(map(to_text, found.kernels)) == list(map(to_text, cut.kernels))
@@ -48,17 +50,22 @@ def test_a_cut_comes_back_as_it_was(text: str) -> None:
 
 def test_damaged_cuts_are_made_again() -> None:
     graph = tw.parse_kernel(transformer(1))
-    data = json.loads(zlib.decompress(stored._written(cut_graph(graph))))
+    written = stored._written(cut_graph(graph), graph)
+    data = json.loads(zlib.decompress(written[8:]))
 
     def read(**changed: object) -> object:
-        return stored._read(zlib.compress(json.dumps(data | changed).encode()), graph)
+        head = zlib.compress(json.dumps(data | changed).encode())
+        return stored._read(struct.pack("<Q", len(head)) + head, graph)
 
     assert read() is not None
     assert read(kernels="kernel k(") is None
     assert read(between="") is None
     assert read(steps=[{"kernel": 99, "buffers": [], "computes": []}]) is None
     assert read(steps=[{"kernel": 0, "buffers": [0], "computes": []}]) is None
+    assert read(graph=to_text(graph).replace("in x:", "in z:")) is None
+    assert read(constants=[["sha256:", "f32", 3]]) is None
     assert stored._read(b"nothing", graph) is None
+    assert stored._read(b"more than nothing", graph) is None
 
 
 @needs_x86
@@ -74,6 +81,32 @@ def test_another_process_would_find_all(fresh: None, monkeypatch: pytest.MonkeyP
     arrays = {"a": np.eye(8, dtype=np.float32), "limit": np.ones(1, np.float32)}
     for name, wanted in first(**arrays).items():
         np.testing.assert_array_equal(again(**arrays)[name], wanted)
+
+
+@needs_x86
+def test_constants_that_passes_made_are_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.arange(64, dtype=np.float32)
+    digest = digest_of(table)
+    text = f"""
+kernel k(constant table: f32[64] = {digest}, in x: f32[64], out y: f32[64]):
+  alloc twice: f32[64]
+  compute double(i in 64):
+    t = table[63 - i]
+    twice[i] = t * 2.0
+  compute add(i in 64):
+    a = x[i]
+    t = twice[i]
+    y[i] = a + t
+"""
+    graph = tw.parse_kernel(text, constants={digest: table})
+    x = np.ones(64, np.float32)
+    first = compile_graph(graph, "x86", 1)
+    np.testing.assert_array_equal(first(x), x + 2 * table[::-1])
+    monkeypatch.setattr(stored, "_memory", {})
+    monkeypatch.setattr(stored, "cut_graph", None)
+    again = compile_graph(graph, "x86", 1)
+    np.testing.assert_array_equal(again(x), x + 2 * table[::-1])
+    assert isinstance(again, GraphProgram) and len(again.launches) == 1
 
 
 def several() -> Kernel:

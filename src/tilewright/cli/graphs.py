@@ -17,14 +17,17 @@ from tilewright.errors import ProblemError, UnsupportedError, one_of
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.listing import kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
+from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
 from tilewright.measure.rounds import measure
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
 from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verify_on
 
-_STAGES = ("graph", "kernels", "program", "llvm", "asm", "schedule", "config")
+_PASSES = tuple(each.name for each in PASSES)
+_STAGES = ("graph", *_PASSES, "kernels", "program", "llvm", "asm", "schedule", "config")
 
 
 def verify_graphs(knobs: Knobs, random: int, seed: int, on: Place, against: str) -> None:
@@ -82,7 +85,7 @@ def show_graphs(knobs: Knobs, stage: str, page: Path | None, legal: bool) -> Non
     for case in only(list(graphs_of(knobs))):
         print(f"# {case.arguments()}")
         if stage in ("", "all"):
-            names = ("graph", "kernels", "program")
+            names = ("graph", *_PASSES, "kernels", "program")
             print("\n\n".join(f"# stage {name}\n{_shown(knobs, case, name)}" for name in names))
         else:
             print(_shown(knobs, case, stage).rstrip("\n"))
@@ -91,8 +94,12 @@ def show_graphs(knobs: Knobs, stage: str, page: Path | None, legal: bool) -> Non
 def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
     if stage == "graph":
         return to_text(case.graph.kernel)
+    if stage in _PASSES:
+        stages: dict[str, Kernel] = {}
+        optimized(case.graph.kernel, lambda record: stages.update({record.name: record.kernel}))
+        return to_text(stages[stage])
     if stage in ("kernels", "program"):
-        cut = cut_graph(case.graph.kernel)
+        cut = cut_graph(optimized(case.graph.kernel))
         return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
     found = program_of(knobs, case)
     parts: list[str] = []

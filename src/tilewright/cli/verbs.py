@@ -140,8 +140,9 @@ def show_command(
     transforms from the naive kernel on, as Python: a file of them, edited or not, is what
     --schedule takes.
 
-    Of a graph, the stages are graph, kernels (what it is cut into, each once), program (what runs
-    on what, and where it lies); llvm, asm, schedule and config are those of its kernels.
+    Of a graph, the stages are graph, its passes (tidy, constants, ...), kernels (what it is cut
+    into, each once), program (what runs on what, and where it lies); llvm, asm, schedule and config
+    are those of its kernels.
 
     A page (one file, which needs no network) has all of it: what each stage, pass and transform
     changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.

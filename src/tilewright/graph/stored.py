@@ -4,68 +4,106 @@ process, finds its steps there, and its kernels each in an entry of its own."""
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from tilewright.dtypes import dtype as type_of
+from tilewright.dtypes import s64
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
 from tilewright.errors import Span, TilewrightError
 from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, cut_graph
-from tilewright.ir.buffer import Buffer
+from tilewright.graph.passes.pipeline import optimized
+from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.parser import parse_kernel, parse_kernels
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Opaque
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.place import fresh
 
 _KIND = b"cut of a graph"
-_memory: dict[str, Cut] = {}
-_MEMORY_LIMIT = 32
+_SIZE = struct.Struct("<Q")
+# What is kept in memory: entries, and bytes of one.
+_memory: dict[str, bytes] = {}
+_MEMORY_LIMIT, _LONGEST = 32, 1 << 22
 
 
 def kept_cut(graph: Kernel, identity: str) -> Cut:
-    """`cut_graph` of ``graph``, of which ``identity`` says all; from memory or disk, where they
-    have it."""
+    """`cut_graph` of ``graph`` behind the passes over graphs, of which ``identity`` says all; from
+    memory or disk, where they have it. Of the graph itself, it has the parameters."""
     key = content_key(_KIND, generator_identity().encode(), identity.encode())
-    found = _memory.get(key)
-    if found is not None:
-        return found if found.graph is graph else _rebased(found, graph)
     cache = open_disk_cache()
-    entry = cache.get(key)
-    found = None if entry is None else _read(entry.payload, graph)
+    data = _memory.get(key)
+    if data is None:
+        entry = cache.get(key)
+        data = None if entry is None else entry.payload
+    found = None if data is None else _read(data, graph)
     if found is None:
-        found = cut_graph(graph)
-        cache.put(key, _written(found), {})
-    _memory[key] = found
+        found = cut_graph(optimized(graph))
+        data = _written(found, graph)
+        cache.put(key, data, {})
+    assert data is not None
+    if len(data) <= _LONGEST:
+        _memory[key] = data
     while len(_memory) > _MEMORY_LIMIT:
         _memory.pop(next(iter(_memory)), None)
     return found
 
 
-def _rebased(cut: Cut, graph: Kernel) -> Cut:
-    """``cut``, of a graph of the same text, for the buffers of ``graph``."""
-    return _from_data(_data(cut), graph, cut.kernels)
-
-
-def _written(cut: Cut) -> bytes:
+def _written(cut: Cut, original: Kernel) -> bytes:
+    """``cut``, of what passes made of ``original``, with the constants that are new: a line of
+    JSON, compressed, then their contents."""
     data = _data(cut)
     data["kernels"] = "\n".join(map(to_text, cut.kernels))
-    return zlib.compress(json.dumps(data).encode(), 1)
+    params = replace(cut.graph, body=Block((Allocate(_anything(cut.graph)),)), constants={})
+    data["graph"] = to_text(params)
+    new = {
+        digest: array
+        for digest, array in cut.graph.constants.items()
+        if digest not in original.constants
+    }
+    data["constants"] = [[digest, array.dtype.name, len(array)] for digest, array in new.items()]
+    head = zlib.compress(json.dumps(data).encode(), 1)
+    return b"".join([_SIZE.pack(len(head)), head, *(array.tobytes() for array in new.values())])
 
 
-def _read(payload: bytes, graph: Kernel) -> Cut | None:
-    """The cut; None for an entry that does not fit ``graph``."""
+def _anything(graph: Kernel) -> Buffer:
+    """A buffer whose name is no parameter's: a kernel has a statement."""
+    return buffer(fresh("nothing", {each.name for each in graph.params}), s64, (1,))
+
+
+def _read(payload: bytes, original: Kernel) -> Cut | None:
+    """The cut; None for an entry that does not fit ``original``."""
     try:
-        data = json.loads(zlib.decompress(payload))
+        (size,) = _SIZE.unpack_from(payload)
+        data = json.loads(zlib.decompress(payload[_SIZE.size : _SIZE.size + size]))
         kernels = parse_kernels(data["kernels"])
         for kernel in kernels:
             verify(kernel)
-        found = _from_data(data, graph, kernels)
-    except (zlib.error, TilewrightError, LookupError, TypeError, ValueError):
+        known = dict(original.constants)
+        start = _SIZE.size + size
+        for digest, name, count in data["constants"]:
+            known[digest] = np.frombuffer(payload, type_of(name).numpy, count, start)
+            start += known[digest].nbytes
+        graph = parse_kernel(data["graph"])
+        used = {each.digest for each in graph.arrays}
+        graph = replace(graph, constants={d: array for d, array in known.items() if d in used})
+        if _passed(graph) != _passed(original):
+            return None
+        return _from_data(data, graph, kernels, dict(_spans(original)))
+    except (zlib.error, struct.error, TilewrightError, LookupError, TypeError, ValueError):
         return None
-    return found
+
+
+def _passed(graph: Kernel) -> list[str]:
+    """What calls pass."""
+    return [f"{p.access} {p.buffer!r}" for p in graph.arrays if p.digest is None]
 
 
 def _data(cut: Cut) -> dict[str, Any]:
@@ -102,7 +140,12 @@ def _step_data(step: Step, numbers: Mapping[Buffer, int]) -> dict[str, Any]:
             }
 
 
-def _from_data(data: Mapping[str, Any], graph: Kernel, kernels: Sequence[Kernel]) -> Cut:
+def _from_data(
+    data: Mapping[str, Any],
+    graph: Kernel,
+    kernels: Sequence[Kernel],
+    spans: Mapping[str, Span],
+) -> Cut:
     allocated: list[Buffer] = []
     if data["between"]:
         held = parse_kernel(data["between"]).body
@@ -110,7 +153,7 @@ def _from_data(data: Mapping[str, Any], graph: Kernel, kernels: Sequence[Kernel]
         allocated += [
             replace(each, name=name) for each, name in zip(found, data["names"], strict=True)
         ]
-    steps = _Steps(_buffers(graph, allocated), dict(_spans(graph)), kernels)
+    steps = _Steps(_buffers(graph, allocated), spans, kernels)
     made = tuple(map(steps.step, data["steps"]))
     return Cut(graph, tuple(kernels), made, tuple(allocated))
 

@@ -11,6 +11,7 @@ from tilewright.engine.signature import Signature, form_of
 from tilewright.errors import UnsupportedError
 from tilewright.graph.cutting import Choose, Launch, Repeat, Step, cut_graph
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.pipeline import optimized
 from tilewright.ir.buffer import Buffer
 from tilewright.machines.machine import Machine
 from tilewright.testing.interpreted import InterpretedKernel
@@ -28,7 +29,7 @@ class InterpretedGraph:
     def __init__(self, graph: Graph, machine: Machine) -> None:
         """Raises what `graph.program.compile_graph` does but for devices."""
         self._signature = Signature(graph.kernel.params)
-        self._cut = cut_graph(graph.kernel)
+        self._cut = cut_graph(optimized(graph.kernel))
         self._kernels = [InterpretedKernel(each, machine) for each in self._cut.kernels]
 
     def pack(self, name: str, array: Any) -> Any:
