@@ -81,6 +81,13 @@ KERNEL_SECTIONS = {
         *("atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or"),
         *("atomic_xor", "atomic_exchange", "atomic_compare_exchange"),
     ),
+    "Together: workgroups": (
+        *("group_reduce", "group_scan", "group_broadcast", "group_any", "group_all"),
+    ),
+    "Together: subgroups": (
+        *("subgroup_reduce", "subgroup_scan", "subgroup_broadcast", "subgroup_any"),
+        *("subgroup_all", "shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"),
+    ),
     "Numbers": (
         *("exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor"),
         *("ceil", "fma", "where", "divide", "remainder", "mulhi", "clz", "popcount", "bitcast"),

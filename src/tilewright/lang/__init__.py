@@ -7,10 +7,11 @@ tree and places), `choice` (what a kernel is compiled for), `launch` (from a cal
 (what a function binds), `variables` (their types) and `exits` (return, break, continue);
 `scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (what names
 stand for), `arithmetic` (types of operators) and `emitter` (where statements go); and what kernels
-call: `builtin` (how such a function is made), `ids`, `memory`, `mathematics`, `python_functions`.
+call: `builtin` (how such a function is made), `ids`, `memory`, `groups`,
+`mathematics`, `python_functions`.
 """
 
-from tilewright.lang import ids, mathematics, memory, python_functions
+from tilewright.lang import groups, ids, mathematics, memory, python_functions
 from tilewright.lang.annotations import array, constant, scalar
 from tilewright.lang.kernel import HelperFunction, KernelFunction, function, kernel
 
@@ -20,6 +21,7 @@ __all__ = [
     "array",
     "constant",
     "function",
+    "groups",
     "ids",
     "kernel",
     "mathematics",

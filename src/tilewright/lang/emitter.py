@@ -36,6 +36,7 @@ from tilewright.ir.stmt import (
     View,
     While,
 )
+from tilewright.ir.visit import reads_memory
 
 _WIDENED = frozenset({"add", "sub", "mul", "floordiv", "mod", "min", "max"})
 
@@ -78,7 +79,7 @@ class Emitter:
         self.emit(Let(variable, value, self.span))
         if value.type is s32 and not isinstance(value, Load):
             wide = self.widened(value)
-            if not isinstance(wide, Cast):
+            if not isinstance(wide, Cast) and not reads_memory(wide):
                 self._wide[variable] = wide
         return variable
 

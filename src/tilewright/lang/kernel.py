@@ -136,7 +136,9 @@ class KernelFunction:
         return Made(kernel, tuple(whole.messages.kinds), captured_, whole.identities.most_dim)
 
     def _once(self, choice: Choice, types: Types) -> tuple[Translation, list[Any], list[Stmt]]:
-        whole = Translation(choice.shape, types, tuple(self._parameters))
+        sizes = [each for a in self._parameters.values() for each in getattr(a, "shape", ())]
+        taken = (*self._parameters, *(each for each in sizes if isinstance(each, str)))
+        whole = Translation(choice.shape, types, taken)
         scope = Translator(self._source, whole.emitter, captured(self._python), whole)
         whole.emitter.span = self.span
         params, values = self._arguments(whole, choice)
@@ -242,6 +244,16 @@ class KernelFunction:
         Ids begin at ``offset``. Raises `KernelError`, `ArgumentError`, and what `tw.compile` does.
         """
         self._launches.run(range, arguments, local, offset, target, threads)
+
+    def specialized(
+        self,
+        range: int | Sequence[int],
+        *arguments: Any,
+        local: int | Sequence[int] | None = None,
+        offset: int | Sequence[int] | None = None,
+    ) -> Kernel:
+        """The kernel in the IR that a `launch` with these arguments runs."""
+        return self._launches.specialized(range, arguments, local, offset)
 
     def as_kernel(self) -> Kernel:
         """The kernel for ranges of any size, as many dims as it asks for."""

@@ -48,6 +48,25 @@ class Launches:
         threads: int | None,
     ) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
+        sizes, start, choice = self._choice(range_, arguments, local, offset)
+        key = (choice, target, threads)
+        found = self._compiled.get(key)
+        if found is None or found[1].captured:
+            found = self._compiled[key] = self._compile(choice, target, threads)
+        if prod(sizes):
+            self._call(found, sizes, start, arguments)
+
+    def specialized(
+        self, range_: object, arguments: Sequence[Any], local: object, offset: object
+    ) -> Kernel:
+        """The kernel in the IR; see `KernelFunction.specialized`."""
+        _, _, choice = self._choice(range_, arguments, local, offset)
+        return self._function.made(choice).kernel
+
+    def _choice(
+        self, range_: object, arguments: Sequence[Any], local: object, offset: object
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None, Choice]:
+        """The range, the offset, and what the kernel is compiled for."""
         names = self._function.parameters
         if len(arguments) != len(names):
             raise ArgumentError(
@@ -61,13 +80,7 @@ class Launches:
         if start is not None and len(start) != len(sizes):
             raise self._refused(f"the offset {start} for the range {sizes}", "give as many numbers")
         types, constants = self._decided(arguments) if self._generic else ((), ())
-        shape = self._shape(sizes, given, start)
-        key = (shape, types, constants, target, threads)
-        found = self._compiled.get(key)
-        if found is None or found[1].captured:
-            found = self._compiled[key] = self._compile(shape, types, constants, target, threads)
-        if prod(sizes):
-            self._call(found, sizes, start, arguments)
+        return sizes, start, Choice(self._shape(sizes, given, start), types, constants)
 
     def kernel(self, dims: int | None, local: object, choices: Mapping[str, Any]) -> Kernel:
         """The kernel in the IR; see `KernelFunction.over`."""
@@ -214,9 +227,9 @@ class Launches:
         return self._function.made(Choice(shape, types, constants))
 
     def _compile(
-        self, shape: Shape, types: Any, constants: Any, target: str, threads: int | None
+        self, choice: Choice, target: str, threads: int | None
     ) -> tuple[CompiledKernel, Made]:
-        made = self._made(shape, types, constants)
+        made = self._function.made(choice)
         where = find_target(target)
         code = compile_kernel(made.kernel, where.name, threads)
         return code, made

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.dtypes import DType, boolean
 from tilewright.dtypes import dtype as find_dtype
 from tilewright.errors import Span, UnsupportedError
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.lang.annotations import Constant
 from tilewright.lang.arithmetic import Arithmetic
@@ -52,6 +53,7 @@ class Translation:
         self.identities = Identities(shape, self.emitter)
         self.messages = Messages(self.emitter, self.identities)
         self.stored: set[int] = set()
+        self.scratch: dict[tuple[DType, int], Buffer] = {}  # local memory of group functions
         self.constants: dict[str, Any] = {}
         self.naming: str | None = None  # what is being assigned to
         self.unused: ast.Call | None = None  # the call whose value nobody uses

@@ -1,0 +1,40 @@
+"""The suite of kernels: every target, at every local size, against numpy."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from lang_kernels import CASES, Case
+from needs import needs_opencl
+
+TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
+
+
+def same(got: Any, wanted: Any, tolerance: float) -> None:
+    if tolerance == 0:
+        np.testing.assert_array_equal(got, wanted)
+    else:
+        np.testing.assert_allclose(got, wanted, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)
+def test_kernels(each: Case, target: str) -> None:
+    for local in each.locals:
+        arguments = each.arguments(np.random.default_rng(0))
+        wanted = each.wanted(*copy.deepcopy(arguments))
+        each.kernel.launch(each.range, *arguments, local=local, target=target)
+        for place, array in wanted.items():
+            same(arguments[place], array, each.tolerance)
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)
+def test_ptx(each: Case) -> None:
+    arguments = each.arguments(np.random.default_rng(0))
+    kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
+    assert ".entry" in tw.compile(kernel, "nvidia:sm_80").source("asm")
