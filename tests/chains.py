@@ -17,7 +17,7 @@ class _Chain:
     """The lines so far; of each tensor the dims it has (of ``i`` and ``j``)."""
 
     rng: random.Random
-    sizes: dict[str, int]
+    sizes: dict[str, int | str]
     lines: list[str] = field(default_factory=list)
     allocated: list[str] = field(default_factory=list)
     tensors: dict[str, str] = field(default_factory=lambda: {"x": "ij", "b": "j"})
@@ -93,15 +93,16 @@ class _Chain:
     def place(self) -> None:
         kept, along = self.rng.choice([("i", "j"), ("j", "i")])
         most = self.sizes[along]
+        nowhere = most if isinstance(most, int) else 1 << 20
         source, best, where = self.full(), self.new(kept), self.new(kept, "s64")
         places = self.at(best, kept), self.at(where, kept)
-        self.say(f"s{best}", self.over(kept), f"{places[0]} = -inf", f"{places[1]} = {most}")
+        self.say(f"s{best}", self.over(kept), f"{places[0]} = -inf", f"{places[1]} = {nowhere}")
         test = "v < w or v == w and q < p"
         self.say(
             f"r{best}",
             self.over("ij"),
             f"x = {self.at(source, 'ij')}",
-            f"combiner first(v: f32, p; w: f32, q) from (-inf, {most}) = "
+            f"combiner first(v: f32, p; w: f32, q) from (-inf, {nowhere}) = "
             f"select({test}, w, v), select({test}, q, p)",
             f"{places[0]}, {places[1]} first= x, {along}",
         )
@@ -123,9 +124,14 @@ class _Chain:
         self.tensors[name] = "ij"
 
 
-def drawn(rng: random.Random) -> str:
-    """The text of a kernel: two to six steps, whose last results it gives."""
-    sizes = {"i": rng.choice([1, 3, 16, 37]), "j": rng.choice([1, 5, 8, 33, 64, 261])}
+ROWS, COLUMNS = (1, 3, 16, 37), (1, 5, 8, 33, 64, 261)
+
+
+def drawn(rng: random.Random, symbols: str = "") -> str:
+    """The text of a kernel: two to six steps, whose last results it gives. ``symbols``: the dims
+    (of ``i`` and ``j``) whose sizes, ``n`` and ``m``, a call passes."""
+    sizes: dict[str, int | str] = {"i": rng.choice(ROWS), "j": rng.choice(COLUMNS)}
+    sizes |= {dim: {"i": "n", "j": "m"}[dim] for dim in symbols}
     chain = _Chain(rng, sizes)
     steps = (chain.elementwise, chain.reduction, chain.two_results, chain.place, chain.scan)
     for _ in range(rng.randint(2, 6)):
@@ -134,5 +140,6 @@ def drawn(rng: random.Random) -> str:
     chain.say("last", chain.over("ij"), f"y[i, j] = {last} + {chain.pick('ij')}")
     allocs = [f"  alloc {each}" for each in chain.allocated]
     n, m = sizes["i"], sizes["j"]
-    head = f"kernel chain(in x: f32[{n}, {m}], in b: f32[{m}], out y: f32[{n}, {m}]):"
+    passed = "".join(f"{sizes[dim]}: s64 in 1..300, " for dim in symbols)
+    head = f"kernel chain({passed}in x: f32[{n}, {m}], in b: f32[{m}], out y: f32[{n}, {m}]):"
     return "\n".join([head, *allocs, *chain.lines])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from chains import drawn
+from chains import COLUMNS, ROWS, drawn
 from needs import need_device
 from sweeps import in_turns
 from tilewright.interpret import run as interpret
+from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
@@ -129,6 +130,26 @@ kernel rows(in x: f32[37, 1003], out y: f32[37]):
 def test_random_chains(seed: int) -> None:
     kernel = tw.parse_kernel(drawn(random.Random(seed)))
     assert not isinstance(check(kernel).config, PlainConfig)
+
+
+@pytest.mark.parametrize("seed", in_turns(8, range(96)))
+def test_random_chains_of_any_size(seed: int) -> None:
+    """One kernel serves all sizes."""
+    rng, symbols = random.Random(seed), ("i", "j", "ij")[seed % 3]
+    kernel = tw.parse_kernel(drawn(rng, symbols))
+    made = tw.compile(kernel, "x86:avx2", threads=2)
+    assert isinstance(made.config, ReductionConfig)
+    fixed = {p.buffer.name: p.buffer.sizes for p in kernel.arrays}["x"]
+    for _ in range(4):
+        n, m = (
+            drawn_size if isinstance(size, Expr) else size
+            for size, drawn_size in zip(fixed, (rng.choice(ROWS), rng.choice(COLUMNS)), strict=True)
+        )
+        values = np.random.default_rng(seed)
+        x = values.integers(-3, 4, (n, m)).astype(np.float32)
+        b = values.integers(-3, 4, m).astype(np.float32)
+        wanted = tw.compile(kernel, "interpreter")(x=x, b=b)
+        np.testing.assert_array_equal(made(x=x, b=b), wanted, err_msg=f"{n} by {m}")
 
 
 def test_a_sum_of_products_that_reads_nothing_again_is_no_contraction() -> None:

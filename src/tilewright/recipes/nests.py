@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Var, as_expr
 from tilewright.ir.stmt import Compute, View
-from tilewright.recipes.roles import extents
+from tilewright.recipes.sizes import bytes_of, sizes
 from tilewright.schedule.place import views_of
 from tilewright.schedule.runs import strides
 
@@ -49,7 +49,7 @@ class Nest:
     @property
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
-        return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
+        return tuple(sizes(self.computes[0])[each[0]] for each in self.levels)
 
 
 def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:
@@ -95,7 +95,7 @@ def contiguous_level(nest: Nest) -> int | None:
 def _largest(nest: Nest) -> tuple[int, dict[str, int | None]]:
     """The place of the compute that reaches the largest array, and the steps of its dims in it."""
     views = [(n, view) for n, compute in enumerate(nest.computes) for view in views_of(compute)]
-    place, view = max(views, key=lambda pair: pair[1].buffer.bytes)
+    place, view = max(views, key=lambda pair: bytes_of(pair[1].buffer))
     return place, strides(nest.computes[place], view)
 
 
@@ -125,7 +125,7 @@ def _plain(compute: Compute, view: View) -> Iterator[tuple[int, str]]:
     dims = {dim.var: dim.extent for dim in compute.dims}
     for place, (index, size) in enumerate(zip(view.index, view.buffer.sizes, strict=True)):
         extent = dims.get(index) if isinstance(index, Var) else None
-        if isinstance(extent, Const) and extent.value == size and isinstance(index, Var):
+        if isinstance(index, Var) and extent is as_expr(size):
             yield place, index.name
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.computes import mentioned
+from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.roles import extents
+from tilewright.recipes.sizes import bytes_of, sizes
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.place import fresh, taken_names
 from tilewright.schedule.runs import strides
@@ -28,24 +29,26 @@ def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel
     """``compute`` in parts, where it has too few results for all workers, and much to reduce."""
     if not reduces(compute):
         return None
-    sizes, kept = extents(compute), kept_dims(compute)
-    results = prod(size for name, size in sizes.items() if name in kept)
+    length, kept = sizes(compute), kept_dims(compute)
+    results = prod(size for name, size in length.items() if name in kept)
     steps = strides(compute, most_read(compute))
     if any(steps[name] == 1 for name in kept):
         # A work-item has a result, a thread some neighbours.
         results = -(-results // (config.items or NARROWEST))
-    reduced = {name: size for name, size in sizes.items() if name not in kept}
-    if results >= config.parts // 2 or prod(sizes.values()) < _WORTH:
+    reduced = {name: size for name, size in length.items() if name not in kept}
+    if results >= config.parts // 2 or prod(length.values()) < _WORTH:
         return None
     outermost = max(reduced, key=lambda name: steps[name] or 0)
     # Along neighbours, whole vectors of all partial results, as cache lines hold them.
     together = config.items or config.vector * config.copies
     multiple = together if steps[outermost] == 1 else 1
-    length = reduced[outermost] // multiple
-    parts = min(-(-config.parts // results), length)
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        return None
+    most = reduced[outermost] // multiple
+    parts = min(-(-config.parts // results), most)
     if parts > 1:
         # As many as leave little behind them.
-        parts = length // -(-length // parts)
+        parts = most // -(-most // parts)
     if parts < 2:
         return None
     name = fresh("piece", taken_names(kernel))
@@ -68,7 +71,7 @@ def kept_dims(compute: Compute) -> set[str]:
 
 def most_read(compute: Compute) -> View:
     """What the compute reads the most of."""
-    return max((o.view for o in compute.operands), key=lambda view: view.buffer.bytes)
+    return max((o.view for o in compute.operands), key=lambda view: bytes_of(view.buffer))
 
 
 def contiguous(compute: Compute) -> str | None:
@@ -88,10 +91,10 @@ def reduced_run(compute: Compute, lanes: int) -> str | None:
     """The dim that ``compute`` reduces along neighbours in memory, at least a vector of them."""
     if not reduces(compute):
         return None
-    kept, sizes = kept_dims(compute), extents(compute)
+    kept, length = kept_dims(compute), sizes(compute)
     steps = strides(compute, most_read(compute))
     for dim in compute.dims:
         name = dim.var.name
-        if name not in kept and steps[name] == 1 and sizes[name] >= lanes:
+        if name not in kept and steps[name] == 1 and length[name] >= lanes:
             return name
     return None

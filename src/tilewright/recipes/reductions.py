@@ -15,6 +15,7 @@ from tilewright.ir.computes import addressing, complication
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, contiguous_level, nests
@@ -30,10 +31,12 @@ from tilewright.recipes.reducible import (
     reduces,
 )
 from tilewright.recipes.reordering import transposed, transposition, vectorized
-from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.sizes import bytes_of, sizes
 from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
+from tilewright.schedule.flow import with_operands
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
@@ -50,22 +53,29 @@ _KEPT = 1 << 18
 
 
 def matches(start: Start, machine: Machine) -> bool:
-    """Whether the kernel is computes alone, of sizes that are numbers, at places that dims say."""
+    """Whether the kernel is computes alone, at places that dims say. Of sizes that a call passes,
+    work-items share no work, and products are not summed up here."""
     kernel = start.kernel
-    if kernel.scalars or start.structured:
+    if start.structured or (machine.hierarchy is not None and kernel.scalars):
         return False
     stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
         return False
     found = [stmt for stmt in stmts if isinstance(stmt, Compute)]
     names = {compute.name for compute in found}
+    if kernel.scalars and any(map(_contracts, found)):
+        return False
     return len(names) == len(found) and all(map(_is_simple, found))
 
 
+def _contracts(compute: Compute) -> bool:
+    """Whether it sums up products of rows and columns, which want tiles in registers."""
+    found = with_operands(compute) if len(compute.outputs) == 1 else None
+    return found is not None and {Role.M, Role.N, Role.K} <= set(roles(found).values())
+
+
 def _is_simple(compute: Compute) -> bool:
-    if compute.instruction or compute.completion is not None or addressing(compute):
-        return False
-    return all(isinstance(dim.extent, Const) for dim in compute.dims)
+    return not (compute.instruction or compute.completion is not None or addressing(compute))
 
 
 def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
@@ -107,6 +117,8 @@ def _turned(result: ScheduledKernel, compute: Compute, machine: Machine) -> bool
     """Whether ``compute`` reads what lies in another order than its result: it then goes in squares
     that are transposed in registers, and ``result`` is scheduled."""
     if complication(compute) is not None or compute.combiner is not None:
+        return False
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
         return False
     plan = transposition(result.kernel, compute.name, machine)
     if plan is None:
@@ -157,7 +169,7 @@ def _large(nest: Nest, sizes: list[int]) -> list[str]:
     found: list[str] = []
     for compute in nest.computes:
         for view in compute.outputs:
-            left = view.buffer.bytes
+            left = bytes_of(view.buffer)
             for length, size in zip(nest.extents, sizes, strict=True):
                 left = left // length * min(size, length)
             if left > _KEPT:
@@ -185,14 +197,14 @@ def _widened(
 def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel:
     """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
     for all of these."""
-    sizes, kept = extents(compute), kept_dims(compute)
+    length, kept = sizes(compute), kept_dims(compute)
     along = contiguous(compute)
     assert along is not None
     steps = strides(compute, most_read(compute))
-    rows = min((n for n in sizes if n not in kept), key=lambda name: steps[name] or 0)
-    if sizes[rows] == 1 or sizes[along] < config.vector:
+    rows = min((n for n in length if n not in kept), key=lambda name: steps[name] or 0)
+    if length[rows] == 1 or length[along] < config.vector:
         return kernel
-    tiles = {rows: min(config.rows, sizes[rows]), along: config.vector}
+    tiles = {rows: min(config.rows, length[rows]), along: config.vector}
     return _whole_tiles(kernel, compute.name, tiles, (rows, along))
 
 
@@ -232,6 +244,7 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
             vector=along,
             lanes=config.vector,
             unroll=_unrolled(compute, config),
+            tails=bool(kernel.scalars),
         )
     return kernel
 

@@ -9,7 +9,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing, mentioned
-from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, Operand, Result, Stmt, View
 from tilewright.schedule.place import dim_of, fresh
@@ -67,7 +67,8 @@ def check_reduced(compute: Compute, dim: str, transform: str) -> None:
             "partial results would be combined in another order, or somewhere else",
             "choose a compute whose places its dims say, in any order",
         )
-    if any(not isinstance(each.extent, Const) for each in compute.dims):
+    kept = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
+    if any(each.var in kept and not isinstance(each.extent, Const) for each in compute.dims):
         raise refusal(
             "the extents are not constant",
             "the partial results are held in registers",

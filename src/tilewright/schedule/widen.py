@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.computes import mentioned
-from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.stmt import (
     Compute,
     Dim,
@@ -50,7 +50,7 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
     Lanes are neighbours along ``dim``; copies shorten the chain of dependent operations. The other
     dims of the compute stay; the partial results have those that the output depends on. What is
     left of ``dim`` behind whole vectors goes to the first lanes of ``main_rest``, what is left
-    behind whole copies to ``main_vectors``. Of several results, each has partial ones, called after
+    behind whole copies to ``main_vectors``; of a length that a call passes, to the first copy. Of several results, each has partial ones, called after
     its buffer.
     """
     for found, _ in computes_named(kernel, compute, "widen_reduction", any_kind=True):
@@ -78,32 +78,37 @@ class _Widening:
     def of(self, compute: Compute) -> Stmt:
         """What stands in the place of ``compute``."""
         dim = dim_of(compute, self.dim, "widen_reduction")
-        size = size_of(dim)
         used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
         kept = tuple(d for d in compute.dims if d.var in used)
         others = tuple(d for d in compute.dims if d is not dim)
         parts = self._buffers(compute, "parts", kept, (self.copies, self.lanes))
         sums = self._buffers(compute, "lanes", kept, (self.lanes,))
         part, lane = Dim(self.part, const(self.copies)), Dim(self.lane, const(self.lanes))
-        step = self.copies * self.lanes
-        rounds, rest = divmod(size, step)
-        vectors, single = divmod(rest, self.lanes)
+        rounds, vectors, single = self._portions(dim.extent)
         stmts = begun(compute, parts, f"{compute.name}_parts_init", (*kept, part, lane))
+        step = self.copies * self.lanes
         position = self.part * self.lanes + self.lane
-        if rounds:
-            loop = Dim(dim.var, const(rounds))
+        if rounds is not const(0):
+            loop = Dim(dim.var, rounds)
             value = dim.var * step + position
             dims = (*others, loop, part, lane)
             stmts.append(self._piece(compute, compute.name, parts, kept, dims, value))
-        if vectors:
-            dims = (*others, Dim(self.part, const(vectors)), lane)
+        if isinstance(vectors, Const) and vectors is not const(0):
+            dims = (*others, Dim(self.part, vectors), lane)
             value = position + rounds * step
             stmts.append(self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value))
-        if single:
-            dims = (*others, Dim(self.lane, const(single)))
-            value = self.lane + (size - single)
+        elif vectors is not const(0):
+            # Which of the partial results are registers has to be known: all go to the first.
+            loop = Dim(dim.var, vectors)
+            value = dim.var * self.lanes + self.lane + rounds * step
+            dims = (*others, loop, lane)
+            piece = self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value)
+            stmts.append(self._of_the_first(piece))
+        if single is not const(0):
+            dims = (*others, Dim(self.lane, single))
+            value = self.lane + (dim.extent - single)
             piece = self._piece(compute, f"{compute.name}_rest", parts, kept, dims, value)
-            stmts.append(map_exprs(piece, lambda e: substitute(e, {self.part: const(0)})))
+            stmts.append(self._of_the_first(piece))
         stmts += begun(compute, sums, f"{compute.name}_lanes_init", (*kept, lane))
         own = tuple(View(each, tuple(d.var for d in (*kept, lane))) for each in sums)
         dims = (*kept, part, lane)
@@ -111,6 +116,15 @@ class _Widening:
         across = combined(compute, f"{compute.name}_across", compute.outputs, sums, (*kept, lane))
         stmts.append(across)
         return block(*stmts)
+
+    def _portions(self, size: Expr) -> tuple[Expr, Expr, Expr]:
+        """How many rounds of all copies ``size`` is, how many vectors, and how many elements."""
+        step = self.copies * self.lanes
+        return size // step, size % step // self.lanes, size % self.lanes
+
+    def _of_the_first(self, piece: Compute) -> Stmt:
+        """``piece`` on the first of the copies."""
+        return map_exprs(piece, lambda e: substitute(e, {self.part: const(0)}))
 
     def _buffers(
         self, compute: Compute, what: str, kept: tuple[Dim, ...], shape: tuple[int, ...]
