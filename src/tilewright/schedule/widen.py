@@ -50,8 +50,8 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
     Lanes are neighbours along ``dim``; copies shorten the chain of dependent operations. The other
     dims of the compute stay; the partial results have those that the output depends on. What is
     left of ``dim`` behind whole vectors goes to the first lanes of ``main_rest``, what is left
-    behind whole copies to ``main_vectors``; of a length that a call passes, to the first copy. Of several results, each has partial ones, called after
-    its buffer.
+    behind whole copies to ``main_vectors``; of a length that a call passes, to the first copy. Of
+    several results, each has partial ones, called after its buffer.
     """
     for found, _ in computes_named(kernel, compute, "widen_reduction", any_kind=True):
         check_reduced(found, dim, "widen_reduction")
