@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
 from commands import Command
 from graph_texts import CONTROL, transformer
+from graphs import graph, numbers, run
 from needs import needs_x86
+from test_graph_builder import expected_softmax
 from test_measure import PEAKS
 from tilewright.cli import graphs, profiling
+from tilewright.graph.contractions import matmul
+from tilewright.graph.elementwise import elementwise
+from tilewright.graph.library import library
 from tilewright.graph.passes.pipeline import PASSES
 from tilewright.graph.program import GraphProgram
+from tilewright.graph.tensor import Tensor
+from tilewright.graph.views import broadcast_to
+from tilewright.problems.library import SoftmaxProblem
 from tilewright.testing.verify import Status, Verdict
 
 
@@ -88,6 +97,30 @@ def test_show(folder: Path, tilewright: Command) -> None:
     assert "vmovups" in tilewright("show", "graph", "--stage", "asm", "control.tw").out
     config = tilewright("show", "graph", "--stage", "config", "control.tw").out
     assert "# kernel 3, contraction\nContractionConfig(" in config
+
+
+def test_every_stage_of_a_graph_computes_the_same(folder: Path, tilewright: Command) -> None:
+    given = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
+    (folder / "softmax.tw").write_text(str(graph(copying_softmax, **given)), encoding="utf-8")
+    every = tilewright("show", "graph", "--stage", "all", "softmax.tw").out
+    stages = dict(each.split("\n", 1) for each in every.split("# stage ")[1:])
+    names = ("graph", *(each.name for each in PASSES))
+    assert list(stages) == [*names, "kernels", "program"]
+    wanted = expected_softmax(*given.values())
+    for name in names:
+        kernel = tw.parse_kernel(stages[name])
+        np.testing.assert_allclose(run(kernel, **given)[0], wanted, 1e-5, 1e-6)
+        one = tilewright("show", "graph", "--stage", name, "softmax.tw").out
+        assert one.partition("\n")[2].rstrip() == stages[name].rstrip()
+
+
+def copying_softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """`softmax` of copies, with something twice."""
+    builder = x.builder
+    bias = builder.materialize(broadcast_to(b, (x.shape[0], w.shape[1])), "bias")
+    y = elementwise(lambda a, c: a + c, matmul(x, w), bias, name="add")
+    parts = [library(builder, SoftmaxProblem(y.shape), src=y)["dst"] for _ in range(2)]
+    return elementwise(lambda a, c: (a + c) * 0.5, *parts, name="both")
 
 
 @needs_x86

@@ -158,7 +158,7 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
     """How many neighbours are a tile: as many as leave all threads enough, all of them as many if
     that can be."""
     length = nest.extents[along]
-    others = prod(nest.extents) // length
+    others = prod(nest.extents) // max(1, length)
     wanted = max(NARROWEST, min(config.columns, length * others // config.parts))
     even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
     return even[0] if even else wanted // NARROWEST * NARROWEST
@@ -171,7 +171,7 @@ def _large(nest: Nest, sizes: list[int]) -> list[str]:
         for view in compute.outputs:
             left = bytes_of(view.buffer)
             for length, size in zip(nest.extents, sizes, strict=True):
-                left = left // length * min(size, length)
+                left = left // max(1, length) * min(size, length)
             if left > _KEPT:
                 found.append(view.buffer.name)
     return found

@@ -44,9 +44,9 @@ class InterpretedGraph:
         for param in self._signature.arguments:
             form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
             memory[param.buffer] = form.flat(given[param.name])
-        for param in self._signature.constants:
-            assert param.digest is not None
-            memory[param.buffer] = self._cut.graph.constants[param.digest]
+        for param in self._cut.graph.arrays:
+            if param.digest is not None:
+                memory[param.buffer] = self._cut.graph.constants[param.digest]
         for each in self._cut.between:
             raw = np.full(each.layout.extent * each.dtype.bytes, 0xFF, np.uint8)
             memory[each] = raw.view(each.dtype.numpy)
