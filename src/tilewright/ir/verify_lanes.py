@@ -1,7 +1,7 @@
 """What well-formed means where lanes and work-items go their own ways.
 
-The lanes of a vector loop are one instruction's: a loop inside of it runs equally often in all of
-them. Work-items meet at barriers: a loop around one runs equally often in all that meet there.
+Work-items meet at barriers: a loop around one runs equally often in all that meet there. The lanes
+of a vector loop may leave a loop at different times, but no transform makes them do so.
 
 What differs is told by *sources*: the loops over lanes, work-items and workgroups on which a value
 depends, through lets and through memory that each of them has for itself. `Sources` follows the
@@ -87,15 +87,17 @@ class Sources:
 
 
 def repetition_defect(stmt: For | While, sources: Sources) -> Defect | None:
-    """What is wrong with how often a loop runs: in the lanes of a vector loop, or around a
-    barrier."""
+    """What is wrong with how often a loop around a barrier runs."""
     found = sources.repeats(stmt)
-    if not found:
-        return None
-    for loop in found:
+    return _around_barrier(stmt, found) if found else None
+
+
+def _leaving_defect(stmt: For | While, sources: Sources) -> Defect | None:
+    """What is wrong with how often a loop runs in the lanes of a vector loop."""
+    for loop in sources.repeats(stmt):
         if loop.kind is LoopKind.VECTOR:
             return _by_lane(stmt, loop)
-    return _around_barrier(stmt, found)
+    return None
 
 
 def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
@@ -113,7 +115,7 @@ def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
 
 
 def vector_defect(loop: For) -> tuple[Stmt, Defect] | None:
-    """What is wrong with how often something in the vector ``loop`` runs, and with what."""
+    """What keeps lanes from doing all in the vector ``loop`` together."""
     inside = walk_stmts(loop.body)
     if not any(_is_open(stmt) for stmt in inside):
         return None
@@ -141,7 +143,7 @@ def _found(stmt: Stmt, sources: Sources) -> tuple[Stmt, Defect] | None:
         case Compute():
             defect = extent_defect(stmt, sources)
         case For() | While():
-            defect = repetition_defect(stmt, sources)
+            defect = _leaving_defect(stmt, sources)
         case _:
             pass
     if defect is not None:

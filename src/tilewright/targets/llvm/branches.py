@@ -8,8 +8,9 @@ from tilewright.dtypes import boolean
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, conjuncts
 from tilewright.targets.llvm.known_lanes import both_hold, none_holds
-from tilewright.targets.llvm.memory import Lanes, MemoryMap
-from tilewright.targets.llvm.plan import IfPlan, Loads, Plan
+from tilewright.targets.llvm.memory import MemoryMap
+from tilewright.targets.llvm.plan import ForPlan, IfPlan, Loads, Plan, WhilePlan, walk_plans
+from tilewright.targets.llvm.running import Lanes, any_lane, running
 from tilewright.targets.llvm.values import Value
 
 
@@ -110,34 +111,64 @@ class Branches:
         if outer is not None:
             condition = self._both(condition, outer)
         self.exprs.push()
-        self.memory.predicate = condition
-        self.emit(plan.then)
+        self._arm(plan.then, condition)
         if plan.orelse:
             ones = self.exprs.value(True, boolean, condition.lanes)
             text = self.w.assign(f"xor {condition.typed}, {ones.text}")
             opposite = Value(text, boolean, condition.lanes, known=none_holds(condition))
-            self.memory.predicate = opposite if outer is None else self._both(opposite, outer)
-            self.emit(plan.orelse)
+            if outer is not None:
+                opposite = self._both(opposite, outer)
+            self._arm(plan.orelse, opposite)
         self.memory.predicate = outer
         self.exprs.pop()
 
+    def _arm(self, plans: list[Plan], flags: Value) -> None:
+        """What the lanes of ``flags`` do. Loops are left out where there are none: a loop that is
+        the same for all lanes would not end by itself."""
+        self.memory.predicate = flags
+        if flags.lanes == 1 or not any(
+            isinstance(p, ForPlan | WhilePlan) for p in walk_plans(plans)
+        ):
+            self.emit(plans)
+            return
+
+        def emit() -> None:
+            self.exprs.push()
+            self.emit(plans)
+            self.exprs.pop()
+
+        lanes = self.memory.lanes
+        assert lanes is not None
+        self._fork(any_lane(self.w, running(self.w, lanes, flags)), emit, lambda: None)
+
     def _branch(self, plan: IfPlan, condition: Value, flags: Value | None = None) -> None:
         """Jumps by ``condition``; ``flags`` are the lanes that take it (None: all)."""
+
+        def emit(plans: list[Plan]) -> None:
+            self.exprs.push()
+            self.emit(plans)
+            self.exprs.pop()
+
+        def then() -> None:
+            if flags is not None:
+                self._predicated(plan, flags)
+            else:
+                emit(plan.then)
+
+        self._fork(condition.text, then, lambda: emit(plan.orelse))
+
+    def _fork(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
+        """Jumps by ``condition``; registers are afterwards what the way that was taken made."""
         w, slots = self.w, self.memory.slots
-        then, orelse, join = w.label("then"), w.label("else"), w.label("join")
+        labels, join = (w.label("then"), w.label("else")), w.label("join")
         entry = dict(slots)
-        w.branch(condition.text, then, orelse)
+        w.branch(condition, *labels)
         ends: list[tuple[dict[tuple[Buffer, int], Value], str]] = []
-        for label, plans in ((then, plan.then), (orelse, plan.orelse)):
+        for label, emit in zip(labels, (then, orelse), strict=True):
             slots.clear()
             slots.update(entry)
             w.start(label)
-            if label == then and flags is not None:
-                self._predicated(plan, flags)
-            else:
-                self.exprs.push()
-                self.emit(plans)
-                self.exprs.pop()
+            emit()
             ends.append((dict(slots), w.block))
             w.jump(join)
         w.start(join)

@@ -11,8 +11,9 @@ from tilewright.ir.expr import Const, Var, const
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
-from tilewright.targets.llvm.memory import Lanes, MemoryMap
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.running import Lanes
 from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
 from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value

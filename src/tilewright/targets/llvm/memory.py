@@ -8,14 +8,12 @@ with the buffer on the stack.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, own_bytes
 from tilewright.ir.expr import Expr, Load, Var
-from tilewright.ir.visit import variables
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.known_lanes import both_hold
 from tilewright.targets.llvm.masked import (
@@ -31,6 +29,7 @@ from tilewright.targets.llvm.masked import (
 )
 from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, Loads, Terms
+from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, memory_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -47,15 +46,6 @@ class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an 
     def __init__(self, buffer: Buffer) -> None:
         super().__init__(buffer.name)
         self.buffer = buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """The vector loop around a statement: ``active`` of ``count`` lanes run."""
-
-    var: Var
-    active: int
-    count: int
 
 
 def _alignment(buffer: Buffer) -> int:
@@ -214,7 +204,7 @@ class MemoryMap:
         if self.lanes is None:
             return 0
         for atom, _ in address.loose:
-            if self.lanes.var in variables(atom):
+            if differs(atom, self.lanes, self.exprs.variables):
                 return None
         return address.lane_coefficient(self.lanes.var)
 
@@ -233,6 +223,10 @@ class MemoryMap:
         if stride == 0 and not varying:
             return self._load_scalar(address, loads, mask)
         assert self.lanes is not None
+        if stride == 0 and node.mask is None and isinstance(mask, Value):
+            # One element for all lanes that run, if any does.
+            flag = Value(any_lane(self.w, running(self.w, self.lanes, mask)), boolean)
+            return self._load_scalar(address, loads, flag)
         if stride == 1:
             return self._load_vector(address, loads, mask)
         return self._gather(address, loads, mask)

@@ -207,8 +207,9 @@ class Planner:
             case Let():
                 loads = self._loads((node.value,), facts)
                 scope = Scope()
-                self.define(node.var, "scoped", scope)
                 self._varying = self._varying.behind(node, self._vectors)
+                if not self._varying.has_loaded(node.var):  # which moves no pointer of all lanes
+                    self.define(node.var, "scoped", scope)
                 return LetPlan(node, scope, loads)
             case Allocate():
                 private = node.buffer.space is Space.PRIVATE

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
-from tilewright.dtypes import boolean, s64
 from tilewright.errors import CompilationError, UnsupportedError
 from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Var
@@ -16,8 +14,9 @@ from tilewright.targets.llvm.branches import Branches
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units, emit_compute
 from tilewright.targets.llvm.contraction import accumulation
-from tilewright.targets.llvm.indices import index_type, lane_indices, loop_range, range_of
-from tilewright.targets.llvm.memory import Lanes, MemoryMap
+from tilewright.targets.llvm.indices import lane_indices
+from tilewright.targets.llvm.loops import Loops
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
     CallPlan,
@@ -28,23 +27,15 @@ from tilewright.targets.llvm.plan import (
     Plan,
     Scope,
     StorePlan,
-    Terms,
     WhilePlan,
 )
+from tilewright.targets.llvm.running import Lanes
 from tilewright.targets.llvm.strides import stride_of
-from tilewright.targets.llvm.types import llvm_type, memory_type
+from tilewright.targets.llvm.types import memory_type
 from tilewright.targets.llvm.values import Value
 
 # A stack that a thread surely has room for; more must come from the workspace.
 STACK_LIMIT = 4 * 2**20
-
-
-@dataclass(slots=True)
-class _Phi:
-    line: int
-    name: str
-    type: str
-    start: str
 
 
 class Statements:
@@ -67,6 +58,7 @@ class Statements:
         self.w = memory.w
         self.exprs = memory.exprs
         self.branches = Branches(memory, self.emit)
+        self.loops = Loops(memory, self.emit)
 
     def emit(self, plans: list[Plan]) -> None:
         for plan in plans:
@@ -80,7 +72,7 @@ class Statements:
                 case ComputePlan():
                     emit_compute(self.memory, plan, self.instructions, self.units)
                 case WhilePlan():
-                    self._while(plan)
+                    self.loops.repeated(plan)
                 case IfPlan():
                     self.branches.emit_if(plan)
                 case LetPlan():
@@ -163,7 +155,7 @@ class Statements:
             if extent == 1 and not isinstance(extent, Value):
                 self._iteration(plan, 0)
             elif isinstance(extent, Value) or extent > 0:
-                self._serial(plan, extent if isinstance(extent, Value) else int(extent))
+                self.loops.counted(plan, extent if isinstance(extent, Value) else int(extent))
         elif kind is LoopKind.LANE and self.memory.lane is not None:
             self._lane(plan, self.memory.lane)
         else:
@@ -213,137 +205,6 @@ class Statements:
         self.emit(plan.body)
         self.exprs.pop()
         self.memory.lanes = None
-
-    def _serial(self, plan: ForPlan, extent: int | Value) -> None:
-        """A loop that tests at its end; before it, a test that it runs at all if that is open."""
-        w, memory = self.w, self.memory
-        head, after = w.label("loop"), w.label("after")
-        before = w.block
-        dtype = index_type(w, loop_range(extent), range_of(extent))
-        limit = self.exprs.value(extent, dtype)
-        strides = self._strides(plan)
-        if isinstance(extent, Value):
-            runs = w.assign(f"icmp sgt {limit.typed}, 0")
-            w.branch(runs, head, after)
-        else:
-            w.jump(head)
-        entry_slots = dict(memory.slots)
-        w.start(head)
-        index = w.name("i")
-        index_line = w.reserve()
-        carried = self._carry_slots(plan.stored, entry_slots)
-        pointers = self._carry_pointers(plan)
-        self.exprs.push()
-        self.exprs.variables[plan.stmt.var] = Value(index, dtype, 1, loop_range(extent))
-        self.emit(plan.body)
-        self.exprs.pop()
-        latch = w.block
-        type_ = llvm_type(dtype)
-        following = w.assign(f"add nsw {type_} {index}, 1")
-        w.fill(index_line, f"  {index} = phi {type_} [0, %{before}], [{following}, %{latch}]")
-        for where, (phi, buffer) in pointers.items():
-            step = strides.get(where, str(where[1][-1][1] * buffer.dtype.bytes))
-            moved = w.assign(f"getelementptr i8, {phi.type} {phi.name}, i64 {step}", "p")
-            self._fill(phi, before, moved, latch)
-        for key, phi in carried.items():
-            self._fill(phi, before, memory.slots[key].text, latch)
-        again = w.assign(f"icmp slt {type_} {following}, {limit.text}")
-        w.branch(again, head, after)
-        w.start(after)
-        if isinstance(extent, Value):
-            self._merge_skipped(entry_slots, carried, before, latch)
-
-    def _strides(self, plan: ForPlan) -> dict[tuple[int, Terms], str]:
-        """The bytes that each iteration moves pointers by, where a stride is a value."""
-        found: dict[tuple[int, Terms], str] = {}
-        for key, buffer in plan.scope.pointers.items():
-            atom, coefficient = key[1][-1]
-            stride = stride_of(atom)
-            if stride is not None:
-                value = self.exprs.value(self.exprs.evaluate(stride, {}), s64)
-                scaled = coefficient * buffer.dtype.bytes
-                found[key] = self.w.assign(f"mul {value.typed}, {scaled}")
-        return found
-
-    def _while(self, plan: WhilePlan) -> None:
-        """A loop that tests at its beginning, by what registers and memory hold then."""
-        w, memory = self.w, self.memory
-        head, inside, after = w.label("while"), w.label("again"), w.label("after")
-        before = w.block
-        w.jump(head)
-        entry = dict(memory.slots)
-        w.start(head)
-        carried = self._carry_slots(plan.stored, entry)
-        known = dict(memory.slots)
-        self.exprs.push()
-        result = self.exprs.evaluate(plan.stmt.condition, plan.loads)
-        condition = self.exprs.value(result, boolean)
-        if condition.lanes > 1:
-            raise CompilationError(
-                f"the condition of a while differs by lane: {plan.stmt.condition!r}",
-                cure="make the vector loop around it serial",
-            )
-        w.branch(condition.text, inside, after)
-        w.start(inside)
-        self.exprs.push()
-        self.emit(plan.body)
-        self.exprs.pop()
-        self.exprs.pop()
-        for key, phi in carried.items():
-            self._fill(phi, before, memory.slots[key].text, w.block)
-        w.jump(head)
-        w.start(after)
-        # What registers hold now is what they held at the test; what the body made new is gone.
-        memory.slots.clear()
-        memory.slots.update(known)
-
-    def _carry_slots(
-        self, stored: frozenset[Buffer], entry: dict[tuple[Buffer, int], Value]
-    ) -> dict[tuple[Buffer, int], _Phi]:
-        """Registers that the loop changes enter it through phis."""
-        carried: dict[tuple[Buffer, int], _Phi] = {}
-        for key, value in entry.items():
-            if key[0] in stored:
-                name = self.w.name("r")
-                carried[key] = _Phi(self.w.reserve(), name, value.type, value.text)
-                self.memory.slots[key] = Value(name, value.dtype, value.lanes)
-        return carried
-
-    def _carry_pointers(self, plan: ForPlan) -> dict[tuple[int, Terms], tuple[_Phi, Buffer]]:
-        pointers: dict[tuple[int, Terms], tuple[_Phi, Buffer]] = {}
-        for key, buffer in plan.scope.pointers.items():
-            parent = self.memory.pointers.get((key[0], key[1][:-1]))
-            if parent is None:
-                continue
-            name = self.w.name("p")
-            pointers[key] = (_Phi(self.w.reserve(), name, parent.type, parent.text), buffer)
-            multiple = plan.scope.multiples.get(key, key[1][-1][1])
-            self.memory.pointers[key] = parent.moved(name, multiple * buffer.dtype.bytes)
-        return pointers
-
-    def _fill(self, phi: _Phi, before: str, following: str, latch: str) -> None:
-        self.w.fill(
-            phi.line,
-            f"  {phi.name} = phi {phi.type} [{phi.start}, %{before}], [{following}, %{latch}]",
-        )
-
-    def _merge_skipped(
-        self,
-        entry: dict[tuple[Buffer, int], Value],
-        carried: dict[tuple[Buffer, int], _Phi],
-        before: str,
-        latch: str,
-    ) -> None:
-        """After a loop that may not have run: old or new registers; what it made new is gone."""
-        slots = self.memory.slots
-        for key in [key for key in slots if key not in entry]:
-            del slots[key]
-        for key, phi in carried.items():
-            value = slots[key]
-            text = self.w.assign(
-                f"phi {phi.type} [{phi.start}, %{before}], [{value.text}, %{latch}]", "r"
-            )
-            slots[key] = Value(text, value.dtype, value.lanes)
 
 
 def _unavailable(what: str, stmt: Call | For) -> UnsupportedError:

@@ -16,8 +16,9 @@ from tilewright.ir.expr import Var, binary, var
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
-from tilewright.targets.llvm.memory import Lanes, MemoryMap
+from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.running import Lanes
 from tilewright.targets.llvm.types import llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
