@@ -6,7 +6,8 @@ masked lanes for the rest where the size is a parameter. The outermost loops of 
 kernel run on threads (on a device: on workgroups or work-items) where `schedule.dependence` proves
 that no two iterations touch one element that one of them writes; so do loops inside of loops and
 conditions, which the host then runs, where they are worth a launch each time. Everything else runs
-in order. A kernel that says itself what runs in parallel keeps its loops as they are.
+in order. A kernel that says itself what runs in parallel keeps its loops as they are; but where
+threads are all there is, its workgroups run on them, and work-items as lanes (`passes.spmd`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilewright.ir.computes import complication, mentioned
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
+from tilewright.passes.spmd import places_items, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -41,6 +43,11 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
     result.stage("opened", open_nests(kernel))
+    if machine.hierarchy is None and places_items(kernel):
+        result.stage("lowered", lower_computes(result.kernel))
+        for name, made in stages(result.kernel, config.vector):
+            result.stage(name, made)
+        return result
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))

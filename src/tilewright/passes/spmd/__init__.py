@@ -1,0 +1,33 @@
+"""Kernels of work-items (grids, workgroups, lanes) for machines that have threads and vectors only.
+
+In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
+(values that private memory held), `regions` and `split` (pieces between barriers), `strides`,
+`distinct` and `vectors` (work-items as lanes).
+
+Each stage is a kernel that prints, verifies and runs.
+"""
+
+from collections.abc import Iterator
+
+from tilewright.ir.stmt import Kernel
+from tilewright.passes.spmd.names import name_values
+from tilewright.passes.spmd.nests import places_items
+from tilewright.passes.spmd.split import split_at_barriers
+from tilewright.passes.spmd.vectors import vectorize_items
+
+__all__ = [
+    "name_values",
+    "places_items",
+    "split_at_barriers",
+    "stages",
+    "vectorize_items",
+]
+
+
+def stages(kernel: Kernel, width: int) -> Iterator[tuple[str, Kernel]]:
+    """The stages from ``kernel`` to one of threads and vectors of ``width`` lanes, by name."""
+    kernel = name_values(kernel)
+    yield "named", kernel
+    kernel = split_at_barriers(kernel)
+    yield "split", kernel
+    yield "vectors", vectorize_items(kernel, width)

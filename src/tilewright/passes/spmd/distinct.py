@@ -1,0 +1,64 @@
+"""One meaning for each name: what is written in several places has names of its own in each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.stmt import Block, Compute, For, Let, Stmt
+from tilewright.ir.visit import map_exprs, nested, substitute, with_nested
+from tilewright.passes.spmd.nests import fresh
+
+
+def with_distinct_names(body: Stmt, taken: set[str]) -> Stmt:
+    """``body`` where no two loops or lets have one name; new names are not ``taken``.
+
+        block:
+          t = i * 2
+          a[t] = 1.0
+        for k in 4:
+          t = k + 1
+          a[t] = 2.0
+    ->  block:
+          t = i * 2
+          a[t] = 1.0
+        for k in 4:
+          t_2 = k + 1
+          a[t_2] = 2.0
+    """
+    return _Renaming(taken).visit(body, {})
+
+
+class _Renaming:
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._defined: set[Var] = set()
+
+    def visit(self, stmt: Stmt, names: dict[Var, Expr]) -> Stmt:
+        """``stmt`` with the ``names`` that variables have here; a let adds its own."""
+        if isinstance(stmt, Block):
+            inside = dict(names)
+            return with_nested(stmt, tuple(self.visit(part, inside) for part in stmt.body))
+        used: dict[Var, Expr] = names
+        if isinstance(stmt, Compute):
+            own_names = {each.var for each in (*stmt.dims, *stmt.operands)}
+            used = {old: new for old, new in names.items() if old not in own_names}
+        stmt = map_exprs(stmt, lambda expr: substitute(expr, used))
+        if isinstance(stmt, Let):
+            own = self._own(stmt.var)
+            names[stmt.var] = own
+            return stmt if own is stmt.var else replace(stmt, var=own)
+        if isinstance(stmt, For):
+            own = self._own(stmt.var)
+            body = self.visit(stmt.body, {**names, stmt.var: own})
+            same = own is stmt.var and body is stmt.body
+            return stmt if same else replace(stmt, var=own, body=body)
+        return with_nested(stmt, tuple(self.visit(part, dict(names)) for part in nested(stmt)))
+
+    def _own(self, variable: Var) -> Var:
+        if variable not in self._defined:
+            self._defined.add(variable)
+            return variable
+        own = var(fresh(variable.name, self._taken), variable.type)
+        self._defined.add(own)
+        return own

@@ -1,0 +1,272 @@
+"""Cuts what work-items do at the barriers of their workgroup.
+
+Between two barriers work-items don't meet, so each piece is a loop over work-items of its own, and
+in their sequence barriers hold by themselves. Control around barriers, which is the same for all of
+them, goes outside. (Regions between barriers: MCUDA, LCPC 2008; structured: Polygeist, PPoPP 2023.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.dtypes import DType
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Const, Expr, Load, Var, load
+from tilewright.ir.stmt import Allocate, Block, Call, Kernel, Let, Stmt, Store, View
+from tilewright.ir.visit import (
+    block,
+    direct_exprs,
+    loads_in,
+    map_exprs,
+    map_kernel,
+    map_views,
+    reads_memory,
+    rewrite_loads,
+    rewrite_stmts,
+    variables,
+    walk,
+    walk_stmts,
+    with_nested,
+)
+from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.regions import (
+    Around,
+    Cutter,
+    Once,
+    Piece,
+    Region,
+    common_statements,
+    regions_of,
+    synchronizes,
+)
+from tilewright.passes.spmd.varying import Varying
+
+# A value of more operations than this is kept for each work-item, not computed again.
+_CHEAP = 12
+
+
+def split_at_barriers(kernel: Kernel) -> Kernel:
+    """Cuts nests of work-items at their barriers.
+
+        workgroup for t in 64:
+          i = t + g * 64
+          x: f32 = src[i]
+          s[t] = x
+          for k in n:
+            barrier()
+            s[t] = s[63 - t] * x
+            barrier()
+    ->  alloc x_all: f32[64] workgroup
+        workgroup for t in 64:
+          i = t + g * 64
+          x: f32 = src[i]
+          x_all[t] = x
+          s[t] = x
+        for k in n:
+          workgroup for t in 64:
+            x: f32 = x_all[t]
+            s[t] = s[63 - t] * x
+
+    A name that is used behind a barrier is computed again where that is cheap and loads nothing;
+    otherwise it is kept for each work-item. Private memory that lives across has a part for each of
+    them, too. What is the same for all of them is computed once.
+
+    Raises `UnsupportedError` where work-items may go different ways around a barrier.
+    """
+    taken = names_of(kernel)
+
+    def change(nest: ItemNest) -> Stmt:
+        if any(map(synchronizes, walk_stmts(nest.body))):
+            return _Splitter(nest, taken).run()
+        return nest.around(nest.body)
+
+    return map_kernel(kernel, lambda body: map_nests(body, change))
+
+
+class _Splitter:
+    def __init__(self, nest: ItemNest, taken: set[str]) -> None:
+        self.nest = nest
+        self.taken = taken
+        self.varying = Varying(nest.vars, nest.body)
+        self.pieces: list[Piece] = []
+        # Where names and private memory are, if a region has them for others too.
+        self.lets: dict[Var, tuple[Region, Let]] = {}
+        self.owners: dict[Buffer, Region] = {}
+        # What is instead of them where they cross a cut: one for each work-item, or one for all.
+        self.kept: dict[Var, Buffer] = {}
+        self.parts: dict[Buffer, Buffer] = {}
+        self.common: dict[Buffer, Buffer] = {}
+
+    def run(self) -> Stmt:
+        once: set[Var | Buffer] = set()
+        while True:
+            self.pieces = Cutter(self.nest.body, self.varying, once).pieces()
+            self._find()
+            names, buffers = self._crossing()
+            same = {each for each in (*names, *buffers) if not self._varies(each)} - once
+            if not same:
+                break
+            once |= same
+        for name in names:
+            self.kept[name] = self._memory(name.name, name.type, self.nest.extents)
+        for each in buffers:
+            self.parts[each] = self._memory(
+                each.name, each.dtype, (*each.shape, *self.nest.extents)
+            )
+        for each in once:
+            if isinstance(each, Buffer):
+                self.common[each] = self._memory(each.name, each.dtype, each.shape)
+        memory = [*self.kept.values(), *self.parts.values(), *self.common.values()]
+        return block(*map(Allocate, memory), *self._written(self.pieces))
+
+    def _varies(self, each: Var | Buffer) -> bool:
+        return each in (self.varying.buffers if isinstance(each, Buffer) else self.varying.names)
+
+    def _memory(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+        return buffer(fresh(f"{name}_all", self.taken), dtype, shape, space=Space.WORKGROUP)
+
+    # What crosses the cuts.
+
+    def _find(self) -> None:
+        self.lets.clear()
+        self.owners.clear()
+        for region in regions_of(self.pieces):
+            for stmt in region.stmts:
+                if isinstance(stmt, Let):
+                    self.lets[stmt.var] = region, stmt
+                elif isinstance(stmt, Allocate):
+                    self.owners[stmt.buffer] = region
+
+    def _crossing(self) -> tuple[dict[Var, None], dict[Buffer, None]]:
+        """The names and the private memory that are used outside of the region that has them and
+        are not computed again, in order."""
+        names: dict[Var, None] = {}
+        buffers: dict[Buffer, None] = {}
+        uses: list[tuple[Region | None, list[Stmt]]] = [
+            (region, region.stmts) for region in regions_of(self.pieces)
+        ]
+        uses.append((None, list(common_statements(self.pieces))))
+        for region, stmts in uses:
+            inside = region is not None
+            names.update(dict.fromkeys(self._needed(_names(stmts, inside), region)[0]))
+            for each in _buffers(stmts, inside):
+                owner = self.owners.get(each)
+                if owner is not None and owner is not region:
+                    buffers[each] = None
+        ordered = {name: None for name in self.lets if name in names}
+        return ordered, buffers
+
+    def _needed(self, names: Iterable[Var], region: Region | None) -> tuple[list[Var], list[Var]]:
+        """Of ``names``, and of what is needed to compute them again in ``region``: those that have
+        to be kept, and those that are computed again."""
+        kept: list[Var] = []
+        again: list[Var] = []
+        left, seen = list(names), set[Var]()
+        while left:
+            name = left.pop()
+            found = self.lets.get(name)
+            if name in seen or found is None or found[0] is region:
+                continue
+            seen.add(name)
+            if _is_cheap(found[1].value):
+                again.append(name)
+                left += variables(found[1].value)
+            else:
+                kept.append(name)
+        return kept, again
+
+    # Writing.
+
+    def _written(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
+        for piece in pieces:
+            match piece:
+                case Region():
+                    yield from self._region(piece)
+                case Once():
+                    yield self._renewed(piece.stmt)
+                case Around():
+                    parts = [list(self._written(part)) for part in piece.parts]
+                    if isinstance(piece.stmt, Block):
+                        yield Block(tuple(parts[0]), piece.stmt.span)
+                    else:
+                        inside = tuple(block(*part) if part else Block(()) for part in parts)
+                        yield self._renewed_here(with_nested(piece.stmt, inside))
+
+    def _region(self, region: Region) -> Iterator[Stmt]:
+        """The loops over work-items around a region, if it does anything."""
+        made: list[Stmt] = []
+        effect = False
+        for stmt in region.stmts:
+            if isinstance(stmt, Allocate) and stmt.buffer in self.parts:
+                continue
+            made.append(self._renewed(stmt))
+            effect = effect or not isinstance(stmt, Let | Allocate)
+            if isinstance(stmt, Let) and stmt.var in self.kept:
+                made.append(Store(self.kept[stmt.var], self.nest.vars, stmt.var, stmt.span))
+                effect = True
+        if not effect:
+            return
+        kept, again = self._needed(_names(region.stmts, True), region)
+        order = {name: position for position, name in enumerate(self.lets)}
+        first: list[Stmt] = []
+        for name in sorted({*kept, *again}, key=order.__getitem__):
+            let = self.lets[name][1]
+            if name in self.kept:
+                let = replace(let, value=load(self.kept[name], self.nest.vars))
+            first.append(let)
+        yield self.nest.around(block(*first, *made))
+
+    def _renewed(self, stmt: Stmt) -> Stmt:
+        """``stmt`` with the memory that is instead of what crosses cuts."""
+        if not self.parts and not self.common:
+            return stmt
+        return rewrite_stmts(stmt, self._renewed_here)
+
+    def _renewed_here(self, stmt: Stmt) -> Stmt:
+        stmt = map_exprs(stmt, lambda expr: rewrite_loads(expr, self._load))
+        if isinstance(stmt, Store):
+            memory, index = self._place(stmt.buffer, stmt.index)
+            return replace(stmt, buffer=memory, index=index)
+        return map_views(stmt, lambda view: View(*self._place(view.buffer, view.index), view.mask))
+
+    def _load(self, node: Load) -> Expr:
+        return load(*self._place(node.buffer, node.index), node.mask)
+
+    def _place(self, memory: Buffer, index: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        if memory in self.parts:
+            return self.parts[memory], (*index, *self.nest.vars)
+        return self.common.get(memory, memory), index
+
+
+def _is_cheap(value: Expr) -> bool:
+    """Whether to compute ``value`` again rather than to keep it: numbers of few operations."""
+    return (
+        not reads_memory(value)
+        and not value.type.is_float
+        and sum(not isinstance(each, Var | Const) for each in walk(value)) <= _CHEAP
+    )
+
+
+def _names(stmts: Iterable[Stmt], inside: bool) -> set[Var]:
+    """The names in the expressions of ``stmts``, and ``inside`` of them."""
+    found: set[Var] = set()
+    for stmt in stmts:
+        for each in walk_stmts(stmt) if inside else (stmt,):
+            for expr in direct_exprs(each):
+                found |= variables(expr)
+    return found
+
+
+def _buffers(stmts: Iterable[Stmt], inside: bool) -> set[Buffer]:
+    """The memory that ``stmts`` use, and ``inside`` of them."""
+    found: set[Buffer] = set()
+    for stmt in stmts:
+        for each in walk_stmts(stmt) if inside else (stmt,):
+            for expr in direct_exprs(each):
+                found |= {node.buffer for node in loads_in(expr)}
+            if isinstance(each, Store):
+                found.add(each.buffer)
+            elif isinstance(each, Call):
+                found |= {arg.buffer for arg in each.args if isinstance(arg, View)}
+    return found

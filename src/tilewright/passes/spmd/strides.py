@@ -1,0 +1,92 @@
+"""Indices of the lanes of a vector as a common part and a step from lane to lane.
+
+Neighbouring work-items mostly access neighbouring elements, but say so in a type that wraps, and
+through names: ``x[s64(i + 1)]``. Addresses are found by the lane's own variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.dtypes import s32, s64
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var, binary, cast, const, unary
+from tilewright.ir.stmt import Let
+from tilewright.ir.visit import reads_memory, variables
+from tilewright.passes.spmd.varying import Varying
+
+_KEEP = (s32, s64)
+
+
+@dataclass
+class Strides:
+    """What is known of the lanes of ``lane``; ``varying`` says what differs among them."""
+
+    lane: Var
+    varying: Varying
+    _names: dict[Var, tuple[Expr, int]] = field(default_factory=dict)
+
+    def name(self, let: Let) -> None:
+        """``let`` holds from here on."""
+        if self.varying.of(let.value) and not reads_memory(let.value):
+            found = self.of(let.value)
+            if found is not None:
+                self._names[let.var] = found
+
+    def index(self, expr: Expr) -> Expr:
+        """``expr`` by the lane's variable, if it goes up by the same number from lane to lane."""
+        if expr is self.lane or not self.varying.of(expr):
+            return expr
+        found = self.of(expr)
+        if found is None:
+            return expr
+        common, step = found
+        steps = self.lane if step == 1 else self.lane * step
+        if not step:
+            return common
+        return steps if common is const(0) else common + steps
+
+    def of(self, expr: Expr) -> tuple[Expr, int] | None:
+        """The value of lane 0 of ``expr``, which is an integer, and its step; None where there is
+        no such.
+
+        Of an s32 both wrap. As an index, that makes no difference where the steps go up: a lane
+        whose sum would wrap has one below 0, and does not run.
+        """
+        if expr is self.lane:
+            return const(0), 1
+        if expr in self._names:
+            assert isinstance(expr, Var)
+            return self._names[expr]
+        if expr.type not in _KEEP:
+            return None
+        if not self.varying.of(expr):
+            return expr, 0
+        match expr:
+            case Binary(op="add" | "sub"):
+                a, b = self.of(expr.a), self.of(expr.b)
+                if a is None or b is None:
+                    return None
+                step = a[1] + b[1] if expr.op == "add" else a[1] - b[1]
+                if isinstance(b[0], Const) and not b[0].value:
+                    return a[0], step
+                return binary(expr.op, a[0], b[0]), step
+            case Binary(op="mul"):
+                return self._product(expr.a, expr.b) or self._product(expr.b, expr.a)
+            case Unary(op="neg"):
+                a = self.of(expr.a)
+                return None if a is None else (unary("neg", a[0]), -a[1])
+            case Cast() if expr.a.type in _KEEP:
+                a = self.of(expr.a)
+                if a is None or (expr.type is s64 and a[1] < 0):
+                    return None
+                return cast(expr.type, a[0]), a[1]
+            case _:
+                return None
+
+    def _product(self, a: Expr, factor: Expr) -> tuple[Expr, int] | None:
+        if not isinstance(factor, Const) or variables(factor):
+            return None
+        found = self.of(a)
+        if found is None or abs(found[1] * int(factor.value)) >= 2**31:
+            return None
+        return found[0] * factor, found[1] * int(factor.value)

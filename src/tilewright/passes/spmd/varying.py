@@ -1,0 +1,71 @@
+"""What differs among the work-items of a nest, or among the lanes of a vector.
+
+An expression differs where a variable in it does, or what it loads from memory of the work-item's
+own. Memory that work-items share has the same for all who load one element at one place: between
+two barriers, nobody writes what somebody else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.stmt import Call, Compute, For, If, Let, Stmt, Store, View, While
+from tilewright.ir.visit import loads_in, nested, variables
+
+
+class Varying:
+    """The ``names`` and private ``buffers`` of ``body`` that differ where ``seeds`` do."""
+
+    def __init__(self, seeds: Iterable[Var], body: Stmt) -> None:
+        self.names: set[Var] = set(seeds)
+        self.buffers: set[Buffer] = set()
+        size = -1
+        while size < len(self.names) + len(self.buffers):
+            size = len(self.names) + len(self.buffers)
+            self._visit(body, False)
+
+    def of(self, expr: Expr) -> bool:
+        """Whether ``expr`` differs."""
+        if not variables(expr).isdisjoint(self.names):
+            return True
+        return any(each.buffer in self.buffers for each in loads_in(expr))
+
+    def any_of(self, exprs: Iterable[Expr]) -> bool:
+        """Whether some of ``exprs`` differ."""
+        return any(map(self.of, exprs))
+
+    def _visit(self, stmt: Stmt, apart: bool) -> None:
+        """``apart``: not all of them come here, or not equally often."""
+        match stmt:
+            case Let():
+                if self.of(stmt.value):
+                    self.names.add(stmt.var)
+            case Store():
+                if apart or self.any_of((stmt.value, *stmt.index)):
+                    self._stored(stmt.buffer)
+            case Call():
+                self._call(stmt)
+            case Compute():
+                for view in stmt.outputs:
+                    self._stored(view.buffer)
+            case For():
+                apart = apart or self.of(stmt.extent)
+            case If() | While():
+                apart = apart or self.of(stmt.condition)
+            case _:
+                pass
+        for part in nested(stmt):
+            self._visit(part, apart)
+
+    def _call(self, call: Call) -> None:
+        parameters = FUNCTIONS[call.function].parameters
+        for parameter, arg in zip(parameters, call.args, strict=False):
+            if isinstance(arg, View) and parameter.access in ("out", "inout"):
+                self._stored(arg.buffer)
+
+    def _stored(self, buffer: Buffer) -> None:
+        if buffer.space is Space.PRIVATE:
+            self.buffers.add(buffer)

@@ -1,0 +1,213 @@
+"""Work-items as lanes of vectors.
+
+The innermost loop over work-items is cut into vectors. What differs among their lanes has a part
+for each of them in private memory; control that differs is left to lanes that leave a loop, or take
+an arm, by themselves, and which targets mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Expr, Load, Var, const, load, var
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    For,
+    Kernel,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import (
+    block,
+    direct_exprs,
+    loads_in,
+    map_exprs,
+    map_kernel,
+    map_views,
+    nested,
+    rewrite_loads,
+    substitute_stmt,
+    walk_stmts,
+    with_nested,
+)
+from tilewright.passes.spmd.distinct import with_distinct_names
+from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.strides import Strides
+from tilewright.passes.spmd.varying import Varying
+
+# More elements than this are not set at the beginning: an array is memory, not registers.
+_FEW = 32
+
+
+def vectorize_items(kernel: Kernel, width: int) -> Kernel:
+    """Makes work-items lanes of vectors of ``width``, and groups iterations on threads.
+
+        grid for g in n:
+          workgroup for y in 4:
+            workgroup for x in 64:
+              alloc sum: f32[1] private
+              sum[0] = 0.0
+              for k in s64(c[g * 64 + x]):
+                sum[0] = sum[0] + a[k, x]
+              b[g, y, x] = sum[0]
+    ->  parallel for g in n:
+          for y in 4:
+            for x_o in 8:
+              alloc sum: f32[1, 8] private
+              vector for x_i in 8:
+                sum[0, x_i] = 0.0
+                for k in s64(c[g * 64 + (x_o * 8 + x_i)]):
+                  sum[0, x_i] = sum[0, x_i] + a[k, x_o * 8 + x_i]
+                b[g, y, x_o * 8 + x_i] = sum[0, x_i]
+
+    Work-items that are no whole vector are one of fewer lanes, behind the others.
+    """
+    taken = names_of(kernel)
+
+    def change(nest: ItemNest) -> Stmt:
+        return _Vectorizer(nest, width, taken).run()
+
+    def whole(body: Stmt) -> Stmt:
+        return with_distinct_names(_on_threads(map_nests(body, change)), taken)
+
+    return map_kernel(kernel, whole)
+
+
+def _on_threads(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, For) and stmt.kind is LoopKind.GRID:
+        return replace(stmt, kind=LoopKind.PARALLEL, body=_on_threads(stmt.body))
+    return with_nested(stmt, tuple(_on_threads(part) for part in nested(stmt)))
+
+
+@dataclass
+class _Vectorizer:
+    nest: ItemNest
+    width: int
+    taken: set[str]
+
+    def run(self) -> Stmt:
+        loop, items = self.nest.loops[-1], self.nest.extents[-1]
+        width = min(self.width, items)
+        whole = items // width if width > 1 else items
+        body = self.nest.body
+        made: list[Stmt] = []
+        if width <= 1:
+            made = [replace(loop, kind=LoopKind.SERIAL, body=body)] if items > 0 else []
+        else:
+            block_var = var(fresh(f"{loop.var.name}_o", self.taken))
+            first = block_var * width if whole > 1 else const(0)
+            inside = self._vector(body, first, width)
+            made.append(For(block_var, const(whole), inside) if whole > 1 else inside)
+            if items % width:
+                made.append(self._vector(body, const(whole * width), items % width))
+        result = block(*made)
+        for each in reversed(self.nest.loops[:-1]):
+            result = replace(each, kind=LoopKind.SERIAL, body=result)
+        return result
+
+    def _vector(self, body: Stmt, first: Expr, width: int) -> Stmt:
+        """The work-items from ``first`` on as ``width`` lanes."""
+        item = self.nest.loops[-1].var
+        if width == 1:
+            return substitute_stmt(body, {item: first})
+        lane = var(fresh(f"{item.name}_i", self.taken))
+        body = substitute_stmt(body, {item: first + lane})
+        varying = Varying([lane], body)
+        writer = _Lanes(lane, varying, _spread(body, varying, width))
+        inside = block(*_beginning(body, writer.parts, lane), writer.visit(body))
+        vector = For(lane, const(width), inside, LoopKind.VECTOR, self.nest.loops[-1].span)
+        return block(*map(Allocate, writer.parts.values()), vector)
+
+
+def _spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
+    """The private memory of ``body`` that differs by lane, with a part for each lane."""
+    return {
+        each.buffer: buffer(
+            each.buffer.name, each.buffer.dtype, (*each.buffer.shape, width), space=Space.PRIVATE
+        )
+        for each in walk_stmts(body)
+        if isinstance(each, Allocate) and each.buffer in varying.buffers
+    }
+
+
+def _beginning(body: Stmt, parts: dict[Buffer, Buffer], lane: Var) -> list[Stmt]:
+    """Values for memory that some lanes may write first: what the others hold stays in registers
+    beside it."""
+    stmts = body.body if isinstance(body, Block) else (body,)
+    made: list[Stmt] = []
+    for old, new in parts.items():
+        first = next((s for s in stmts if _uses(s, old)), None)
+        few = len(old.shape) == 1 and old.shape[0] <= _FEW
+        if few and not isinstance(first, Store):
+            zero = const(0, old.dtype)
+            made += [Store(new, (const(i), lane), zero) for i in range(old.shape[0])]
+    return made
+
+
+def _uses(stmt: Stmt, memory: Buffer) -> bool:
+    for each in walk_stmts(stmt):
+        if isinstance(each, Store) and each.buffer is memory:
+            return True
+        if isinstance(each, Call | Compute):
+            return True
+        for expr in direct_exprs(each):
+            if any(node.buffer is memory for node in loads_in(expr)):
+                return True
+    return False
+
+
+@dataclass
+class _Lanes:
+    """Writes what work-items do as what lanes do."""
+
+    lane: Var
+    varying: Varying
+    parts: dict[Buffer, Buffer]
+
+    def __post_init__(self) -> None:
+        self.strides = Strides(self.lane, self.varying)
+
+    def visit(self, stmt: Stmt) -> Stmt:
+        """``stmt`` with indices by the lane, in memory that has a part for it."""
+        if isinstance(stmt, Block):
+            kept = [p for p in stmt.body if not self._is_spread(p)]
+            return Block(tuple(map(self.visit, kept)), stmt.span)
+        if self._is_spread(stmt):
+            return Block(())
+        stmt = map_exprs(stmt, self._expr)
+        match stmt:
+            case Let():
+                self.strides.name(stmt)
+                return stmt
+            case Store():
+                memory, index = self._place(stmt.buffer, stmt.index)
+                return replace(stmt, buffer=memory, index=index)
+            case Call() | Compute():
+                return map_views(
+                    stmt, lambda view: View(*self._place(view.buffer, view.index), view.mask)
+                )
+            case _:
+                return with_nested(stmt, tuple(map(self.visit, nested(stmt))))
+
+    def _is_spread(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Allocate) and stmt.buffer in self.parts
+
+    def _expr(self, expr: Expr) -> Expr:
+        return rewrite_loads(expr, self._load)
+
+    def _load(self, node: Load) -> Expr:
+        return load(*self._place(node.buffer, node.index), node.mask)
+
+    def _place(self, memory: Buffer, index: Sequence[Expr]) -> tuple[Buffer, tuple[Expr, ...]]:
+        found = tuple(map(self.strides.index, index))
+        if memory in self.parts:
+            return self.parts[memory], (*found, self.lane)
+        return memory, found

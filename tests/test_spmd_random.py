@@ -1,0 +1,40 @@
+"""Random kernels of work-items: each stage on the way to threads and vectors, and x86, give what
+the kernel gives in the interpreter, where it is checked for races and barriers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from spmd_kernels import GROUPS, Drawing, arrays
+from tilewright.interpret import run
+from tilewright.ir import parse_kernel, to_text, verify
+from tilewright.passes.spmd import stages
+
+
+def check(seed: int) -> None:
+    rng = random.Random(seed)
+    drawing = Drawing(rng)
+    kernel = parse_kernel(drawing.text())
+    verify(kernel)
+    given = arrays(GROUPS * drawing.items, seed)
+    wanted = {name: each.copy() for name, each in given.items()}
+    run(kernel, wanted)
+    for _, made in stages(kernel, rng.choice((8, 4))):
+        again = parse_kernel(to_text(made))
+        verify(again)
+        found = {name: each.copy() for name, each in given.items()}
+        run(again, found)
+        for name, each in wanted.items():
+            np.testing.assert_array_equal(found[name], each, f"{name}\n{to_text(made)}")
+    compiled = tw.compile(kernel, target="x86")(**given)
+    for name in ("x", "y"):
+        np.testing.assert_array_equal(compiled[name], wanted[name])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stages_and_x86_give_what_the_interpreter_gives(seed: int) -> None:
+    check(seed)
