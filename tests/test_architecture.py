@@ -75,7 +75,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "steps module plan varying strides subgroups host entry contraction",
         "*",
         "memory",
-        "calls branches fragments transpose computes",
+        "calls branches loops fragments transpose computes",
         "atomics statements",
         "nests inputs functions",
         "launches phases",

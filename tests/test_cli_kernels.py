@@ -161,11 +161,11 @@ def test_what_would_take_too_long_is_skipped(tilewright: Command, folder: Path) 
 
 
 def test_kernels_for_other_machines_are_skipped(tilewright: Command, folder: Path) -> None:
-    text = "kernel lanes(inout x: f32[8]):\n  lane for l in 8:\n    x[l] = 2.0 * x[l]\n"
+    text = "kernel lanes(inout x: f32[8]):\n  cluster for l in 8:\n    x[l] = 2.0 * x[l]\n"
     (folder / "lanes.tw").write_text(text + text.replace("lanes", "more"), encoding="utf-8")
     ended = tilewright("verify", "kernel", "lanes.tw")
     assert ended.code == 1
-    assert ended.lines[0].startswith("SKIPPED (this target has no lane loops: ")
+    assert ended.lines[0].startswith("SKIPPED (this target has no cluster loops: ")
     alone = tilewright("verify", "kernel", "lanes.tw:more")
     assert alone.code == 2 and "at lanes.tw:5:3" in alone.err and "cure: compile for" in alone.err
 

@@ -41,7 +41,7 @@ class _Renaming:
             return with_nested(stmt, tuple(self.visit(part, inside) for part in stmt.body))
         used: dict[Var, Expr] = names
         if isinstance(stmt, Compute):
-            own_names = {each.var for each in (*stmt.dims, *stmt.operands)}
+            own_names = {each.var for each in stmt.dims} | {each.var for each in stmt.operands}
             used = {old: new for old, new in names.items() if old not in own_names}
         stmt = map_exprs(stmt, lambda expr: substitute(expr, used))
         if isinstance(stmt, Let):

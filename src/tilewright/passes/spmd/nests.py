@@ -78,7 +78,8 @@ def names_of(kernel: Kernel) -> set[str]:
             case Allocate():
                 found.add(stmt.buffer.name)
             case Compute():
-                found |= {each.var.name for each in (*stmt.dims, *stmt.operands)}
+                found |= {each.var.name for each in stmt.dims}
+                found |= {each.var.name for each in stmt.operands}
             case _:
                 pass
     return found

@@ -104,7 +104,8 @@ class _Splitter:
             self.pieces = Cutter(self.nest.body, self.varying, once).pieces()
             self._find()
             names, buffers = self._crossing()
-            same = {each for each in (*names, *buffers) if not self._varies(each)} - once
+            found: list[Var | Buffer] = [*names, *buffers]
+            same = {each for each in found if not self._varies(each)} - once
             if not same:
                 break
             once |= same
@@ -114,11 +115,10 @@ class _Splitter:
             self.parts[each] = self._memory(
                 each.name, each.dtype, (*each.shape, *self.nest.extents)
             )
-        for each in once:
-            if isinstance(each, Buffer):
-                self.common[each] = self._memory(each.name, each.dtype, each.shape)
-        memory = [*self.kept.values(), *self.parts.values(), *self.common.values()]
-        return block(*map(Allocate, memory), *self._written(self.pieces))
+        for memory in (each for each in once if isinstance(each, Buffer)):
+            self.common[memory] = self._memory(memory.name, memory.dtype, memory.shape)
+        made = [*self.kept.values(), *self.parts.values(), *self.common.values()]
+        return block(*map(Allocate, made), *self._written(self.pieces))
 
     def _varies(self, each: Var | Buffer) -> bool:
         return each in (self.varying.buffers if isinstance(each, Buffer) else self.varying.names)

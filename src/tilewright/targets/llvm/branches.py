@@ -126,9 +126,8 @@ class Branches:
         """What the lanes of ``flags`` do. Loops are left out where there are none: a loop that is
         the same for all lanes would not end by itself."""
         self.memory.predicate = flags
-        if flags.lanes == 1 or not any(
-            isinstance(p, ForPlan | WhilePlan) for p in walk_plans(plans)
-        ):
+        masked = flags.lanes > 1 and self.w.dialect.masked_memory
+        if not masked or not any(isinstance(p, ForPlan | WhilePlan) for p in walk_plans(plans)):
             self.emit(plans)
             return
 

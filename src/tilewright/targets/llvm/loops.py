@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
+from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.targets.llvm.indices import index_type, loop_range, range_of
 from tilewright.targets.llvm.memory import MemoryMap
@@ -146,6 +147,12 @@ class Loops:
 
     def _flags(self, lanes: int, first: str) -> _Phi:
         """The lanes that run, at the beginning ``first``, become the predicate."""
+        if not self.w.dialect.masked_memory:
+            raise CompilationError(
+                "lanes of a vector leave a loop at different times",
+                why="this target has no masked loads and stores",
+                cure="make the vector loop around it serial",
+            )
         phi = _Phi(self.w.reserve(), self.w.name("live"), llvm_type(boolean, lanes), first)
         self.memory.predicate = Value(phi.name, boolean, lanes)
         return phi

@@ -223,7 +223,8 @@ class MemoryMap:
         if stride == 0 and not varying:
             return self._load_scalar(address, loads, mask)
         assert self.lanes is not None
-        if stride == 0 and node.mask is None and isinstance(mask, Value):
+        apart = stride == 0 and node.mask is None and self.w.dialect.masked_memory
+        if apart and isinstance(mask, Value):
             # One element for all lanes that run, if any does.
             flag = Value(any_lane(self.w, running(self.w, self.lanes, mask)), boolean)
             return self._load_scalar(address, loads, flag)
