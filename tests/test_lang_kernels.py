@@ -12,7 +12,7 @@ import tilewright as tw
 from lang_kernels import CASES, Case
 from needs import needs_opencl
 
-TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
 
 def same(got: Any, wanted: Any, tolerance: float) -> None:

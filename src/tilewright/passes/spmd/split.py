@@ -40,6 +40,7 @@ from tilewright.passes.spmd.regions import (
     regions_of,
     synchronizes,
 )
+from tilewright.passes.spmd.shuffles import shuffled
 from tilewright.passes.spmd.varying import Varying
 
 # A value of more operations than this is kept for each work-item, not computed again.
@@ -70,15 +71,16 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
 
     A name that is used behind a barrier is computed again where that is cheap and loads nothing;
     otherwise it is kept for each work-item. Private memory that lives across has a part for each of
-    them, too. What is the same for all of them is computed once.
+    them, too. What is the same for all of them is computed once. Shuffles go through memory.
 
     Raises `UnsupportedError` where work-items may go different ways around a barrier.
     """
     taken = names_of(kernel)
 
     def change(nest: ItemNest) -> Stmt:
+        nest, memory = shuffled(nest, taken)
         if any(map(synchronizes, walk_stmts(nest.body))):
-            return _Splitter(nest, taken).run()
+            return block(*map(Allocate, memory), _Splitter(nest, taken).run())
         return nest.around(nest.body)
 
     return map_kernel(kernel, lambda body: map_nests(body, change))

@@ -23,7 +23,7 @@ from tilewright.targets.llvm.extremes import emit_float_extreme
 from tilewright.targets.llvm.masked import lane_of, vector_of
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import CallPlan
-from tilewright.targets.llvm.types import llvm_type
+from tilewright.targets.llvm.types import constant, llvm_type
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -60,14 +60,20 @@ def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
         if not isinstance(mask, Value):
             found.append(Value(call.change(w, pointer, elements), dtype))
             continue
-        if call.old is not None:
+        if call.old is not None and view.mask is not None:
             raise CompilationError(
                 f"{plan.stmt.function} at a masked place",
                 why="where it is masked, there is no old value",
                 cure="put the call into an `if`",
             )
-        with w.where(lane_of(w, mask, lane).text):
-            call.change(w, pointer, elements)
+        flag, before = lane_of(w, mask, lane).text, w.block
+        with w.where(flag):
+            old, inside = call.change(w, pointer, elements), w.block
+        if call.old is not None:
+            # In lanes that do not run, nobody looks at it.
+            zero = constant(0, dtype)
+            ways = f"[{old}, %{inside}], [{zero}, %{before}]"
+            found.append(Value(w.assign(f"phi {llvm_type(dtype)} {ways}"), dtype))
     if call.old is not None:
         _keep(memory, plan, call.old, found)
 

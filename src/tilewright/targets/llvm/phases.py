@@ -17,7 +17,8 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt
 from tilewright.machines.instruction import Instruction
-from tilewright.targets.llvm.calls import emit_atomic_add, emit_prefetch
+from tilewright.targets.llvm.atomics import ATOMICS
+from tilewright.targets.llvm.calls import EmitCall, emit_prefetch
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
@@ -50,7 +51,7 @@ from tilewright.targets.llvm.writer import Writer
 
 T = TypeVar("T")
 
-_CALLS = {"prefetch": emit_prefetch, "atomic_add": emit_atomic_add}
+_CALLS: Mapping[str, EmitCall] = {"prefetch": emit_prefetch, **ATOMICS}
 
 
 def write_phases(
