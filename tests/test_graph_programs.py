@@ -203,3 +203,23 @@ def test_which_kernels_become_programs() -> None:
     assert not isinstance(tw.compile(network(), "interpreter"), GraphProgram)
     made = tw.compile(Graph(tw.parse_kernel(CONTROL)), threads=1)
     assert isinstance(made, GraphProgram)
+
+
+@needs_x86
+def test_shared_memory_is_found_among_many_arguments() -> None:
+    count = 24
+    arrays = [f"in x{n}: f32[4]" for n in range(count)] + [
+        f"out y{n}: f32[4]" for n in range(count)
+    ]
+    lines = [f"  compute c{n}(i in 4):\n    y{n}[i] = x{n}[i]" for n in range(count)]
+    kernel = tw.parse_kernel(f"kernel k({', '.join(arrays)}):\n" + "\n".join(lines) + "\n")
+    program = tw.compile(kernel, "x86", threads=1)
+    memory = np.arange(8 * count, dtype=np.float32).reshape(2 * count, 4)
+    given = dict(zip(program.signature.names, memory, strict=True))
+    results = program(**given)
+    assert all((results[f"y{n}"] == memory[n]).all() for n in range(count))
+    same = given | {"x3": given["x5"]}
+    assert (program(**same)["y3"] == memory[5]).all()
+    for wrong in ({"y7": given["x2"]}, {"y7": given["y9"]}, {"x2": memory.reshape(-1)[131:135]}):
+        with pytest.raises(ArgumentError, match="shares memory with"):
+            program(**given | wrong)

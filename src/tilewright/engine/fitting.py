@@ -25,6 +25,9 @@ class PackCode:
 
 Getter = Callable[[Any], int]
 
+# Pairs of a result and another argument that are looked at one by one.
+_PAIRS = 256
+
 
 class Fitting:
     """The arrays of a kernel whose forms are ``forms``; some of them are packed by ``packs``.
@@ -55,7 +58,10 @@ class Fitting:
             (name, getter) for name in forms for getter in self._getters_of(name)
         )
         self._names = tuple(name for name, _ in self._getters)
-        self._pairs = self._may_overlap()
+        self._sized = self._sizes()
+        results = sum(is_result for _, is_result in self._sized)
+        self._pairs = self._may_overlap() if results * len(self._sized) <= _PAIRS else ()
+        self._many = results > 0 and not self._pairs
         device = code.device
         self.placing = None if device is None else Placing(device, self._getters, self._specs)
 
@@ -138,17 +144,39 @@ class Fitting:
             start, second = pointers[position], pointers[other]
             if start < second + other_size and second < start + size:
                 raise self._overlap(position, other)
+        if self._many and self._some_overlap(pointers):
+            for position, other, size, other_size in self._may_overlap():
+                start, second = pointers[position], pointers[other]
+                if start < second + other_size and second < start + size:
+                    raise self._overlap(position, other)
+
+    def _some_overlap(self, pointers: list[int]) -> bool:
+        """Whether a result shares memory with another argument: of hundreds, as graphs have, pairs
+        would be too many to look at."""
+        ends = of_results = 0
+        spans = zip(pointers, self._sized, strict=True)
+        for start, (size, is_result) in sorted((at, each) for at, each in spans if each[0]):
+            if start < (ends if is_result else of_results):
+                return True
+            ends = max(ends, start + size)
+            if is_result:
+                of_results = max(of_results, start + size)
+        return False
+
+    def _sizes(self) -> list[tuple[int, bool]]:
+        """The bytes of what each pointer is of, and whether it is of a result."""
+        passed = [form for name in self.forms for form in self.passed(name)]
+        sizes = (form.extent * form.dtype.bytes for form in passed)
+        results = self.signature.results
+        return [(size, name in results) for name, size in zip(self._names, sizes, strict=True)]
 
     def _may_overlap(self) -> tuple[tuple[int, int, int, int], ...]:
         """Positions and sizes in bytes of each result and each other pointer."""
-        names, results = self._names, self.signature.results
-        passed = [form for name in self.forms for form in self.passed(name)]
-        sizes = [form.extent * form.dtype.bytes for form in passed]
         return tuple(
-            (position, other, sizes[position], sizes[other])
-            for position, name in enumerate(names)
-            for other in range(len(names))
-            if name in results and other != position
+            (position, other, size, other_size)
+            for position, (size, is_result) in enumerate(self._sized)
+            for other, (other_size, _) in enumerate(self._sized)
+            if is_result and other != position
         )
 
     def _overlap(self, position: int, other: int) -> ArgumentError:

@@ -23,7 +23,6 @@ from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, launches
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
 from tilewright.graph.parts import Group, Progress, compile_groups
-from tilewright.graph.passes.pipeline import optimized
 from tilewright.graph.reporting import Bar
 from tilewright.graph.stored import kept_cut
 from tilewright.ir.buffer import Buffer
@@ -297,7 +296,7 @@ def compile_graph(
             why="memory between its steps is planned for sizes that are known",
             cure="compile it as one kernel, or put numbers in their place",
         )
-    cut = kept_cut(optimized(kernel), request.identity)
+    cut = kept_cut(kernel, request.identity)
     names = request.start().constant
     with Bar() as bar:
         groups = compile_groups(cut, name, threads, names, progress or bar)
