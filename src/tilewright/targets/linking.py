@@ -122,6 +122,47 @@ class ArenaMemory:
         self.array = given
 
 
+class Memory:
+    """Where the places of a plan are, in one call."""
+
+    def __init__(
+        self, arguments: Sequence[Passed], constants: Sequence[NDArray[Any]], arena: ArenaMemory
+    ) -> None:
+        self._arguments, self._constants, self._arena = arguments, constants, arena
+
+    def pointer(self, place: Place) -> int:
+        """The address."""
+        match place.base:
+            case Base.ARGUMENT:
+                return int(self._arguments[place.number])
+            case Base.CONSTANT:
+                return int(self._constants[place.number].ctypes.data)
+            case Base.ARENA:
+                return int(self._arena.pointer) + place.number
+
+    def holds(self, flag: Place) -> bool:
+        """Whether there is another byte than 0."""
+        return bool(ctypes.c_uint8.from_address(self.pointer(flag)).value)
+
+
+def walk(
+    steps: Sequence[Linked], launch: Callable[[Run], None], holds: Callable[[Place], bool]
+) -> None:
+    """Does what ``steps`` say: ``launch`` runs a program, ``holds`` looks at a flag."""
+    for step in steps:
+        match step:
+            case Run():
+                launch(step)
+            case Again():
+                launch(step.asks)
+                while holds(step.flag):
+                    walk(step.body, launch, holds)
+                    launch(step.asks)
+            case Either():
+                launch(step.asks)
+                walk(step.then if holds(step.flag) else step.orelse, launch, holds)
+
+
 Observer = Callable[[int, Callable[[], None]], None]
 
 
@@ -155,39 +196,15 @@ class HostLinked:
         arena = self._spare.pop() if self._spare else self._new()
         numbers = {id(each): number for number, each in enumerate(runs(self._plan.steps))}
 
-        def pointer(place: Place) -> int:
-            match place.base:
-                case Base.ARGUMENT:
-                    return int(arguments[place.number])
-                case Base.CONSTANT:
-                    return int(self._constants[place.number].ctypes.data)
-                case Base.ARENA:
-                    return int(arena.pointer) + place.number
+        memory = Memory(arguments, self._constants, arena)
 
         def launch(step: Run) -> None:
             program = self._programs[step.program]
-            pointers = [pointer(each) for each in step.places]
+            pointers = [memory.pointer(each) for each in step.places]
             observer(numbers[id(step)], lambda: program.run(pointers, threads))
 
-        def holds(flag: Place) -> bool:
-            return bool(ctypes.c_uint8.from_address(pointer(flag)).value)
-
-        def do(steps: Sequence[Linked]) -> None:
-            for step in steps:
-                match step:
-                    case Run():
-                        launch(step)
-                    case Again():
-                        launch(step.asks)
-                        while holds(step.flag):
-                            do(step.body)
-                            launch(step.asks)
-                    case Either():
-                        launch(step.asks)
-                        do(step.then if holds(step.flag) else step.orelse)
-
         try:
-            do(self._plan.steps)
+            walk(self._plan.steps, launch, memory.holds)
         finally:
             self._spare.append(arena)
 

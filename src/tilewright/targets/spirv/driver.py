@@ -27,7 +27,7 @@ _MAGIC = b"\x03\x02\x23\x07"
 class KernelProgram:
     """A `targets.program.Program` on a device.
 
-    Each call takes a `_Queue` of its own, so that several Python threads may run the kernel at
+    Each call takes a `Queue` of its own, so that several Python threads may run the kernel at
     once. They are kept between calls.
     """
 
@@ -45,7 +45,7 @@ class KernelProgram:
         self._native = b""
         self._built: dict[Any, Any] = {}
         self._building = threading.Lock()
-        self._spare: dict[int, list[_Queue]] = {}
+        self._spare: dict[int, list[Queue]] = {}
         for launch in abi.launches:
             self._check_room(launch, device.workgroup, device.shared)
         if abi.launches:
@@ -60,7 +60,7 @@ class KernelProgram:
         try:
             queue = spare.pop()
         except IndexError:
-            queue = self._queue(threads)
+            queue = self.queue(threads)
         self._run(queue, arguments)
         # One that failed is not used again.
         spare.append(queue)
@@ -68,7 +68,7 @@ class KernelProgram:
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         """A call of no arguments on these, which one thread at a time is in."""
         check_process()
-        queue = self._queue(threads)
+        queue = self.queue(threads)
         lock = threading.Lock()
 
         def call() -> None:
@@ -78,23 +78,26 @@ class KernelProgram:
 
         return call
 
-    def _run(self, queue: _Queue, arguments: Sequence[Passed]) -> None:
+    def _run(self, queue: Queue, arguments: Sequence[Passed]) -> None:
         try:
-            queue.run(arguments)
+            queue.enqueue(arguments)
+            queue.finish()
         except self._cl.Error as error:
             queue.settle(self._cl.Error)
-            raise self._failure(error) from error
+            raise self.failure(error) from error
 
-    def _queue(self, threads: int) -> _Queue:
+    def queue(self, threads: int, beside: Queue | None = None) -> Queue:
+        """A queue for the kernel; the same as that of another kernel, if it runs ``beside`` it."""
         try:
             context, handle = self.device.context(threads)
             program = self._program(context, handle) if self.abi.launches else None
             shares = self.device.shares_memory
-            return _Queue(self._cl, context, handle, program, self.abi, self._calling, shares)
+            made = beside.queue if beside else self._cl.CommandQueue(context, handle)
+            return Queue(self._cl, made, program, self.abi, self._calling, shares)
         except self._cl.Error as error:
-            raise self._failure(error) from error
+            raise self.failure(error) from error
 
-    def _failure(self, error: Exception) -> DeviceError:
+    def failure(self, error: Exception) -> DeviceError:
         return DeviceError(
             f"{self.abi.entry} failed on {self.device}",
             where=", ".join(map(str, self.abi.parameters)),
@@ -185,20 +188,13 @@ class KernelProgram:
                 )
 
 
-class _Queue:
+class Queue:
     """A queue with kernel objects and memory of its own, for one call at a time."""
 
     def __init__(
-        self,
-        cl: Any,
-        context: Any,
-        handle: Any,
-        program: Any,
-        abi: Abi,
-        calling: Calling,
-        shares: bool,
+        self, cl: Any, queue: Any, program: Any, abi: Abi, calling: Calling, shares: bool
     ) -> None:
-        self._queue = cl.CommandQueue(context, handle)
+        self.queue = queue
         self._kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
         self._items = [each.items for each in abi.launches]
         self._calling = calling
@@ -211,17 +207,17 @@ class _Queue:
         # Where the host's values stand among the arguments.
         self._behind = len(abi.parameters) + len(abi.workspaces)
         kind = SharedMemory if shares else CopiedMemory
-        self._memory: ArgumentMemory = kind(cl, self._queue, self._kernels, abi, calling)
+        self._memory: ArgumentMemory = kind(cl, queue, self._kernels, abi, calling)
         self._given: dict[int, Bits] = {}
         self._enqueue = cl.enqueue_nd_range_kernel
 
-    def run(self, arguments: Sequence[Passed]) -> None:
-        """Runs all launches in turn and waits for the last."""
+    def enqueue(self, arguments: Sequence[Passed]) -> None:
+        """Puts all launches on the queue, in turn."""
         calling = self._calling
         if calling.fixed:
             self._memory.give(arguments, {})
             for kernel, size, items in self._launches:
-                self._enqueue(self._queue, kernel, size, items)
+                self._enqueue(self.queue, kernel, size, items)
         else:
             values = calling.values(arguments)
             self._memory.give(arguments, values)
@@ -232,14 +228,17 @@ class _Queue:
                     self._given[position] = each
             calling.run(values, self)
         self._memory.take(arguments)
-        self._queue.finish()
+
+    def finish(self) -> None:
+        """Waits for all that is on the queue."""
+        self.queue.finish()
 
     def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
         """One launch, with the host's values."""
         kernel, items = self._kernels[number], self._items[number]
         for position, value in enumerate(values, start=self._behind):
             kernel.set_arg(position, _by_value(value))
-        self._enqueue(self._queue, kernel, (groups * items,), (items,))
+        self._enqueue(self.queue, kernel, (groups * items,), (items,))
 
     def read(self, workspace: int, type_: DType) -> Any:
         """Waits for what a launch wrote for the host."""
@@ -248,7 +247,7 @@ class _Queue:
     def settle(self, error: type[Exception]) -> None:
         """Waits, after one launch failed, for those that may still write to the caller's memory."""
         with suppress(error):
-            self._queue.finish()
+            self.queue.finish()
 
 
 def _by_value(value: Bits) -> Any:

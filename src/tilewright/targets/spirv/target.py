@@ -21,6 +21,7 @@ from tilewright.targets.program import Abi, Program, arguments_in_words, place_o
 from tilewright.targets.spirv.assemble import assemble, assembly
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
 from tilewright.targets.spirv.driver import KernelProgram
+from tilewright.targets.spirv.linked import LinkedProgram
 from tilewright.targets.spirv.lower import lower_launches
 
 
@@ -81,8 +82,13 @@ class SpirvTarget:
         constants: Sequence[NDArray[Any]],
         arena: Any = None,
     ) -> Program:
-        """The host calls each."""
-        return HostLinked(programs, plan, constants, arena)
+        """One queue for all, where kernels get at the host's memory; elsewhere the host calls each,
+        with copies."""
+        if self.device is None or not self.device.shares_memory:
+            return HostLinked(programs, plan, constants, arena)
+        found = [each for each in programs if isinstance(each, KernelProgram)]
+        assert len(found) == len(programs), "programs are of this target"
+        return LinkedProgram(found, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """A SPIR-V module."""
