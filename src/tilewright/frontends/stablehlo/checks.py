@@ -1,0 +1,80 @@
+"""What a program's own checks (``check.expect_*``) compare, and whether it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import Span
+
+KINDS = ("eq", "close", "almost_eq")
+
+
+@dataclass(frozen=True)
+class Check:
+    """That the results called ``actual`` are those called ``expected``: two names of outputs, or
+    four for complex numbers, the real parts first. ``kind`` is ``eq``, ``close`` (so many units in
+    the last place) or ``almost_eq`` (up to an absolute ``tolerance``)."""
+
+    kind: str
+    actual: tuple[str, ...]
+    expected: tuple[str, ...]
+    span: Span
+    ulps: int = 3
+    tolerance: float = 1e-4
+
+    def fault(self, results: dict[str, NDArray[Any]]) -> str | None:
+        """What differs, in a sentence; None where nothing does."""
+        for actual, expected in zip(self.actual, self.expected, strict=True):
+            found, wanted = np.asarray(results[actual]), np.asarray(results[expected])
+            wrong = ~self._holds(found, wanted)
+            if wrong.any():
+                place = tuple(int(n) for n in np.argwhere(wrong)[0])
+                return (
+                    f"{int(wrong.sum())} of {wrong.size} elements differ: at {list(place)} it is "
+                    f"{found[place]}, expected {wanted[place]}"
+                )
+        return None
+
+    def _holds(self, found: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
+        if found.shape != wanted.shape:
+            return np.zeros(wanted.shape or (1,), bool)
+        same = np.asarray(found == wanted)
+        if not is_float(found.dtype):
+            return same
+        both_nan = np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
+        same = same | both_nan
+        if self.kind == "eq":
+            return np.asarray(same)
+        finite = np.isfinite(found.astype(np.float64)) & np.isfinite(wanted.astype(np.float64))
+        if self.kind == "close":
+            return np.asarray(same | (finite & (units_apart(found, wanted) <= self.ulps)))
+        apart = np.abs(
+            np.where(finite, found.astype(np.float64), 0)
+            - np.where(finite, wanted.astype(np.float64), 0)
+        )
+        return np.asarray(same | (finite & (apart <= self.tolerance)))
+
+
+def is_float(type_: np.dtype[Any]) -> bool:
+    """Whether it is a float, those of `ml_dtypes` included."""
+    return type_.kind == "f" or "float" in type_.name
+
+
+def units_apart(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """How many floats lie between, in f64 (exact where it matters: for few)."""
+    bits = a.dtype.itemsize * 8
+    whole = np.dtype(f"uint{bits}")
+    mask = whole.type((1 << (bits - 1)) - 1)
+
+    def magnitude(x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(np.ascontiguousarray(x).view(whole).reshape(x.shape) & mask)
+
+    one, other = magnitude(a), magnitude(b)
+    between = np.maximum(one, other) - np.minimum(one, other)
+    opposite = np.signbit(a.astype(np.float64)) != np.signbit(b.astype(np.float64))
+    summed = one.astype(np.float64) + other.astype(np.float64)
+    return np.where(opposite, summed, between.astype(np.float64))

@@ -1,0 +1,324 @@
+"""Operations element by element: of whole tensors, and of single numbers in regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.dtypes import boolean
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.frontends.stablehlo import known
+from tilewright.frontends.stablehlo.complex_numbers import COMPLEX, magnitude, wide
+from tilewright.frontends.stablehlo.real_numbers import (
+    BOOLEANS,
+    DIRECTIONS,
+    FLOATS,
+    INTEGERS,
+    compared,
+    converted,
+    total_order,
+    with_precision,
+    wrapped,
+)
+from tilewright.frontends.stablehlo.syntax import Operation
+from tilewright.frontends.stablehlo.translation import (
+    Translation,
+    arrays,
+    computed,
+    integer,
+    result_tensor,
+    word,
+)
+from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
+from tilewright.frontends.stablehlo.values import Array, Number, Value
+from tilewright.graph import views
+from tilewright.graph.elementwise import elementwise
+from tilewright.graph.tensor import Tensor
+from tilewright.ir.expr import Expr, binary, cast, const
+from tilewright.ir.expr import select as choose
+
+# How an operation computes one number: of the operands' elements, the result's, and numbers.
+Compute = Callable[[Operation, Sequence[Element], Element, Sequence[Number]], Number]
+
+
+def compute(
+    operation: Operation,
+    elements: Sequence[Element],
+    result: Element,
+    numbers: Sequence[Number],
+) -> Number:
+    """The number that ``operation`` gives of numbers of ``elements``, as one of ``result``."""
+    name = operation.name.partition(".")[2]
+    own = _OWN.get(name)
+    found = own(operation, elements, result, numbers) if own else _function(name, operation, elements, numbers)
+    target = computed_type(result)
+    assert target is not None
+    found = tuple(cast(target, each) if each.type is not target else each for each in found)
+    if isinstance(result, Integer) and result.bits in (2, 4):
+        found = tuple(wrapped(each, result.bits) for each in found)
+    if len(found) != (2 if isinstance(result, Complex) else 1):
+        raise ProblemError(
+            f"{operation.name} of {elements[0]} does not give {result}",
+            where=operation.span,
+            cure="correct the types",
+        )
+    return found
+
+
+def _function(
+    name: str, operation: Operation, elements: Sequence[Element], numbers: Sequence[Number]
+) -> Number:
+    first = elements[0]
+    if name == "select":
+        chosen = zip(numbers[1], numbers[2], strict=True)
+        return tuple(choose(numbers[0][0], a, b) for a, b in chosen)
+    if isinstance(first, Complex):
+        if name == "abs":
+            return (magnitude(wide(numbers[0])),)
+        function = COMPLEX.get(name)
+        if function is not None:
+            return function(*map(wide, numbers))
+    else:
+        table = FLOATS if isinstance(first, Float) else INTEGERS
+        table = BOOLEANS if first == Integer(1) else table
+        real = table.get(name)
+        if real is not None:
+            return (real(*(each[0] for each in numbers)),)
+    raise UnsupportedError(
+        f"{operation.name} is not defined on {first}",
+        where=operation.span,
+        cure="convert the operands to a type on which it is",
+    )
+
+
+def _convert(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    target = computed_type(result)
+    assert target is not None
+    number = numbers[0]
+    if isinstance(result, Complex):
+        if isinstance(elements[0], Complex):
+            return number
+        return converted(number[0], target), const(0.0, target)
+    if target is boolean and len(number) == 2:
+        return (converted(number[0], target) | converted(number[1], target),)
+    if isinstance(elements[0], Integer) and elements[0].bits == 1 and target is not boolean:
+        return (cast(target, number[0]),)
+    return (converted(number[0], target),)
+
+
+def _compare(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    direction = word(operation, "comparison_direction", DIRECTIONS)
+    kind = word(
+        operation, "compare_type", ("", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+    )
+    a, b = numbers
+    if isinstance(elements[0], Complex):
+        if direction not in ("EQ", "NE"):
+            raise UnsupportedError(
+                f"complex numbers have no order {direction}",
+                where=operation.span,
+                cure="compare their parts, or their absolute values",
+            )
+        same = binary("eq", a[0], b[0]) & binary("eq", a[1], b[1])
+        return (same if direction == "EQ" else ~same,)
+    if kind == "TOTALORDER" and isinstance(elements[0], Float):
+        return (compared(direction, total_order(a[0]), total_order(b[0])),)
+    return (compared(direction, a[0], b[0]),)
+
+
+def _complex(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    return numbers[0][0], numbers[1][0]
+
+
+def _part(index: int) -> Compute:
+    def part(
+        operation: Operation,
+        elements: Sequence[Element],
+        result: Element,
+        numbers: Sequence[Number],
+    ) -> Number:
+        number = numbers[0]
+        if len(number) == 2:
+            return (number[index],)
+        return (number[0] if index == 0 else const(0.0, number[0].type),)
+
+    return part
+
+
+def _reduce_precision(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    exponent, mantissa = integer(operation, "exponent_bits"), integer(operation, "mantissa_bits")
+    float_types = ("f64", "f32", "f16", "bf16")
+    if not 1 <= exponent <= 11 or not 0 <= mantissa <= 52:
+        raise ProblemError(
+            f"there is no float with {exponent} bits of exponent and {mantissa} of mantissa",
+            where=operation.span,
+            cure="give 1 to 11 and 0 to 52",
+        )
+    if str(elements[0]) not in float_types:
+        raise UnsupportedError(
+            f"reduce_precision is not defined on {elements[0]}",
+            where=operation.span,
+            cure=f"convert to one of {', '.join(float_types)}",
+        )
+    return (with_precision(numbers[0][0], exponent, mantissa),)
+
+
+def _count_zeros(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    """Narrow integers do without the bits in front of them."""
+    found = INTEGERS["count_leading_zeros"](*_bits(elements[0], numbers[0]))
+    bits = elements[0].bits if isinstance(elements[0], Integer) else 8
+    return (found - const(8 - bits, found.type) if bits in (2, 4) else found,)
+
+
+def _count_ones(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    return (INTEGERS["popcnt"](*_bits(elements[0], numbers[0])),)
+
+
+def _logical_shift(
+    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
+) -> Number:
+    (a,) = _bits(elements[0], numbers[0])
+    return (INTEGERS["shift_right_logical"](a, numbers[1][0]),)
+
+
+def _bits(element: Element, number: Number) -> Number:
+    """An integer's own bits, with zeros above where a byte holds it."""
+    if isinstance(element, Integer) and element.bits in (2, 4):
+        return (number[0] & const((1 << element.bits) - 1, number[0].type),)
+    return number
+
+
+_OWN: dict[str, Compute] = {
+    "compare": _compare,
+    "complex": _complex,
+    "convert": _convert,
+    "count_leading_zeros": _count_zeros,
+    "imag": _part(1),
+    "popcnt": _count_ones,
+    "real": _part(0),
+    "reduce_precision": _reduce_precision,
+    "shift_right_logical": _logical_shift,
+}
+NAMES = sorted({*_OWN, *FLOATS, *INTEGERS, *BOOLEANS, *COMPLEX, "select"})
+# Of these, a single number goes with all elements of the others.
+_SINGLE = {"select": (0,), "clamp": (0, 2)}
+
+
+def translate(
+    translation: Translation, operation: Operation, operands: Sequence[Value]
+) -> list[Array]:
+    """An elementwise operation on whole tensors."""
+    given = arrays(operation, operands)
+    name = operation.name.partition(".")[2]
+    _check_count(operation, name, given)
+    result = result_tensor(operation)
+    computed(result.element)
+    for number in _SINGLE.get(name, ()):
+        others = [each for n, each in enumerate(given) if n not in _SINGLE[name]]
+        if given[number].rank == 0 and others[0].rank:
+            given[number] = spread(given[number], others[0].shape)
+    if any(each.shape != given[0].shape for each in given):
+        shapes = ", ".join(str(each.type) for each in given)
+        raise ProblemError(
+            f"{operation.name} of {shapes}",
+            where=operation.span,
+            why="it takes elements at the same places",
+            cure="broadcast them to one shape first: stablehlo.broadcast_in_dim",
+        )
+    _check_elements(operation, name, given)
+    if result.element == given[0].element and name == "convert":
+        return [given[0]]
+    direction = word(operation, "comparison_direction", DIRECTIONS) if name == "compare" else ""
+    certain = known.elementwise(operation, given, result.element, direction)
+    if certain is not None:
+        return [translation.constant_of(certain, result.element)]
+    return [applied(translation, operation, given, result.element)]
+
+
+def applied(
+    translation: Translation, operation: Operation, given: Sequence[Array], result: Element
+) -> Array:
+    """``operation`` of the elements of tensors of one shape."""
+    elements = [each.element for each in given]
+    flat = [part for each in given for part in each.parts]
+    counts = [len(each.parts) for each in given]
+
+    def grouped(values: Sequence[Expr]) -> list[Number]:
+        rest = iter(values)
+        return [tuple(next(rest) for _ in range(count)) for count in counts]
+
+    def part(index: int) -> Tensor:
+        def function(*values: Expr) -> Expr:
+            return compute(operation, elements, result, grouped(values))[index]
+
+        if translation.scalar:
+            value = function(*(each.value for each in flat))
+            return Tensor(translation.builder, flat[0].shape, value)
+        name = operation.name.partition(".")[2]
+        return elementwise(function, *flat, name=name)
+
+    count = 2 if isinstance(result, Complex) else 1
+    return Array(result, tuple(map(part, range(count))))
+
+
+def spread(array: Array, shape: Sequence[int]) -> Array:
+    """A single number at every place of ``shape``."""
+    parts = tuple(views.broadcast_to(part, shape) for part in array.parts)
+    return Array(array.element, parts)
+
+
+_TAKES = {"select": 3, "clamp": 3}
+_TWO = {
+    "add", "and", "atan2", "compare", "complex", "divide", "maximum", "minimum", "mulhi",
+    "multiply", "next_after", "or", "polygamma", "power", "remainder", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "subtract", "xor", "zeta",
+}  # fmt: skip
+
+
+def _check_count(operation: Operation, name: str, given: Sequence[Array]) -> None:
+    count = _TAKES.get(name, 2 if name in _TWO else 1)
+    if len(given) != count:
+        raise ProblemError(
+            f"{operation.name} takes {count} operands, not {len(given)}",
+            where=operation.span,
+            cure=f"give {count}",
+        )
+
+
+def _check_elements(operation: Operation, name: str, given: Sequence[Array]) -> None:
+    """Operands are of one type, but the condition of a select, which is one of truth values."""
+    same = given
+    if name == "select":
+        same = given[1:]
+        if given[0].element != Integer(1):
+            raise ProblemError(
+                f"the condition of a select is {given[0].element}",
+                where=operation.span,
+                cure="give truth values: tensor<...xi1>",
+            )
+    if any(each.element != same[0].element for each in same):
+        elements = ", ".join(str(each.element) for each in same)
+        raise ProblemError(
+            f"{operation.name} of {elements}",
+            where=operation.span,
+            why="both sides have one element type",
+            cure="convert one of them: stablehlo.convert",
+        )
+
+
+HANDLERS = {
+    **{f"stablehlo.{name}": translate for name in NAMES},
+    **{f"chlo.{name}": translate for name in NAMES},
+}
+

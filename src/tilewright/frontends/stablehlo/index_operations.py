@@ -1,0 +1,163 @@
+"""Gathers, scatters, and slices at places that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import ProblemError
+from tilewright.frontends.stablehlo.attributes import Record
+from tilewright.frontends.stablehlo.regions import (
+    arrays_of,
+    combiner_of,
+    named_combiner,
+    parts_of,
+    region_of,
+    replaces,
+)
+from tilewright.frontends.stablehlo.syntax import Operation
+from tilewright.frontends.stablehlo.translation import Translation, arrays, flag, integers, wrong
+from tilewright.frontends.stablehlo.values import Array, Value
+from tilewright.frontends.stablehlo.view_operations import sizes_of
+from tilewright.graph import indexing
+from tilewright.graph.indexing import Windows
+from tilewright.graph.reductions import Combine
+
+
+def _fields(o: Operation, name: str, kind: str, known: Sequence[str]) -> Mapping[str, Any]:
+    record = o.attributes.get(name)
+    if not isinstance(record, Record) or record.name != kind:
+        raise wrong(o, name, f"#stablehlo.{kind}<...>")
+    unknown = sorted(set(record.fields) - set(known))
+    if unknown:
+        raise wrong(o, name, f"made of {', '.join(known)} (not {unknown[0]})")
+    found = {}
+    for each in known:
+        value = record.fields.get(each, 0 if each == "index_vector_dim" else [])
+        if each == "index_vector_dim":
+            fits = isinstance(value, int)
+        else:
+            fits = isinstance(value, list) and all(isinstance(n, int) for n in value)
+        if not fits:
+            raise wrong(o, name, "made of lists of dims")
+        found[each] = value
+    return found
+
+
+_GATHER = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+    "start_index_map",
+    "index_vector_dim",
+)
+_SCATTER = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "input_batching_dims",
+    "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims",
+    "index_vector_dim",
+)
+
+
+def _windows(fields: Mapping[str, Any], names: Sequence[str]) -> Windows:
+    window, collapsed, batching, index_batching, addressed, vector = (fields[n] for n in names)
+    return Windows(
+        tuple(window),
+        tuple(collapsed),
+        tuple(addressed),
+        vector,
+        tuple(batching),
+        tuple(index_batching),
+    )
+
+
+def _gather(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    if len(given) not in (2, 3):
+        raise ProblemError(
+            f"{o.name} takes a tensor and indices", where=o.span, cure="give both"
+        )
+    fields = _fields(o, "dimension_numbers", "gather", _GATHER)
+    sizes = sizes_of(o, given[2]) if len(given) == 3 else integers(o, "slice_sizes")
+    windows = _windows(fields, _GATHER)
+    parts = tuple(
+        indexing.gather(part, given[1].parts[0], windows, sizes) for part in given[0].parts
+    )
+    return [Array(given[0].element, parts)]
+
+
+def _scatter(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    count = (len(given) - 1) // 2
+    if count < 1 or len(given) != 2 * count + 1:
+        raise ProblemError(
+            f"{o.name} takes tensors, indices, and as many updates",
+            where=o.span,
+            cure="give an odd number of operands",
+        )
+    tensors, indices, updates = given[:count], given[count], given[count + 1 :]
+    elements = [each.element for each in tensors]
+    windows = _windows(_fields(o, "scatter_dimension_numbers", "scatter", _SCATTER), _SCATTER)
+    region = region_of(o, takes=2 * count)
+    combiner: str | Combine | None = None
+    if count == 1:
+        combiner = named_combiner(region, elements[0])
+    if combiner is None and not (count == 1 and replaces(region)):
+        combiner = combiner_of(t, region, elements)
+    found = indexing.scatter(
+        parts_of(tensors),
+        indices.parts[0],
+        parts_of(updates),
+        windows,
+        combiner,
+        unique=flag(o, "unique_indices"),
+    )
+    return arrays_of(found, elements)
+
+
+def _dynamic_slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    starts = [each.parts[0] for each in given[1:]]
+    sizes = integers(o, "slice_sizes")
+    known = given[0].known
+    firsts = [each.known for each in given[1:]]
+    if known is not None and len(sizes) == len(firsts) == known.ndim:
+        if all(each is not None and each.ndim == 0 for each in firsts) and all(
+            0 <= size <= whole for size, whole in zip(sizes, known.shape, strict=True)
+        ):
+            places = [
+                min(max(int(first), 0), whole - size)  # type: ignore[arg-type]  # none is None
+                for first, size, whole in zip(firsts, sizes, known.shape, strict=True)
+            ]
+            cut = tuple(slice(a, a + size) for a, size in zip(places, sizes, strict=True))
+            return [t.constant_of(known[cut], given[0].element)]
+    parts = tuple(indexing.dynamic_slice(part, starts, sizes) for part in given[0].parts)
+    return [Array(given[0].element, parts)]
+
+
+def _dynamic_update_slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    if len(given) < 2 or given[0].element != given[1].element:
+        raise ProblemError(
+            f"{o.name} takes a tensor, an update of its element type, and where it begins",
+            where=o.span,
+            cure="give all of them",
+        )
+    starts = [each.parts[0] for each in given[2:]]
+    parts = tuple(
+        indexing.dynamic_update_slice(part, update, starts)
+        for part, update in zip(given[0].parts, given[1].parts, strict=True)
+    )
+    return [Array(given[0].element, parts)]
+
+
+HANDLERS = {
+    "stablehlo.dynamic_gather": _gather,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
+    "stablehlo.gather": _gather,
+    "stablehlo.scatter": _scatter,
+}

@@ -1,0 +1,409 @@
+"""Special functions of floats, as expressions: of the gamma, error and Bessel families.
+
+They are meant for f64, or for f32 where a few units in the last place more do no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.dtypes import dtype as type_of
+from tilewright.graph import functions
+from tilewright.graph.functions import number
+from tilewright.ir.expr import Expr, binary, bitcast, const, select, unary
+
+
+def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """The value of a polynomial, the highest power's coefficient first."""
+    result = number(coefficients[0], x)
+    for each in coefficients[1:]:
+        result = result * x + number(each, x)
+    return result
+
+
+def _chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """A sum of Chebyshev polynomials by Clenshaw's recurrence, the highest first."""
+    last = before = number(0.0, x)
+    older = last
+    for each in coefficients:
+        older, before = before, last
+        last = x * before - older + number(each, x)
+    return number(0.5, x) * (last - older)
+
+
+def _is(a: Expr, b: Expr) -> Expr:
+    return binary("eq", a, b)
+
+
+def _infinity(x: Expr) -> Expr:
+    return number(math.inf, x)
+
+
+# The gamma function by C. Lanczos, "A Precision Approximation of the Gamma Function", SIAM Journal
+# on Numerical Analysis B 1 (1964), with g = 7 and 9 terms.
+_G = 7.0
+_FIRST = 0.99999999999980993227684700473478
+_LANCZOS = (
+    676.520368121885098567009190444019,
+    -1259.13921672240287047156078755283,
+    771.3234287776530788486528258894,
+    -176.61502916214059906584551354,
+    12.507343278686904814458936853,
+    -0.13857109526572011689554707,
+    9.984369578019570859563e-6,
+    1.50563273514931155834e-7,
+)
+
+
+def lgamma(x: Expr) -> Expr:
+    """log |gamma(x)|; by reflection below 1/2."""
+    half, one = number(0.5, x), number(1.0, x)
+    reflected = x < half
+    z = select(reflected, -x, x - one)
+    total = number(_FIRST, x)
+    for n, each in enumerate(_LANCZOS, 1):
+        total = total + number(each, x) / (z + number(float(n), x))
+    t = z + number(_G + 0.5, x)
+    log_t = number(math.log(_G + 0.5), x) + unary("log1p", z / number(_G + 0.5, x))
+    # As a product, which does not overflow before the result does.
+    main = (z + half - t / log_t) * log_t
+    found = number(math.log(2.0 * math.pi) / 2.0, x) + main + unary("log", total)
+    size = unary("abs", x)
+    part = size - unary("floor", size)
+    part = select(half < part, one - part, part)
+    wave = unary("log", unary("sin", number(math.pi, x) * part))
+    mirror = number(math.log(math.pi), x) - wave - found
+    mirror = select(functions.is_finite(wave), mirror, -wave)
+    found = select(reflected, mirror, found)
+    return select(_is(size, _infinity(x)), _infinity(x), found)
+
+
+# Numerators of Bernoulli's numbers over their indices, of the asymptotic series of digamma.
+_DIGAMMA = (
+    1 / 12,
+    -1 / 120,
+    1 / 252,
+    -1 / 240,
+    1 / 132,
+    -691 / 32760,
+    1 / 12,
+)
+_FAR = 10
+
+
+def digamma(x: Expr) -> Expr:
+    """The logarithmic derivative of gamma: its asymptotic series from 10 on, recurrence below, and
+    reflection below 1/2. NaN at the poles (Abramowitz and Stegun, 6.3)."""
+    half, one = number(0.5, x), number(1.0, x)
+    reflected = x < half
+    z = select(reflected, one - x, x)
+    shift = number(0.0, x)
+    for _ in range(_FAR):
+        near = z < number(float(_FAR), x)
+        shift = select(near, shift + one / z, shift)
+        z = select(near, z + one, z)
+    square = one / (z * z)
+    series = number(0.0, x)
+    for each in reversed(_DIGAMMA):
+        series = (series + number(each, x)) * square
+    found = unary("log", z) - half / z - series - shift
+    near_zero = x - unary("floor", x + half)
+    angle = number(math.pi, x) * near_zero
+    mirror = found - number(math.pi, x) * unary("cos", angle) / unary("sin", angle)
+    found = select(reflected, mirror, found)
+    pole = (x <= number(0.0, x)) & _is(x, unary("floor", x))
+    return select(pole, number(math.nan, x), found)
+
+
+# 1 / (B(2n) / (2n)!), from n = 12 down to 1.
+_ZETA = (
+    -7.1661652561756670113e18,
+    1.8152105401943546773e17,
+    -4.5979787224074726105e15,
+    1.1646782814350067249e14,
+    -2.950130727918164224e12,
+    7.47242496e10,
+    -1.8924375803183791606e9,
+    47900160.0,
+    -1209600.0,
+    30240.0,
+    -720.0,
+    12.0,
+)
+_ZETA_TERMS = 10
+
+
+def zeta(x: Expr, q: Expr) -> Expr:
+    """The sum of (q + n) ** -x over n from 0: its first terms, and the rest by Euler and Maclaurin
+    (F. Johansson, "Rigorous high-precision computation of the Hurwitz zeta function", 2015)."""
+    zero, one, half = number(0.0, x), number(1.0, x), number(0.5, x)
+    total, place = zero, q
+    for _ in range(_ZETA_TERMS):
+        total = total + binary("pow", place, -x)
+        place = place + one
+    last = binary("pow", place, -x)
+    square = one / (place * place)
+    series = number(1.0 / _ZETA[0], x)
+    for step, each in enumerate(_ZETA[1:]):
+        low = float(2 * len(_ZETA) - 2 - 2 * step)
+        factors = (x + number(low, x)) * (x + number(low - 1.0, x))
+        series = factors * square * series + number(1.0 / each, x)
+    tail = last * (half + x / place * series) + last * place / (x - one)
+    small = unary("abs", last) <= unary("abs", total) * number(0.0, x)
+    found = select(small, total, total + tail)
+    nan, infinite = number(math.nan, x), _infinity(x)
+    whole = _is(x, unary("floor", x))
+    even = whole & _is(functions.fmod(x, number(2.0, x)), zero)
+    at_pole = (q <= zero) & _is(q, unary("floor", q))
+    found = select(x < one, nan, found)
+    found = select((q <= zero) & ~whole, nan, found)
+    found = select(at_pole, select(even, infinite, nan), found)
+    return select(_is(x, one), infinite, found)
+
+
+def polygamma(n: Expr, x: Expr) -> Expr:
+    """The derivative of `digamma` of order ``n``, a whole number of 0 or more; otherwise NaN."""
+    zero, one, two = number(0.0, x), number(1.0, x), number(2.0, x)
+    sign = two * functions.fmod(n, two) - one
+    found = sign * unary("exp", lgamma(n + one)) * zeta(n + one, x)
+    found = select(_is(n, zero), digamma(x), found)
+    wrong = binary("ne", n, unary("floor", n)) | (n < zero)
+    return select(wrong, number(math.nan, x), found)
+
+
+# S. L. Moshier's Cephes library, i1e: Chebyshev series on [0, 8] and beyond.
+_BESSEL_NEAR = (
+    2.77791411276104639959e-18,
+    -2.11142121435816608115e-17,
+    1.55363195773620046921e-16,
+    -1.10559694773538630805e-15,
+    7.60068429473540693410e-15,
+    -5.04218550472791168711e-14,
+    3.22379336594557470981e-13,
+    -1.98397439776494371520e-12,
+    1.17361862988909016308e-11,
+    -6.66348972350202774223e-11,
+    3.62559028155211703701e-10,
+    -1.88724975172282928790e-9,
+    9.38153738649577178388e-9,
+    -4.44505912879632808065e-8,
+    2.00329475355213526229e-7,
+    -8.56872026469545474066e-7,
+    3.47025130813767847674e-6,
+    -1.32731636560394358279e-5,
+    4.78156510755005422638e-5,
+    -1.61760815825896745588e-4,
+    5.12285956168575772895e-4,
+    -1.51357245063125314899e-3,
+    4.15642294431288815669e-3,
+    -1.05640848946261981558e-2,
+    2.47264490306265168283e-2,
+    -5.29459812080949914269e-2,
+    1.02643658689847095384e-1,
+    -1.76416518357834055153e-1,
+    2.52587186443633654823e-1,
+)
+_BESSEL_FAR = (
+    7.51729631084210481353e-18,
+    4.41434832307170791151e-18,
+    -4.65030536848935832153e-17,
+    -3.20952592199342395980e-17,
+    2.96262899764595013876e-16,
+    3.30820231092092828324e-16,
+    -1.88035477551078244854e-15,
+    -3.81440307243700780478e-15,
+    1.04202769841288027642e-14,
+    4.27244001671195135429e-14,
+    -2.10154184277266431302e-14,
+    -4.08355111109219731823e-13,
+    -7.19855177624590851209e-13,
+    2.03562854414708950722e-12,
+    1.41258074366137813316e-11,
+    3.25260358301548823856e-11,
+    -1.89749581235054123450e-11,
+    -5.58974346219658380687e-10,
+    -3.83538038596423702205e-9,
+    -2.63146884688951950684e-8,
+    -2.51223623787020892529e-7,
+    -3.88256480887769039346e-6,
+    -1.10588938762623716291e-4,
+    -9.76109749136146840777e-3,
+    7.78576235018280120474e-1,
+)
+
+
+def bessel_i1e(x: Expr) -> Expr:
+    """exp(-|x|) I1(x), of the modified Bessel function of order 1."""
+    two = number(2.0, x)
+    size = unary("abs", x)
+    near = size * _chebyshev(number(0.5, x) * size - two, _BESSEL_NEAR)
+    far = _chebyshev(number(32.0, x) / size - two, _BESSEL_FAR) / unary("sqrt", size)
+    return functions.sign(x) * select(size <= number(8.0, x), near, far)
+
+
+# Cephes, erfc: rational functions on [1, 8] and beyond; and erf up to 1.
+_P = (
+    2.46196981473530512524e-10,
+    5.64189564831068821977e-1,
+    7.46321056442269912687,
+    4.86371970985681366614e1,
+    1.96520832956077098242e2,
+    5.26445194995477358631e2,
+    9.34528527171957607540e2,
+    1.02755188689515710272e3,
+    5.57535335369399327526e2,
+)
+_Q = (
+    1.0,
+    1.32281951154744992508e1,
+    8.67072140885989742329e1,
+    3.54937778887819891062e2,
+    9.75708501743205489753e2,
+    1.82390916687909736289e3,
+    2.24633760818710981792e3,
+    1.65666309194161350182e3,
+    5.57535340817727675546e2,
+)
+_R = (
+    5.64189583547755073984e-1,
+    1.27536670759978104416,
+    5.01905042251180477414,
+    6.16021097993053585195,
+    7.40974269950448939160,
+    2.97886665372100240670,
+)
+_S = (
+    1.0,
+    2.26052863220117276590,
+    9.39603524938001434673,
+    1.20489539808096656605e1,
+    1.70814450747565897222e1,
+    9.60896809063285878198,
+    3.36907645100081516050,
+)
+_T = (
+    9.60497373987051638749,
+    9.00260197203842689217e1,
+    2.23200534594684319226e3,
+    7.00332514112805075473e3,
+    5.55923013010394962768e4,
+)
+_U = (
+    1.0,
+    3.35617141647503099647e1,
+    5.21357949780152679795e2,
+    4.59432382970980127987e3,
+    2.26290000613890934246e4,
+    4.92673942608635921086e4,
+)
+
+
+def erfc(x: Expr) -> Expr:
+    """1 - erf(x), exact where that is small."""
+    one, size = number(1.0, x), unary("abs", x)
+    square = size * size
+    wave = unary("exp", -square)
+    near = wave * _polynomial(size, _P) / _polynomial(size, _Q)
+    far = wave * _polynomial(size, _R) / _polynomial(size, _S)
+    tail = select(size < number(8.0, x), near, far)
+    tail = select(number(27.0, x) < size, number(0.0, x), tail)
+    tail = select(x < number(0.0, x), number(2.0, x) - tail, tail)
+    middle = one - x * _polynomial(square, _T) / _polynomial(square, _U)
+    return select(size < one, middle, tail)
+
+
+# M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2011: in w = -log(1 - x**2)
+# below 6.25, and in its root below and above 4.
+_NEAR = (
+    -3.6444120640178196996e-21,
+    -1.685059138182016589e-19,
+    1.2858480715256400167e-18,
+    1.115787767802518096e-17,
+    -1.333171662854620906e-16,
+    2.0972767875968561637e-17,
+    6.6376381343583238325e-15,
+    -4.0545662729752068639e-14,
+    -8.1519341976054721522e-14,
+    2.6335093153082322977e-12,
+    -1.2975133253453532498e-11,
+    -5.4154120542946279317e-11,
+    1.051212273321532285e-09,
+    -4.1126339803469836976e-09,
+    -2.9070369957882005086e-08,
+    4.2347877827932403518e-07,
+    -1.3654692000834678645e-06,
+    -1.3882523362786468719e-05,
+    0.0001867342080340571352,
+    -0.00074070253416626697512,
+    -0.0060336708714301490533,
+    0.24015818242558961693,
+    1.6536545626831027356,
+)
+_MIDDLE = (
+    2.2137376921775787049e-09,
+    9.0756561938885390979e-08,
+    -2.7517406297064545428e-07,
+    1.8239629214389227755e-08,
+    1.5027403968909827627e-06,
+    -4.013867526981545969e-06,
+    2.9234449089955446044e-06,
+    1.2475304481671778723e-05,
+    -4.7318229009055733981e-05,
+    6.8284851459573175448e-05,
+    2.4031110387097893999e-05,
+    -0.0003550375203628474796,
+    0.00095328937973738049703,
+    -0.0016882755560235047313,
+    0.0024914420961078508066,
+    -0.0037512085075692412107,
+    0.005370914553590063617,
+    1.0052589676941592334,
+    3.0838856104922207635,
+)
+_TAIL = (
+    -2.7109920616438573243e-11,
+    -2.5556418169965252055e-10,
+    1.5076572693500548083e-09,
+    -3.7894654401267369937e-09,
+    7.6157012080783393804e-09,
+    -1.4960026627149240478e-08,
+    2.9147953450901080826e-08,
+    -6.7711997758452339498e-08,
+    2.2900482228026654717e-07,
+    -9.9298272942317002539e-07,
+    4.5260625972231537039e-06,
+    -1.9681778105531670567e-05,
+    7.5995277030017761139e-05,
+    -0.00021503011930044477347,
+    -0.00013871931833623122026,
+    1.0103004648645343977,
+    4.8499064014085844221,
+)
+
+
+def erf_inv(x: Expr) -> Expr:
+    """The inverse of erf; infinite at -1 and 1, NaN beyond."""
+    w = -unary("log1p", -(x * x))
+    root = unary("sqrt", w)
+    near = _polynomial(w - number(3.125, x), _NEAR)
+    middle = _polynomial(root - number(3.25, x), _MIDDLE)
+    tail = _polynomial(root - number(5.0, x), _TAIL)
+    found = select(w < number(16.0, x), middle, tail)
+    found = select(w < number(6.25, x), near, found)
+    edge = _is(unary("abs", x), number(1.0, x))
+    return select(edge, x * _infinity(x), found * x)
+
+
+def next_after(x: Expr, y: Expr) -> Expr:
+    """The next float of ``x`` on the way to ``y``."""
+    whole = type_of(f"s{x.type.bits}")
+    bits = bitcast(whole, x)
+    one = const(1, whole)
+    zero = number(0.0, x)
+    away = (_is(x, x) & (x < y)) ^ (x < zero)
+    moved = bitcast(x.type, select(away, bits + one, bits - one))
+    least = bitcast(x.type, select(y < zero, const(whole.lowest, whole) + one, one))
+    found = select(_is(x, zero), least, moved)
+    found = select(_is(x, y), y, found)
+    return select(binary("ne", x, x) | binary("ne", y, y), x + y, found)

@@ -1,0 +1,312 @@
+"""Constants, and operations that move elements only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.frontends.stablehlo.elements import Elements
+from tilewright.frontends.stablehlo.syntax import Operation
+from tilewright.frontends.stablehlo.translation import (
+    Translation,
+    arrays,
+    computed,
+    integer,
+    integers,
+    result_tensor,
+    wrong,
+)
+from tilewright.frontends.stablehlo.types import Complex, Integer, computed_type, numpy_type
+from tilewright.frontends.stablehlo.values import Array, Value
+from tilewright.graph import views
+from tilewright.graph.elementwise import bitcast
+from tilewright.graph.tensor import Tensor
+from tilewright.ir.expr import const
+
+
+def sizes_of(operation: Operation, shape: Array) -> list[int]:
+    """A shape that constants decide."""
+    if shape.known is None or shape.known.ndim != 1:
+        raise UnsupportedError(
+            f"the shape that {operation.name} gives depends on data",
+            where=operation.span,
+            why="the sizes of a graph are known when it is compiled",
+            cure="compute the shape from constants and get_dimension_size",
+        )
+    return [int(each) for each in shape.known]
+
+
+def _constant(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    value = o.attributes.get("value")
+    if not isinstance(value, Elements):
+        raise wrong(o, "value", "dense<...>")
+    if value.type.element != result_tensor(o).element:
+        raise wrong(o, "value", "of the type of the result")
+    return [t.constant(value)]
+
+
+def _iota(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    result = result_tensor(o)
+    if operands:
+        shape = sizes_of(o, arrays(o, operands, 1)[0])
+    elif result.is_static:
+        shape = list(result.sizes)
+    else:
+        raise wrong(o, "iota_dimension", "of a result whose sizes are known")
+    computed(result.element)
+    type_ = computed_type(result.element)
+    dim = integer(o, "iota_dimension")
+    first = views.iota(t.builder, type_, shape, dim)
+    known = None
+    if isinstance(result.element, Integer) and result.element.bits >= 8 and prod(shape) <= 4096:
+        along = np.arange(shape[dim]).astype(numpy_type(result.element))
+        known = np.broadcast_to(
+            along.reshape([-1 if n == dim else 1 for n in range(len(shape))]), shape
+        )
+    parts = (first,)
+    if isinstance(result.element, Complex):
+        assert type_ is not None
+        parts = (first, t.builder.tensor(shape, const(0.0, type_)))
+    return [t.array(result.element, *parts, known=known)]
+
+
+def moved(t: Translation, array: Array, function: Any, known: Any = None) -> list[Array]:
+    """A view of each part, and what is known of it."""
+    parts = tuple(function(part) for part in array.parts)
+    return [t.array(array.element, *parts, known=known)]
+
+
+def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    result = result_tensor(o)
+    shape = sizes_of(o, given[1]) if len(given) == 2 else None
+    if shape is None:
+        if not result.is_static:
+            shape = _only_open(result.shape, given[0].parts[0].elements)
+        else:
+            shape = list(result.sizes)
+    if shape is None:
+        raise UnsupportedError(
+            f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
+        )
+    known = given[0].known
+    if known is not None and prod(shape) == known.size:
+        known = known.reshape(shape)
+    else:
+        known = None
+    return moved(t, given[0], lambda part: views.reshape(part, shape), known)
+
+
+def _only_open(shape: Sequence[int | None], count: int) -> list[int] | None:
+    """A shape with one size open, of so many elements."""
+    known = prod(size for size in shape if size is not None)
+    if shape.count(None) != 1 or known == 0 or count % known:
+        return None
+    return [count // known if size is None else size for size in shape]
+
+
+def _transpose(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    order = integers(o, "permutation", count=given.rank)
+    if sorted(order) != [*range(given.rank)]:
+        raise wrong(o, "permutation", f"an order of the {given.rank} dims")
+    known = None if given.known is None else given.known.transpose(order)
+    return moved(t, given, lambda part: views.transpose(part, order), known)
+
+
+def _broadcast_in_dim(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    result = result_tensor(o)
+    shape = sizes_of(o, given[1]) if len(given) == 2 else list(result.sizes)
+    if len(shape) != result.rank:
+        raise UnsupportedError(
+            f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
+        )
+    dims = integers(o, "broadcast_dimensions", default=(), count=given[0].rank)
+    known = None
+    if given[0].known is not None and prod(shape) <= 4096 and len(set(dims)) == len(dims):
+        fits = all(0 <= n < len(shape) for n in dims)
+        order = sorted(range(len(dims)), key=lambda n: dims[n])
+        places = [1] * len(shape)
+        for n, dim in enumerate(dims):
+            if fits:
+                places[dim] = given[0].shape[n]
+        if fits and all(a in (1, b) for a, b in zip(places, shape, strict=True)):
+            known = np.broadcast_to(given[0].known.transpose(order).reshape(places), shape)
+    return moved(t, given[0], lambda p: views.broadcast_in_dim(p, shape, dims), known)
+
+
+def _broadcast(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    shape = [*integers(o, "broadcast_sizes"), *given.shape]
+    return moved(t, given, lambda part: views.broadcast_to(part, shape))
+
+
+def _slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    if len(given) == 4:
+        starts, limits, strides = (sizes_of(o, each) for each in given[1:])
+    else:
+        starts, limits, strides = (
+            integers(o, name, count=given[0].rank)
+            for name in ("start_indices", "limit_indices", "strides")
+        )
+    ranges = list(zip(starts, limits, strides, strict=True))
+    known = given[0].known
+    if known is not None and all(0 <= a <= b and c > 0 for a, b, c in ranges):
+        known = known[tuple(slice(a, b, c) for a, b, c in ranges)]
+    return moved(t, given[0], lambda part: views.slice_(part, starts, limits, strides), known)
+
+
+def _reverse(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    dims = integers(o, "dimensions")
+    if any(not 0 <= n < given.rank for n in dims) or len(set(dims)) < len(dims):
+        raise wrong(o, "dimensions", f"dims of {given.type}, each once")
+    return moved(t, given, lambda part: views.reverse(part, dims))
+
+
+def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    rank = given[0].rank
+    if len(given) == 5:
+        low, high, interior = (sizes_of(o, each) for each in given[2:])
+    else:
+        low, high, interior = (
+            integers(o, name, count=rank)
+            for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
+        )
+    if len(given) not in (2, 5) or given[1].element != given[0].element:
+        raise ProblemError(
+            f"{o.name} takes a tensor and what it is padded by",
+            where=o.span,
+            cure="give a single number of the tensor's element type",
+        )
+    parts = tuple(
+        views.pad(part, value, low, high, interior)
+        for part, value in zip(given[0].parts, given[1].parts, strict=True)
+    )
+    return [Array(given[0].element, parts)]
+
+
+def _concatenate(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    if not given or any(each.element != given[0].element for each in given):
+        raise ProblemError(
+            f"{o.name} takes tensors of one element type",
+            where=o.span,
+            cure="give one or more",
+        )
+    dim = integer(o, "dimension")
+    if not 0 <= dim < given[0].rank:
+        raise wrong(o, "dimension", f"a dim of {given[0].type}")
+    pieces = [each.known for each in given]
+    if all(each is not None for each in pieces):
+        same = {each.shape[:dim] + each.shape[dim + 1 :] for each in given}
+        if len(same) == 1:
+            known = np.concatenate(pieces, axis=dim)  # type: ignore[arg-type]  # none is None
+            return [t.constant_of(known, given[0].element)]
+    parts = tuple(
+        views.concatenate([each.parts[n] for each in given], dim)
+        for n in range(len(given[0].parts))
+    )
+    return [Array(given[0].element, parts)]
+
+
+def _dimension_size(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    dim = integer(o, "dimension")
+    if not 0 <= dim < given.rank:
+        raise wrong(o, "dimension", f"a dim of {given.type}")
+    return [t.constant_of(np.array(given.shape[dim], np.int32), Integer(32))]
+
+
+def _same(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:
+    return list(operands)
+
+
+def _bitcast_convert(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    result = result_tensor(o)
+    computed(result.element)
+    narrow = [
+        each
+        for each in (given.element, result.element)
+        if isinstance(each, Complex) or (isinstance(each, Integer) and each.bits < 8)
+    ]
+    if given.element == result.element:
+        return [given]
+    if narrow:
+        return [_of_parts(o, given, result.element)]
+    return [Array(result.element, (bitcast(given.parts[0], computed_type(result.element)),))]
+
+
+def _of_parts(o: Operation, given: Array, element: Any) -> Array:
+    """Complex numbers are a last dim of two floats, the real one first."""
+    part = computed_type(element)
+    if isinstance(element, Complex) and not isinstance(given.element, Complex):
+        cells = given.parts[0]
+        if cells.dtype.bits == 2 * (part.bits if part else 0):
+            cells = bitcast(cells, part)
+        if cells.rank and cells.shape[-1] == 2 and cells.dtype is part:
+            return Array(element, split_parts(cells))
+    if isinstance(given.element, Complex) and isinstance(element, Complex):
+        return given
+    if isinstance(given.element, Complex) and part is not None:
+        joined = stacked(given.parts)
+        if part.bits <= joined.dtype.bits:
+            return Array(element, (bitcast(joined, part),))
+        if part.bits == 2 * joined.dtype.bits:
+            return Array(element, (bitcast(joined, part),))
+    raise UnsupportedError(
+        f"the bits of {given.element} as {element}",
+        where=o.span,
+        cure="convert to types of 8 bits and more first",
+    )
+
+
+def _last(tensor: Tensor, place: int) -> Tensor:
+    """The tensor without its last dim, at one place of it."""
+    front = tensor.shape[:-1]
+    start = [*(0 for _ in front), place]
+    stop = [*front, place + 1]
+    return views.reshape(views.slice_(tensor, start, stop), front)
+
+
+def split_parts(whole: Tensor) -> tuple[Tensor, ...]:
+    """The two places of a last dim of 2."""
+    return tuple(_last(whole, place) for place in range(2))
+
+
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors as the places of a last dim."""
+    if len(parts) == 1:
+        return parts[0]
+    return views.concatenate([views.reshape(p, (*p.shape, 1)) for p in parts], parts[0].rank)
+
+
+HANDLERS = {
+    "stablehlo.bitcast_convert": _bitcast_convert,
+    "stablehlo.broadcast": _broadcast,
+    "stablehlo.broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.constant": _constant,
+    "chlo.constant": _constant,
+    "stablehlo.dynamic_broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.dynamic_iota": _iota,
+    "stablehlo.dynamic_pad": _pad,
+    "stablehlo.dynamic_reshape": _reshape,
+    "stablehlo.get_dimension_size": _dimension_size,
+    "stablehlo.iota": _iota,
+    "stablehlo.optimization_barrier": _same,
+    "stablehlo.pad": _pad,
+    "stablehlo.real_dynamic_slice": _slice,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.slice": _slice,
+    "stablehlo.transpose": _transpose,
+}
