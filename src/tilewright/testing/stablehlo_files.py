@@ -1,0 +1,136 @@
+"""StableHLO files that check themselves: which are right, wrong, or refused, and why.
+
+    python -m tilewright.testing.stablehlo_files FOLDER --target x86 --report report.txt
+
+Each part of a file (``// -----`` separates them) is read, translated, compiled and run, and its
+``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments that
+a function takes get random numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import ParseError, TilewrightError, UnsupportedError
+from tilewright.frontends.stablehlo.parser import parse_modules
+from tilewright.frontends.stablehlo.program import StableHLO, translated
+from tilewright.frontends.stablehlo.syntax import Function, Module
+from tilewright.graph.program import compile_graph
+from tilewright.ir.stmt import Param
+
+RIGHT, WRONG, REFUSED, UNREAD, BROKEN = "right", "wrong", "refused", "not read", "broken"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one function of a file; ``why`` says what is not as it should be."""
+
+    file: str
+    status: str
+    why: str = ""
+
+
+def outcomes(path: Path, target: str) -> Iterator[Outcome]:
+    """What becomes of each function of a file that a program could start with."""
+    name = str(path)
+    try:
+        modules = parse_modules(path.read_text(encoding="utf-8"), path.name)
+    except ParseError as error:
+        yield Outcome(name, UNREAD, str(error))
+        return
+    for module in modules:
+        for function in _entries(module):
+            yield Outcome(name, *_outcome(module, function, target))
+
+
+def _entries(module: Module) -> Sequence[Function]:
+    """``main``, or each public function that no other one calls."""
+    found = module.entry()
+    if found is not None:
+        return [found]
+    return [each for each in module.functions.values() if each.visibility != "private"]
+
+
+def _outcome(module: Module, function: Function, target: str) -> tuple[str, str]:
+    try:
+        graph = translated(module, function)
+        fault = run(graph, target)
+    except UnsupportedError as error:
+        return REFUSED, error.what
+    except TilewrightError as error:
+        return BROKEN, str(error)
+    return (RIGHT, "") if fault is None else (WRONG, fault)
+
+
+def run(graph: StableHLO, target: str, seed: int = 0) -> str | None:
+    """Runs a graph on random arguments: what its checks say is wrong, or None."""
+    rng = np.random.default_rng(seed)
+    arguments = {
+        each.name: _random(rng, each) for each in graph.kernel.arrays if each.name in graph.inputs
+    }
+    compiled: Any = compile_graph(graph, target)
+    found = compiled(**arguments)
+    names = graph.outputs
+    results = {names[0]: found} if len(names) == 1 else {name: found[name] for name in names}
+    for check in graph.checks:
+        fault = check.fault(results)
+        if fault is not None:
+            return f"line {check.span.line}: {fault}"
+    return None
+
+
+def _random(rng: np.random.Generator, param: Param) -> NDArray[Any]:
+    shape = param.buffer.sizes
+    if param.dtype.is_float:
+        return rng.standard_normal(shape).astype(param.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(param.dtype.numpy)
+
+
+def table(found: Sequence[Outcome]) -> str:
+    """How many files came out how; of a file with several functions, the worst counts."""
+    order = (UNREAD, BROKEN, WRONG, REFUSED, RIGHT)
+    worst: dict[str, str] = {}
+    for each in found:
+        known = worst.get(each.file, RIGHT)
+        worst[each.file] = min(known, each.status, key=order.index)
+    folders: dict[str, Counter[str]] = {}
+    for file, status in worst.items():
+        folders.setdefault(str(Path(file).parent), Counter())[status] += 1
+    lines = [f"{'folder':40} files  " + "  ".join(f"{each:>8}" for each in reversed(order))]
+    for folder, counts in sorted(folders.items()):
+        cells = "  ".join(f"{counts[each]:8}" for each in reversed(order))
+        lines.append(f"{folder[-40:]:40} {counts.total():5}  {cells}")
+    reasons = Counter(each.why for each in found if each.status == REFUSED)
+    lines += [f"{count:5} refused: {why}" for why, count in reasons.most_common()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="a folder with .mlir files, or one file")
+    parser.add_argument("--target", default="x86", help="what they are compiled for")
+    parser.add_argument("--match", default="", help="files whose path has this in it")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth file from the Ith on")
+    parser.add_argument("--report", type=Path, help="a file for all that is not right")
+    options = parser.parse_args()
+    paths = sorted(options.folder.rglob("*.mlir")) if options.folder.is_dir() else [options.folder]
+    paths = [each for each in paths if options.match in str(each)]
+    first, step = map(int, options.part.split("/"))
+    found = [each for path in paths[first::step] for each in outcomes(path, options.target)]
+    print(table(found))
+    if options.report is not None:
+        lines = [f"{o.status}: {o.file}\n{o.why}\n" for o in found if o.status != RIGHT]
+        options.report.write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
