@@ -21,7 +21,7 @@ def while_(
     body: Callable[[Sequence[Tensor]], Sequence[Tensor]],
     builder: Builder | None = None,
 ) -> tuple[Tensor, ...]:
-    """``carried = body(carried)`` as long as ``condition(carried)``, a bool of rank 0, holds before.
+    """``carried = body(carried)`` as long as ``condition(carried)`` (bool, rank 0) holds before.
 
     alloc x, go
     x = carried; go = condition(x)
@@ -56,7 +56,9 @@ def _carry(builder: Builder, memory: Sequence[Buffer], new: Sequence[Tensor], na
     """Emits that ``memory`` becomes ``new``, all of which is computed before any of it changes."""
     if len(new) != len(memory):
         cure = "give a value for each"
-        raise builder.refuse(f"a loop carries {len(memory)} values, its body gives {len(new)}", cure)
+        raise builder.refuse(
+            f"a loop carries {len(memory)} values, its body gives {len(new)}", cure
+        )
     changing = set(memory)
     values: list[tuple[Buffer, Tensor]] = []
     for target, tensor in zip(memory, new, strict=True):

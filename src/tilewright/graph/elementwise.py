@@ -8,6 +8,7 @@ from itertools import islice
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
 from tilewright.graph.builder import described
+from tilewright.graph.sharing import share
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Binary, Expr, Load, Unary
@@ -48,7 +49,7 @@ def elementwise(
         ) from None
     if dtype is not None:
         value = ir.cast(type_of(dtype), value)
-    result = builder.tensor(shape, value)
+    (result,) = share([builder.tensor(shape, value)], builder.named(name))
     if result.is_computed and is_cheap(result.value):
         return result
     return builder.materialize(result, builder.named(name)) if result.buffer is None else result

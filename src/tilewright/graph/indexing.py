@@ -21,8 +21,8 @@ class Windows:
     Of the windowed tensor (the gathered result, the updates), ``window`` are the dims within a
     window; the others count windows, as the dims of the indices but ``vector`` do. Of the tensor
     that the windows lie in, ``collapsed`` dims have one element a window and no dim in it,
-    ``batching`` dims are those of the indices in ``index_batching``, and ``addressed[k]`` is the dim
-    that number ``k`` of an index vector is about.
+    ``batching`` dims are those of the indices in ``index_batching``, and ``addressed[k]`` is the
+    dim that number ``k`` of an index vector is about.
     """
 
     window: tuple[int, ...] = ()
@@ -162,7 +162,12 @@ def _update(
         name,
         dims,
         [
-            Result(tuple(View(v.buffer, v.index, inside) for v in each.views), each.values, None, unique)
+            Result(
+                tuple(View(v.buffer, v.index, inside) for v in each.views),
+                each.values,
+                None,
+                unique,
+            )
             for each in stored
         ],
     )
@@ -196,9 +201,7 @@ def dynamic_update_slice(tensor: Tensor, update: Tensor, starts: Sequence[Tensor
         return update
     index: list[Expr] = []
     conditions: list[Expr] = []
-    for n, (start, whole, size) in enumerate(
-        zip(starts, tensor.shape, update.shape, strict=True)
-    ):
+    for n, (start, whole, size) in enumerate(zip(starts, tensor.shape, update.shape, strict=True)):
         first = within(start.value, whole - size)
         place = axis(n) - first
         if size < whole:

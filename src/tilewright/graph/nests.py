@@ -74,9 +74,7 @@ def _merged(
     for old, new, x, y in zip(source, target, a, b, strict=True):
         assert old.dtype is new.dtype
         moved.append(Store(new, at(low + step), select(picked, x, y)))
-    moved.append(
-        If(picked, Store(left, (), i + const(1)), Store(right, (), j + const(1)))
-    )
+    moved.append(If(picked, Store(left, (), i + const(1)), Store(right, (), j + const(1))))
     inner: Stmt = If(low + step < const(size), Block(tuple(moved)))
     body = Block(
         (
@@ -217,7 +215,9 @@ def triangular_solve(
     def put(p: Expr, value: Number) -> list[Stmt]:
         return x.store(p, other, value) if left else x.store(other, p, value)
 
-    inner = For(step, row, Block(tuple(put(i, _minus(unknown(i), _times(entry(i, k), unknown(k)))))))
+    inner = For(
+        step, row, Block(tuple(put(i, _minus(unknown(i), _times(entry(i, k), unknown(k))))))
+    )
     last = [] if unit else put(i, _named(_over(unknown(i), entry(i, i))))
     lets = [] if unit else _lets(_over(unknown(i), entry(i, i)))
     body: Stmt = For(row, const(size), Block((inner, *lets, *last)))
@@ -275,5 +275,3 @@ def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
     )
     _emit(builder, name, factor.loops(For(j, size, column)))
     return tuple(map(builder.whole, factor.parts))
-
-

@@ -3,8 +3,8 @@
     python -m tilewright.testing.stablehlo_files FOLDER --target x86 --report report.txt
 
 Each part of a file (``// -----`` separates them) is read, translated, compiled and run, and its
-``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments that
-a function takes get random numbers.
+``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments
+that a function takes get random numbers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run(graph: StableHLO, target: str, seed: int = 0) -> str | None:
 
 
 def _random(rng: np.random.Generator, param: Param) -> NDArray[Any]:
-    shape = param.buffer.sizes
+    shape = tuple(int(str(size)) for size in param.buffer.sizes)
     if param.dtype.is_float:
         return rng.standard_normal(shape).astype(param.dtype.numpy)
     return rng.integers(0, 2, shape).astype(param.dtype.numpy)

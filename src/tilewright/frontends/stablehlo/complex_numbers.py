@@ -93,7 +93,7 @@ def _log_of_square(large: Expr, small: Expr) -> Expr:
     ratio = select(_is(large, _ZERO), _ZERO, small / large)
     ratio = select(_is(large, _INFINITE), _ZERO, ratio)
     far = unary("log", large) + unary("log1p", ratio * ratio) * _HALF
-    return select((_HALF < large) & (large < _TWO), near, far)
+    return select((large > _HALF) & (large < _TWO), near, far)
 
 
 def log(z: Pair) -> Pair:
@@ -119,7 +119,7 @@ def square_root(z: Pair) -> Pair:
     quarter = _number(0.25)
     root = _TWO * unary("sqrt", (size * quarter + unary("abs", a) * quarter) * _HALF)
     other = select(_is(root, _ZERO), _ZERO, unary("abs", b) / root * _HALF)
-    ahead = _ZERO <= a
+    ahead = a >= _ZERO
     first = select(ahead, root, other)
     second = real_sign(select(ahead, other, root), b)
     wide = _is(unary("abs", b), _INFINITE)

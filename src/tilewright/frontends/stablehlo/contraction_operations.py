@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tilewright.dtypes import DType, boolean, f32, s32
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo.attributes import Convolved, Record
+from tilewright.frontends.stablehlo.real_numbers import wrapped
 from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.translation import (
     Translation,
@@ -25,7 +26,6 @@ from tilewright.graph.convolution import Dims, convolution
 from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.tensor import Tensor
 from tilewright.graph.views import transpose
-from tilewright.frontends.stablehlo.real_numbers import wrapped
 
 Product = Callable[[Tensor, Tensor, DType], Tensor]
 
@@ -122,7 +122,9 @@ def _dot(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
 _INPUT, _KERNEL, _OUTPUT = ("b", "f"), ("i", "o"), ("b", "f")
 
 
-def _places(o: Operation, dims: Sequence[str], named: Sequence[str], rank: int) -> tuple[int, int, tuple[int, ...]]:
+def _places(
+    o: Operation, dims: Sequence[str], named: Sequence[str], rank: int
+) -> tuple[int, int, tuple[int, ...]]:
     """Where two dims are that are called by letters, and those that are numbered, in order."""
     wanted = {*named, *(str(n) for n in range(rank - 2))}
     if len(dims) != rank or set(dims) != wanted:
@@ -213,7 +215,11 @@ def _einsum(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Arr
             where=o.span,
             cure="reduce that dim first",
         )
-    order = [*batch, *(e for e in first if e not in shared), *(e for e in second if e not in shared)]
+    order = [
+        *batch,
+        *(e for e in first if e not in shared),
+        *(e for e in second if e not in shared),
+    ]
     pairs = (
         ([first.index(e) for e in batch], [second.index(e) for e in batch]),
         ([first.index(e) for e in inner], [second.index(e) for e in inner]),

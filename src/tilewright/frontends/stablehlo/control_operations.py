@@ -47,7 +47,9 @@ def _while(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Valu
     body = region_of(o, 1, takes=len(operands))
 
     def test(values: Sequence[Tensor]) -> Tensor:
-        (found,) = arrays(o, t.region(condition, _with_tokens(arrays_of(values, elements), tokens)), 1)
+        (found,) = arrays(
+            o, t.region(condition, _with_tokens(arrays_of(values, elements), tokens)), 1
+        )
         return found.parts[0]
 
     def step(values: Sequence[Tensor]) -> Sequence[Tensor]:

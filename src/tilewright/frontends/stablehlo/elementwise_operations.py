@@ -49,7 +49,11 @@ def compute(
     """The number that ``operation`` gives of numbers of ``elements``, as one of ``result``."""
     name = operation.name.partition(".")[2]
     own = _OWN.get(name)
-    found = own(operation, elements, result, numbers) if own else _function(name, operation, elements, numbers)
+    found = (
+        own(operation, elements, result, numbers)
+        if own
+        else _function(name, operation, elements, numbers)
+    )
     target = computed_type(result)
     assert target is not None
     found = tuple(cast(target, each) if each.type is not target else each for each in found)
@@ -217,7 +221,7 @@ _SINGLE = {"select": (0,), "clamp": (0, 2)}
 
 def translate(
     translation: Translation, operation: Operation, operands: Sequence[Value]
-) -> list[Array]:
+) -> Sequence[Value]:
     """An elementwise operation on whole tensors."""
     given = arrays(operation, operands)
     name = operation.name.partition(".")[2]
@@ -321,4 +325,3 @@ HANDLERS = {
     **{f"stablehlo.{name}": translate for name in NAMES},
     **{f"chlo.{name}": translate for name in NAMES},
 }
-

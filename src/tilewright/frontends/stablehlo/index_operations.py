@@ -77,9 +77,7 @@ def _windows(fields: Mapping[str, Any], names: Sequence[str]) -> Windows:
 def _gather(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     given = arrays(o, operands)
     if len(given) not in (2, 3):
-        raise ProblemError(
-            f"{o.name} takes a tensor and indices", where=o.span, cure="give both"
-        )
+        raise ProblemError(f"{o.name} takes a tensor and indices", where=o.span, cure="give both")
     fields = _fields(o, "dimension_numbers", "gather", _GATHER)
     sizes = sizes_of(o, given[2]) if len(given) == 3 else integers(o, "slice_sizes")
     windows = _windows(fields, _GATHER)
@@ -125,13 +123,12 @@ def _dynamic_slice(t: Translation, o: Operation, operands: Sequence[Value]) -> l
     known = given[0].known
     firsts = [each.known for each in given[1:]]
     if known is not None and len(sizes) == len(firsts) == known.ndim:
-        if all(each is not None and each.ndim == 0 for each in firsts) and all(
-            0 <= size <= whole for size, whole in zip(sizes, known.shape, strict=True)
-        ):
-            places = [
-                min(max(int(first), 0), whole - size)  # type: ignore[arg-type]  # none is None
-                for first, size, whole in zip(firsts, sizes, known.shape, strict=True)
-            ]
+        places = [
+            min(max(int(first), 0), whole - size)
+            for first, size, whole in zip(firsts, sizes, known.shape, strict=True)
+            if first is not None and first.ndim == 0 and 0 <= size <= whole
+        ]
+        if len(places) == len(sizes):
             cut = tuple(slice(a, a + size) for a, size in zip(places, sizes, strict=True))
             return [t.constant_of(known[cut], given[0].element)]
     parts = tuple(indexing.dynamic_slice(part, starts, sizes) for part in given[0].parts)

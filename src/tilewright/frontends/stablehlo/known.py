@@ -75,8 +75,8 @@ def elementwise(
     with np.errstate(all="ignore"):
         found = np.asarray(compute(*values))
         if result == Integer(1):
-            return found != 0
-        return found.astype(numpy_type(result))
+            return np.asarray(found != 0)
+        return np.asarray(found.astype(numpy_type(result)))
 
 
 _OF_TRUTH = ("and", "compare", "convert", "not", "or", "select", "xor")

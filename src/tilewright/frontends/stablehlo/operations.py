@@ -9,6 +9,7 @@ from tilewright.frontends.stablehlo import (
     control_operations,
     elementwise_operations,
     index_operations,
+    nest_operations,
     reduction_operations,
     view_operations,
 )
@@ -20,5 +21,6 @@ HANDLERS: Mapping[str, Handler] = {
     **reduction_operations.HANDLERS,
     **contraction_operations.HANDLERS,
     **index_operations.HANDLERS,
+    **nest_operations.HANDLERS,
     **control_operations.HANDLERS,
 }

@@ -87,9 +87,7 @@ def translated(module: Module, function: Function) -> StableHLO:
         raise ProblemError(
             f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
         )
-    return StableHLO(
-        builder.kernel(), results=tuple(results), checks=tuple(translation.checks)
-    )
+    return StableHLO(builder.kernel(), results=tuple(results), checks=tuple(translation.checks))
 
 
 def _input(builder: Builder, name: str, type_: types.Tensor) -> Array:

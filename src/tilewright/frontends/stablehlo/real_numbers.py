@@ -56,7 +56,8 @@ def _integer_power(a: Expr, b: Expr) -> Expr:
     """By squaring. Negative powers are 0, but of 1 and -1."""
     one, zero = const(1, a.type), const(0, a.type)
     multiply = _wrapping("mul")
-    result, square, rest = one, a, b
+    result: Expr = one
+    square, rest = a, b
     count = a.type.bits - (1 if a.type.kind == "int" else 0)
     for bit in range(count):
         odd = binary("eq", rest & one, one)

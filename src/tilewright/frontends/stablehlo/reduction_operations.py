@@ -49,7 +49,9 @@ def _halves(operation: Operation, operands: Sequence[Value]) -> tuple[list[Array
     return inputs, initials
 
 
-def _combiner(translation: Translation, region: Region, elements: Sequence[Element]) -> str | Combine:
+def _combiner(
+    translation: Translation, region: Region, elements: Sequence[Element]
+) -> str | Combine:
     if len(elements) == 1:
         named = named_combiner(region, elements[0])
         if named is not None:

@@ -52,7 +52,7 @@ def region_of(operation: Operation, number: int = 0, takes: int | None = None) -
 
 
 def named_combiner(region: Region, element: Element) -> str | None:
-    """The name of what a region of two values does, where it is one of those that reductions know."""
+    """The name of what a region of two values does, where reductions know one."""
     if len(region.operations) != 2 or len(region.arguments) != 2:
         return None
     step, back = region.operations

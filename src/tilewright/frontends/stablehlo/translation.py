@@ -20,8 +20,7 @@ from tilewright.frontends.stablehlo.elements import Elements
 from tilewright.frontends.stablehlo.syntax import Function, Module, Operation, Region
 from tilewright.frontends.stablehlo.syntax import Value as Named
 from tilewright.frontends.stablehlo.types import Element, Type
-from tilewright.frontends.stablehlo.values import Array, Group, Number, Token, Value
-from tilewright.graph import elementwise, views
+from tilewright.frontends.stablehlo.values import Array, Group, Token, Value
 from tilewright.graph.builder import Builder
 from tilewright.graph.tensor import Tensor
 
@@ -226,7 +225,9 @@ def check_type(type_: Type, value: Value, span: Span) -> None:
         )
 
 
-def arrays(operation: Operation, operands: Sequence[Value], count: int | None = None) -> list[Array]:
+def arrays(
+    operation: Operation, operands: Sequence[Value], count: int | None = None
+) -> list[Array]:
     """The operands as tensors; ``count`` of them where it is given."""
     if count is not None and len(operands) != count:
         raise ProblemError(
@@ -336,5 +337,3 @@ def padding(operation: Operation, name: str, rank: int) -> list[tuple[int, int]]
             return []
         raise wrong(operation, name, f"{rank} pairs of whole numbers")
     return [(int(low), int(high)) for low, high in value]
-
-

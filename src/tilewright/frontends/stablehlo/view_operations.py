@@ -67,7 +67,7 @@ def _iota(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array
         known = np.broadcast_to(
             along.reshape([-1 if n == dim else 1 for n in range(len(shape))]), shape
         )
-    parts = (first,)
+    parts: tuple[Tensor, ...] = (first,)
     if isinstance(result.element, Complex):
         assert type_ is not None
         parts = (first, t.builder.tensor(shape, const(0.0, type_)))
@@ -94,10 +94,8 @@ def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
             f"the shape {result} of {o.name} is open", where=o.span, cure="write its sizes"
         )
     known = given[0].known
-    if known is not None and prod(shape) == known.size:
-        known = known.reshape(shape)
-    else:
-        known = None
+    same = known is not None and prod(shape) == known.size
+    known = known.reshape(shape) if known is not None and same else None
     return moved(t, given[0], lambda part: views.reshape(part, shape), known)
 
 
@@ -204,12 +202,10 @@ def _concatenate(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     dim = integer(o, "dimension")
     if not 0 <= dim < given[0].rank:
         raise wrong(o, "dimension", f"a dim of {given[0].type}")
-    pieces = [each.known for each in given]
-    if all(each is not None for each in pieces):
-        same = {each.shape[:dim] + each.shape[dim + 1 :] for each in given}
-        if len(same) == 1:
-            known = np.concatenate(pieces, axis=dim)  # type: ignore[arg-type]  # none is None
-            return [t.constant_of(known, given[0].element)]
+    pieces = [each.known for each in given if each.known is not None]
+    shapes = {each.shape[:dim] + each.shape[dim + 1 :] for each in given}
+    if len(pieces) == len(given) and len(shapes) == 1:
+        return [t.constant_of(np.concatenate(pieces, axis=dim), given[0].element)]
     parts = tuple(
         views.concatenate([each.parts[n] for each in given], dim)
         for n in range(len(given[0].parts))

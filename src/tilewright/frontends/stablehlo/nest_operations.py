@@ -1,0 +1,396 @@
+"""Sorts, factorizations, transforms, random bits, loops over slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean, f32, s64, u32, u64
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.frontends.stablehlo.elementwise_operations import spread
+from tilewright.frontends.stablehlo.real_numbers import total_order
+from tilewright.frontends.stablehlo.regions import (
+    arrays_of,
+    function_of,
+    grouped,
+    parts_of,
+    region_of,
+)
+from tilewright.frontends.stablehlo.syntax import Operation
+from tilewright.frontends.stablehlo.translation import (
+    Translation,
+    arrays,
+    flag,
+    integer,
+    integers,
+    result_tensor,
+    word,
+    wrong,
+)
+from tilewright.frontends.stablehlo.types import Complex, Float, Integer, computed_type, numpy_type
+from tilewright.frontends.stablehlo.types import Tensor as TensorType
+from tilewright.frontends.stablehlo.values import Array, Value
+from tilewright.graph import nests, views
+from tilewright.graph.control import while_
+from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.fourier import fourier
+from tilewright.graph.indexing import dynamic_slice, dynamic_update_slice
+from tilewright.graph.random_bits import halves, joined, philox, threefry
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.ir.expr import Expr, binary, cast, const, select
+
+
+def _sort(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    elements = [each.element for each in given]
+    dim = integer(o, "dimension", -1)
+    rank = given[0].rank if given else 0
+    dim = dim + rank if dim < 0 else dim
+    if not given or not 0 <= dim < rank:
+        raise wrong(o, "dimension", "a dim of what is sorted")
+    pairs = [each for element in elements for each in (element, element)]
+    function = function_of(t, region_of(o, takes=2 * len(given)), pairs)
+
+    def less(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+        left, right = grouped(a, elements), grouped(b, elements)
+        (found,) = function([each for pair in zip(left, right, strict=True) for each in pair])
+        if found[0].type is not boolean:
+            raise t.builder.refuse("a comparison gives no truth value", "return tensor<i1>")
+        return found[0]
+
+    return arrays_of(nests.sort(parts_of(given), dim, less), elements)
+
+
+def _top_k(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """The greatest along the last dim in order, and where they are; NaN counts as the greatest."""
+    (given,) = arrays(o, operands, 1)
+    k = integer(o, "k")
+    if isinstance(given.element, Complex) or not given.rank or not 0 <= k <= given.shape[-1]:
+        raise wrong(o, "k", f"how many to take of {given.type}")
+    order = views.iota(t.builder, "s32", given.shape, given.rank - 1)
+
+    def less(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+        if isinstance(given.element, Float):
+            return total_order(b[0]) < total_order(a[0])
+        return b[0] < a[0]
+
+    found = nests.sort([given.parts[0], order], given.rank - 1, less)
+    zeros, stop = [0] * given.rank, [*given.shape[:-1], k]
+    values, places = (views.slice_(each, zeros, stop) for each in found)
+    return [Array(given.element, (values,)), Array(Integer(32), (places,))]
+
+
+def _widened(array: Array) -> tuple[Tensor, ...]:
+    """Floats narrower than f32 as f32, in which sums lose less."""
+    return tuple(
+        convert(part, f32) if part.dtype.is_float and part.dtype.bits < 32 else part
+        for part in array.parts
+    )
+
+
+def _narrowed(array: Array, parts: Sequence[Tensor]) -> Array:
+    type_ = computed_type(array.element)
+    return Array(array.element, tuple(convert(part, type_) for part in parts))
+
+
+def _need_floats(o: Operation, given: Sequence[Array]) -> None:
+    for each in given:
+        if not isinstance(each.element, Float | Complex):
+            raise ProblemError(
+                f"{o.name} of {each.element}", where=o.span, cure="convert it to floats"
+            )
+
+
+def _triangular_solve(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    a, b = arrays(o, operands, 2)
+    _need_floats(o, [a, b])
+    if a.element != b.element:
+        raise ProblemError(f"{o.name} of {a.element} and {b.element}", where=o.span, cure="convert")
+    how = word(o, "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE")
+    found = nests.triangular_solve(
+        _widened(a),
+        _widened(b),
+        left=flag(o, "left_side", True),
+        lower=flag(o, "lower", True),
+        transposed=how != "NO_TRANSPOSE",
+        conjugated=how == "ADJOINT",
+        unit=flag(o, "unit_diagonal"),
+    )
+    return [_narrowed(b, found)]
+
+
+def _cholesky(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (a,) = arrays(o, operands, 1)
+    _need_floats(o, [a])
+    return [_narrowed(a, nests.cholesky(_widened(a), lower=flag(o, "lower")))]
+
+
+def _fft(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    _need_floats(o, [given])
+    kind = word(o, "fft_type", ("FFT", "IFFT", "RFFT", "IRFFT"))
+    length = integers(o, "fft_length")
+    result = result_tensor(o)
+    count, rank = len(length), given.rank
+    dims = list(range(rank - count, rank))
+    if not 1 <= count <= min(3, rank):
+        raise wrong(o, "fft_length", "1 to 3 sizes")
+    real_in, real_out = kind == "RFFT", kind == "IRFFT"
+    if isinstance(given.element, Complex) == real_in:
+        raise ProblemError(f"{kind} of {given.element}", where=o.span, cure="convert it")
+    sizes = [given.shape[n] for n in dims]
+    wanted = [*length[:-1], length[-1] // 2 + 1] if real_out else length
+    if sizes != wanted:
+        raise wrong(o, "fft_length", f"of what is given, {sizes}")
+    type_ = given.parts[0].dtype
+    if real_in:
+        z = (given.parts[0], t.builder.splat(0.0, type_, given.shape))
+    elif real_out:
+        z = _mirrored(given, length[-1], dims)
+    else:
+        z = (given.parts[0], given.parts[1])
+    found = fourier(z, dims, inverse=kind in ("IFFT", "IRFFT"))
+    if real_out:
+        return [Array(result.element, (found[0],))]
+    if real_in:
+        stop = [*given.shape[:-1], length[-1] // 2 + 1]
+        halves_ = [views.slice_(each, [0] * rank, stop) for each in found]
+        return [Array(result.element, tuple(halves_))]
+    return [Array(result.element, found)]
+
+
+def _mirrored(given: Array, size: int, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """All points of a transform of real numbers, of which the first half is there: the others are
+    conjugates of those at the opposite place."""
+    rank = given.rank
+    shape = [*given.shape[:-1], size]
+    last = axis(rank - 1)
+    known = last < given.shape[-1]
+    index: list[Expr] = []
+    for n in range(rank):
+        if n == rank - 1:
+            index.append(select(known, last, const(size) - last))
+        elif n in dims:
+            opposite = (const(shape[n]) - axis(n)) % const(max(shape[n], 1))
+            index.append(select(known, axis(n), opposite))
+        else:
+            index.append(axis(n))
+    builder = given.parts[0].builder
+    if 0 in shape or 0 in given.shape:
+        zero = builder.splat(0.0, given.parts[0].dtype, shape)
+        return zero, zero
+    real = given.parts[0].viewed(shape, index)
+    value = given.parts[1].at(*index)
+    imaginary = builder.tensor(shape, select(known, value, -value))
+    return builder.materialize(real, "mirrored"), builder.materialize(imaginary, "mirrored")
+
+
+def _map(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    given = arrays(o, operands)
+    if not given or any(each.shape != given[0].shape for each in given):
+        raise ProblemError(f"{o.name} takes tensors of one shape", where=o.span, cure="broadcast")
+    elements = [each.element for each in given]
+    result = result_tensor(o).element
+    function = function_of(t, region_of(o, takes=len(given)), elements)
+
+    def part(index: int) -> Tensor:
+        def value(*numbers: Expr) -> Expr:
+            return function(grouped(numbers, elements))[0][index]
+
+        return elementwise(value, *parts_of(given), name="map")
+
+    return [Array(result, tuple(part(n) for n in range(2 if isinstance(result, Complex) else 1)))]
+
+
+def _scan(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """``chlo.scan``: the region takes a slice of each input and what is carried, and gives a slice
+    of each output and what is carried on. A loop over the slices."""
+    given = arrays(o, operands)
+    segments = integers(o, "operandSegmentSizes", default=())
+    count = o.attributes.get("inputs", segments[0] if segments else len(given) // 2)
+    inputs, carried = given[:count], given[count:]
+    dim = integer(o, "dimension")
+    if not inputs or any(not 0 <= dim < each.rank for each in inputs):
+        raise wrong(o, "dimension", "a dim of what is scanned")
+    size = inputs[0].shape[dim]
+    region = region_of(o, takes=len(given))
+    back = flag(o, "is_reverse")
+    outs = [result_tensor(o, n) for n in range(len(o.results) - len(carried))]
+    builder = t.builder
+    first = [_empty(t, each, dim, size) for each in outs]
+    elements = [*(each.element for each in first), *(each.element for each in carried)]
+    zero = builder.splat(0, s64)
+
+    def place(values: Sequence[Tensor]) -> Tensor:
+        if not back:
+            return values[0]
+        return Tensor(builder, (), const(size - 1) - values[0].value)
+
+    def test(values: Sequence[Tensor]) -> Tensor:
+        return Tensor(builder, (), values[0].value < size)
+
+    def step(values: Sequence[Tensor]) -> Sequence[Tensor]:
+        here = place(values)
+        state = arrays_of(values[1:], elements)
+        slices = [_slice_at(each, dim, here) for each in inputs]
+        found = arrays(o, t.region(region, [*slices, *state[len(outs) :]]))
+        outputs = [
+            _put_at(old, new, dim, here)
+            for old, new in zip(state[: len(outs)], found[: len(outs)], strict=True)
+        ]
+        following = Tensor(builder, (), values[0].value + 1)
+        return [following, *parts_of(outputs), *parts_of(found[len(outs) :])]
+
+    with t.control():
+        found = while_([zero, *parts_of(first), *parts_of(carried)], test, step, builder)
+    return arrays_of(found[1:], elements)
+
+
+def _empty(t: Translation, type_: TensorType, dim: int, size: int) -> Array:
+    shape = [size if n == dim else (each or 0) for n, each in enumerate(type_.shape)]
+    element = type_.element
+    kind = computed_type(element)
+    count = 2 if isinstance(element, Complex) else 1
+    return Array(element, tuple(t.builder.splat(0, kind, shape) for _ in range(count)))
+
+
+def _slice_at(array: Array, dim: int, place: Tensor) -> Array:
+    zero = place.builder.splat(0, s64)
+    starts = [place if n == dim else zero for n in range(array.rank)]
+    sizes = [1 if n == dim else size for n, size in enumerate(array.shape)]
+    shape = [size for n, size in enumerate(array.shape) if n != dim]
+    parts = (views.reshape(dynamic_slice(p, starts, sizes), shape) for p in array.parts)
+    return Array(array.element, tuple(parts))
+
+
+def _put_at(old: Array, new: Array, dim: int, place: Tensor) -> Array:
+    zero = place.builder.splat(0, s64)
+    starts = [place if n == dim else zero for n in range(old.rank)]
+    shape = [1 if n == dim else size for n, size in enumerate(old.shape)]
+    parts = (
+        dynamic_update_slice(a, views.reshape(b, shape), starts)
+        for a, b in zip(old.parts, new.parts, strict=True)
+    )
+    return Array(old.element, tuple(parts))
+
+
+_ALGORITHMS = ("DEFAULT", "THREE_FRY", "PHILOX")
+
+
+def _random_bits(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """As XLA lays the words of its generators out: DEFAULT is ThreeFry."""
+    (state,) = arrays(o, operands, 1)
+    algorithm = word(o, "rng_algorithm", _ALGORITHMS, "DEFAULT")
+    result = result_tensor(o, 1)
+    type_ = computed_type(result.element)
+    if state.element != Integer(64, False) or state.shape not in ((2,), (3,)):
+        raise UnsupportedError(
+            f"a state of {state.type}",
+            where=o.span,
+            why="the generators have a key and a counter of 64 bits",
+            cure="give tensor<2xui64>, or tensor<3xui64> to Philox",
+        )
+    if not isinstance(result.element, Integer) or result.element.bits < 8 or type_ is None:
+        raise UnsupportedError(
+            f"random bits as {result.element}", where=o.span, cure="take integers of 8 bits on"
+        )
+    make = _philox if algorithm == "PHILOX" else _threefry
+    words, steps = make(t, state.parts[0], result.sizes, type_)
+
+    def moved(x: Expr, place: Expr) -> Expr:
+        there = binary("eq", place, const(1))
+        return select(there, x + const(steps, u64), x)
+
+    places = views.iota(t.builder, s64, state.shape, 0)
+    after = elementwise(moved, state.parts[0], places, name="state")
+    return [Array(state.element, (after,)), Array(result.element, (words,))]
+
+
+def _single(state: Tensor, place: int) -> Expr:
+    return state.at(const(place))
+
+
+def _threefry(
+    t: Translation, state: Tensor, shape: Sequence[int], type_: DType
+) -> tuple[Tensor, int]:
+    """Words of 64 bits take both of a counter; of 32, a dim is split in halves: the first even one,
+    or the longest."""
+    key = halves(_single(state, 0))
+    start = _single(state, 1)
+    sizes = list(shape) or [1]
+    wide = type_.bits == 64
+    dim = next((n for n, size in enumerate(sizes) if size % 2 == 0), sizes.index(max(sizes)))
+    half = [-(-size // 2) if n == dim and not wide else size for n, size in enumerate(sizes)]
+    index = [axis(n) if shape else const(0) for n in range(len(sizes))]
+    place: Expr = const(0)
+    for n, size in enumerate(half):
+        along = index[n] // 2 if n == dim and not wide else index[n]
+        place = place * size + along
+    x, y = threefry(key, halves(start + cast(u64, place)))
+    value = joined(x, y)
+    if not wide:
+        value = select(binary("eq", index[dim] % 2, const(0)), x, y)
+    return _words(t, shape, value, type_), prod(half)
+
+
+def _philox(
+    t: Translation, state: Tensor, shape: Sequence[int], type_: DType
+) -> tuple[Tensor, int]:
+    """Four words of 32 bits, or two of 64, of each counter."""
+    key = halves(_single(state, 0))
+    start = _single(state, 1)
+    other = halves(_single(state, 2 if state.shape == (3,) else 0))
+    each = 2 if type_.bits == 64 else 4
+    place: Expr = const(0)
+    for n, size in enumerate(shape):
+        place = place * size + axis(n)
+    words = philox(key, (*halves(start + cast(u64, place // each)), *other))
+    which = place % each
+    if each == 2:
+        first, second = joined(words[0], words[1]), joined(words[2], words[3])
+        value = select(binary("eq", which, const(0)), first, second)
+    else:
+        value = words[3]
+        for n in reversed(range(3)):
+            value = select(binary("eq", which, const(n)), words[n], value)
+    return _words(t, shape, value, type_), -(-prod(shape) // each)
+
+
+def _words(t: Translation, shape: Sequence[int], value: Expr, type_: DType) -> Tensor:
+    plain = t.builder.splat(0, u32, shape)
+    return elementwise(lambda _: cast(type_, value), plain, name="random")
+
+
+def _rng(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    raise UnsupportedError(
+        "stablehlo.rng is not translated",
+        where=o.span,
+        why="its numbers come from a hidden state of the device, which a graph does not have",
+        cure="use stablehlo.rng_bit_generator, whose state is a value",
+    )
+
+
+def _constant_like(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    (given,) = arrays(o, operands, 1)
+    value = o.attributes.get("value")
+    if not isinstance(value, int | float):
+        raise wrong(o, "value", "a number")
+    result = result_tensor(o).element
+    number = t.constant_of(np.array(value, dtype=numpy_type(result)), result)
+    return [spread(number, given.shape)]
+
+
+HANDLERS = {
+    "chlo.constant_like": _constant_like,
+    "chlo.scan": _scan,
+    "chlo.top_k": _top_k,
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.fft": _fft,
+    "stablehlo.map": _map,
+    "stablehlo.rng": _rng,
+    "stablehlo.rng_bit_generator": _random_bits,
+    "stablehlo.sort": _sort,
+    "stablehlo.triangular_solve": _triangular_solve,
+}

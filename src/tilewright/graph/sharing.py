@@ -1,0 +1,75 @@
+"""Values that use parts of themselves again and again: such parts get computes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.graph.tensor import Tensor
+from tilewright.ir.expr import Expr, Load
+from tilewright.ir.visit import children, rebuild
+
+# Written as text, a compute's value repeats what it shares; up to so many parts, that may be.
+_LONGEST = 160
+# What is used again is worth memory from so many parts on.
+_LEAST = 10
+
+
+def share(tensors: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
+    """``tensors`` of one shape, with what they use more than once in memory, where they would be
+    very long otherwise: a polynomial of a polynomial is as long as the product of both.
+
+    y = (x * x + 1) * (x * x + 1) * ...
+    ->  part = x * x + 1; y = part * part * ...
+    """
+    builder, shape = tensors[0].builder, tensors[0].shape
+    if sum(_lengths([each.value for each in tensors]).values()) <= _LONGEST:
+        return tuple(tensors)
+    roots = [each.value for each in tensors]
+    ends = set(roots)
+    uses: dict[Expr, int] = {}
+    order: list[Expr] = []
+    for node in _bottom_up(roots):
+        order.append(node)
+        for part in _parts(node):
+            uses[part] = uses.get(part, 0) + 1
+    for root in roots:
+        uses[root] = uses.get(root, 0) + 1
+    changed: dict[Expr, Expr] = {}
+    length: dict[Expr, int] = {}
+    for node in order:
+        parts = _parts(node)
+        new = rebuild(node, tuple(changed[part] for part in parts)) if parts else node
+        size = 1 + sum(length[part] for part in parts)
+        if uses[node] > 1 and size >= _LEAST and node not in ends:
+            new = builder.materialize(builder.tensor(shape, new), f"{name}_part").value
+            size = 1
+        changed[node], length[node] = new, size
+    return tuple(builder.tensor(shape, changed[root]) for root in roots)
+
+
+def _parts(node: Expr) -> tuple[Expr, ...]:
+    return () if isinstance(node, Load) else children(node)
+
+
+def _bottom_up(roots: Sequence[Expr]) -> list[Expr]:
+    """All distinct parts, those of a node in front of it."""
+    found: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if node in found:
+            continue
+        if done:
+            found[node] = None
+            continue
+        stack.append((node, True))
+        stack += [(part, False) for part in reversed(_parts(node)) if part not in found]
+    return list(found)
+
+
+def _lengths(roots: Sequence[Expr]) -> dict[Expr, int]:
+    """How many parts the text of each root has."""
+    length: dict[Expr, int] = {}
+    for node in _bottom_up(roots):
+        length[node] = 1 + sum(length[part] for part in _parts(node))
+    return {root: length[root] for root in roots}
