@@ -45,6 +45,7 @@ PEERS: Mapping[tuple[str, str], str] = {
     ("dtypes", "errors"): "an unknown type is an error",
     ("conversions", "dtypes"): "conversions are between types",
     ("simplify", "facts"): "rules have conditions, which facts prove",
+    ("testing", "frontends"): "files of other frameworks are run, and judged",
     ("cli", ""): "the command says its version, which is the package's",
 }
 

@@ -42,10 +42,8 @@ def test_gather_windows_move_inside() -> None:
     table = numbers(6, 4)
     starts = np.array([[0, 0], [5, 3], [-2, 1]], np.int64)
     windows = Windows(window=(1, 2), addressed=(0, 1), vector=1)
-    expected = []
-    for a, b in starts:
-        a, b = np.clip(a, 0, 4), np.clip(b, 0, 1)
-        expected.append(table[a : a + 2, b : b + 3])
+    rows = [(np.clip(a, 0, 4), np.clip(b, 0, 1)) for a, b in starts]
+    expected = np.stack([table[a : a + 2, b : b + 3] for a, b in rows])
     check(lambda t, i: gather(t, i, windows, (2, 3)), expected, exact=True, t=table, i=starts)
 
 
@@ -118,7 +116,7 @@ def test_dynamic_slices() -> None:
 
 @pytest.mark.parametrize("target", ["interpreter", "x86"])
 def test_while_swaps_what_it_carries(target: str) -> None:
-    def build(x: Tensor, y: Tensor, n: Tensor) -> Sequence[Tensor]:
+    def build(first: Tensor, second: Tensor, n: Tensor) -> Sequence[Tensor]:
         def body(values: Sequence[Tensor]) -> Sequence[Tensor]:
             a, b, i = values
             total = elementwise(lambda p, q: p + q, a, b)
@@ -128,10 +126,10 @@ def test_while_swaps_what_it_carries(target: str) -> None:
             return elementwise(lambda k, most: k < most, values[2], n)
 
         zero = n.builder.splat(0, n.dtype)
-        return while_([x, y, zero], test, body)
+        return while_([first, second, zero], test, body)
 
     x, y = numbers(3), numbers(3, seed=1)
-    given = {"x": x, "y": y, "n": np.array(4, np.int64)}
+    given = {"first": x, "second": y, "n": np.array(4, np.int64)}
     a, b = x, y
     for _ in range(4):
         a, b = b, a + b
@@ -233,7 +231,7 @@ def test_refused() -> None:
         (lambda: dynamic_slice(x, [ids, ids], (1, 1)), "starts at"),
         (lambda: dynamic_slice(x, [], (1, 1)), "a slice of"),
         (lambda: dynamic_update_slice(x, ids, []), "one type and rank"),
-        (lambda: if_(x, lambda: [], lambda: []), "the condition is"),
+        (lambda: if_(x, list, list), "the condition is"),
         (lambda: case(x, []), "a case of"),
         (lambda: while_([x], lambda v: v[0], lambda v: v), "the condition of a loop"),
         (lambda: while_([x], lambda v: flag, lambda v: [ids]), "its body gives"),

@@ -97,6 +97,8 @@ class Builder:
         if not values.size:
             return self.tensor(shape, const(0, type_))
         digest = digest_of(values)
+        if self._contents.get(digest, values.reshape(-1)).dtype != values.dtype:
+            return self._among_others(values, name)
         known = self._constants.get((digest, type_.name, shape))
         if known is None:
             made = buffer(self.fresh(name or self._place.name or "constant"), type_, shape)
@@ -104,6 +106,15 @@ class Builder:
             self._constants[(digest, type_.name, shape)] = known
             self._contents.setdefault(digest, contents_of(made, values))
         return self.whole(known.buffer)
+
+    def _among_others(self, values: NDArray[Any], name: str | None) -> Tensor:
+        """A constant whose bytes are another one's of another type: a digest has one type, so it is
+        all but the last element of a longer one."""
+        longer = self.constant(np.append(values.reshape(-1), values.dtype.type(1)), name)
+        place: Expr = const(0)
+        for number, size in enumerate(values.shape):
+            place = place * size + axis(number)
+        return longer.viewed(values.shape, [place])
 
     def splat(self, value: float | bool, dtype: object, shape: Sequence[int] = ()) -> Tensor:
         """A tensor with one number everywhere."""

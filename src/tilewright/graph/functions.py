@@ -11,8 +11,21 @@ import math
 from tilewright.dtypes import boolean, f64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 
-# arctan is a series on [0, tan(pi / 8)]: so many terms give 53 bits there, and 24.
-_ATAN_TERMS, _ATAN_TERMS_OF_F32 = 20, 9
+_ATAN_ABOVE = (
+    -8.750608600031904122785e-1,
+    -1.615753718733365076637e1,
+    -7.500855792314704667340e1,
+    -1.228866684490136173410e2,
+    -6.485021904942025371773e1,
+)
+_ATAN_BELOW = (
+    2.485846490142306297962e1,
+    1.650270098316988542046e2,
+    4.328810604912902668951e2,
+    4.853903996359136964868e2,
+    1.945506571482613964425e2,
+)
+_REST = 6.123233995736765886130e-17
 
 
 def number(value: float, like: Expr) -> Expr:
@@ -94,22 +107,24 @@ def atanh(x: Expr) -> Expr:
 
 
 def atan(x: Expr) -> Expr:
-    """The arc tangent, in [-pi/2, pi/2]: a series on [-tan(pi/8), tan(pi/8)], to which angles are
-    turned by pi/2 or pi/4."""
-    # Each turn repeats its argument in the text of a kernel, hence few of them.
-    one = number(1.0, x)
+    """The arc tangent, in [-pi/2, pi/2]: a rational function up to 0.66, which differences of
+    angles lead to (S. L. Moshier, Cephes)."""
+    zero, one = number(0.0, x), number(1.0, x)
     a = unary("abs", x)
-    steep, turned = a > number(1 + math.sqrt(2.0), x), a > number(math.sqrt(2.0) - 1, x)
-    t = select(steep, -one / a, select(turned, (a - one) / (a + one), a))
-    start = number(math.pi / 4, x)
-    start = select(steep, number(math.pi / 2, x), select(turned, start, number(0.0, x)))
+    steep = number(math.tan(3 * math.pi / 8), x) < a
+    middle = number(0.66, x) < a
+    t = select(steep, -one / a, select(middle, (a - one) / (a + one), a))
+    angle = select(steep, number(math.pi / 2, x), select(middle, number(math.pi / 4, x), zero))
+    # What pi / 2 and pi / 4 have beyond f64.
+    rest = select(steep, number(_REST, x), select(middle, number(_REST / 2, x), zero))
     square = t * t
-    terms = _ATAN_TERMS if x.type.bits > 32 else _ATAN_TERMS_OF_F32
-    series = number((-1.0) ** (terms - 1) / (2 * terms - 1), x)
-    for term in reversed(range(terms - 1)):
-        series = series * square + number((-1.0) ** term / (2 * term + 1), x)
-    angle = start + t * series
-    return select(x < number(0.0, x), -angle, select(x == number(0.0, x), x, angle))
+    above, below = number(_ATAN_ABOVE[0], x), one
+    for each in _ATAN_ABOVE[1:]:
+        above = above * square + number(each, x)
+    for each in _ATAN_BELOW:
+        below = below * square + number(each, x)
+    angle = angle + (t * (square * above / below) + t + rest)
+    return select(x < zero, -angle, select(x == zero, x, angle))
 
 
 def atan2(y: Expr, x: Expr) -> Expr:

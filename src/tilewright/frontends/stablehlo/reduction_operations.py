@@ -22,7 +22,7 @@ from tilewright.frontends.stablehlo.translation import (
     padding,
     wrong,
 )
-from tilewright.frontends.stablehlo.types import Element
+from tilewright.frontends.stablehlo.types import Complex, Element, Float
 from tilewright.frontends.stablehlo.values import Array, Number, Value
 from tilewright.graph.convolution import windows_of
 from tilewright.graph.reductions import Combine, reduce
@@ -50,9 +50,13 @@ def _halves(operation: Operation, operands: Sequence[Value]) -> tuple[list[Array
 
 
 def _combiner(
-    translation: Translation, region: Region, elements: Sequence[Element]
+    translation: Translation, region: Region, elements: Sequence[Element], windows: bool = False
 ) -> str | Combine:
-    if len(elements) == 1:
+    """What a region does. Sums of ``windows`` are mostly cumulative ones: those of floats narrower
+    than f32 and of complex numbers round at each step, as the region says."""
+    whole = isinstance(elements[0], Float) and elements[0].name in ("f32", "f64")
+    in_order = windows and isinstance(elements[0], Float | Complex) and not whole
+    if len(elements) == 1 and not in_order:
         named = named_combiner(region, elements[0])
         if named is not None:
             return named
@@ -75,7 +79,7 @@ def _reduce_window(t: Translation, o: Operation, operands: Sequence[Value]) -> l
     elements = [each.element for each in inputs]
     rank = inputs[0].rank
     ones = [1] * rank
-    combiner = _combiner(t, region_of(o, takes=2 * len(inputs)), elements)
+    combiner = _combiner(t, region_of(o, takes=2 * len(inputs)), elements, windows=True)
     found = reduce_window(
         parts_of(inputs),
         parts_of(initials),

@@ -395,6 +395,25 @@ def erf_inv(x: Expr) -> Expr:
     return select(edge, x * _infinity(x), found * x)
 
 
+def _half_exponentials(x: Expr) -> tuple[Expr, Expr]:
+    """exp(x) / 2 and exp(-x) / 2, as CHLO defines its hyperbolic functions: neither overflows
+    before its half does."""
+    half = number(math.log(0.5), x)
+    return unary("exp", x + half), unary("exp", half - x)
+
+
+def cosh(x: Expr) -> Expr:
+    """The hyperbolic cosine, to the last place as CHLO rounds it."""
+    first, second = _half_exponentials(x)
+    return first + second
+
+
+def sinh(x: Expr) -> Expr:
+    """The hyperbolic sine, to the last place as CHLO rounds it."""
+    first, second = _half_exponentials(x)
+    return select(unary("abs", x) < number(1.0, x), functions.sinh(x), first - second)
+
+
 def next_after(x: Expr, y: Expr) -> Expr:
     """The next float of ``x`` on the way to ``y``."""
     whole = type_of(f"s{x.type.bits}")

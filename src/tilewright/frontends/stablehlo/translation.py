@@ -56,7 +56,8 @@ class Translation:
             )
         if len(arguments) != len(function.body.arguments):
             raise ProblemError(
-                f"@{function.name} takes {len(function.body.arguments)} values, not {len(arguments)}",
+                f"@{function.name} takes {len(function.body.arguments)} values, "
+                f"not {len(arguments)}",
                 where=span,
                 cure="give a value for each argument",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo.elements import Elements
 from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.translation import (
+    Handler,
     Translation,
     arrays,
     computed,
@@ -285,7 +286,7 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     return views.concatenate([views.reshape(p, (*p.shape, 1)) for p in parts], parts[0].rank)
 
 
-HANDLERS = {
+HANDLERS: Mapping[str, Handler] = {
     "stablehlo.bitcast_convert": _bitcast_convert,
     "stablehlo.broadcast": _broadcast,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
