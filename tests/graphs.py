@@ -33,7 +33,7 @@ def graph(build: Callable[..., Any], **inputs: Any) -> Kernel:
 def run(kernel: Kernel, target: str = "interpreter", **inputs: Any) -> list[Any]:
     """The results of a call, in order, as float64 where they are floats."""
     found = tw.compile(kernel, target=target)(**inputs)
-    names = [p.name for p in kernel.arrays if p.access == "out"]
+    names = [p.name for p in kernel.arrays if p.access != "in"]
     values = [found] if len(names) == 1 else [found[name] for name in names]
     return [np.asarray(each) for each in values]
 

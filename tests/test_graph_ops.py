@@ -22,7 +22,7 @@ from tilewright.graph.library import library
 from tilewright.graph.reductions import reduce, scan
 from tilewright.graph.tensor import Tensor
 from tilewright.graph.windows import reduce_window
-from tilewright.ir import Compute, Expr, walk_stmts
+from tilewright.ir import Compute, Expr, maximum, walk_stmts
 from tilewright.ir import select as choose
 from tilewright.problems.library import LIBRARY, SoftmaxProblem
 
@@ -276,6 +276,34 @@ def test_reductions_by_name_and_by_a_function() -> None:
 
     wanted = (x.sum((0, 2)) + 2, np.maximum(x, 2), x.max(1), x.argmax(1))
     check(build, wanted, x=x)
+
+
+def test_functions_that_are_named_combiners_count_as_these() -> None:
+    def build(x: Tensor) -> list[Tensor]:
+        zero = x.builder.splat(0.0, "f32")
+        both = reduce([x, x], [zero, zero], [1], lambda a, b: [b[0] + a[0], maximum(a[1], b[1])])
+        return [*both, *reduce([x], [zero], [1], lambda a, b: [a[0] + a[0]])]
+
+    x = numbers(3, 5)
+    wanted = (x.sum(1), np.maximum(x.max(1), 0), np.zeros(3))
+    kernel = check(build, wanted, x=x)
+    reduced = [c for c in computes(kernel) if len(c.dims) == 2]
+    assert [c.results[0].combiner for c in reduced] == ["add", "max", None]
+
+
+def test_long_chains_of_views_are_put_into_memory_in_between() -> None:
+    def build(x: Tensor) -> Tensor:
+        for n in range(12):
+            value = x.builder.splat(float(n), "f32")
+            x = views.pad(x, value, (1, 0), (0, 1), (1, 0))
+        return x
+
+    x = numbers(2, 2)
+    wanted = x
+    for n in range(12):
+        wanted = _padded(wanted, float(n), (1, 0), (0, 1), (1, 0))
+    kernel = check(build, wanted, exact=True, x=x)
+    assert 1 < len(computes(kernel)) < 12
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -265,6 +265,57 @@ def test_dead_statements_memory_and_constants_go() -> None:
     becomes(drop_dead, before, after)
 
 
+def test_one_dead_result_of_several_goes_unless_they_are_made_as_one() -> None:
+    text = """
+        alloc best: f32[8]
+        alloc place: s64[8]
+        compute start(i in 8):
+          best[i] = -inf
+          place[i] = 4
+        compute both(i in 8, j in 4):
+          x = x[i, j]
+          {}
+        compute y(i in 8, j in 4):
+          best = best[i]
+          y[i, j] = best
+        """
+    apart = kernel(text.format("best[i] max= x\n          place[i] min= j"))
+    after = drop_dead(apart)
+    assert [len(c.results) for c in computes(after)] == [1, 1, 1] and "place" not in str(after)
+    how = (
+        "combiner first(v: f32, p; w: f32, q) from (-inf, 4) = "
+        "select(v < w, w, v), select(v < w, q, p)\n          best[i], place[i] first= x, j"
+    )
+    together = kernel(text.format(how))
+    assert drop_dead(together) is together
+
+
+def test_passes_leave_symbolic_sizes() -> None:
+    found = kernel(
+        """
+        alloc t: f32[n]
+        compute t(i in n):
+          x = x[i]
+          t[i] = x
+        alloc dead: f32[n]
+        compute dead(i in n):
+          x = x[i]
+          dead[i] = x
+        compute clear(j in 4):
+          y[j] = 0.0
+        compute y(i in n, j in 4):
+          t = t[i]
+          w = w[j, i]
+          y[j] add= t * w
+        """,
+        "n: s64 in 1..9, in x: f32[n], in w: f32[4, n], out y: f32[4]",
+    )
+    after = optimized(found, check=True)
+    assert "dead" not in str(after)
+    given = {"n": 5, "x": numbers(5), "w": numbers(4, 5)}
+    np.testing.assert_array_equal(run(after, **given)[0], run(found, **given)[0])
+
+
 def test_what_decides_how_often_a_loop_runs_is_alive() -> None:
     found = kernel("""
         alloc count: s32[1]

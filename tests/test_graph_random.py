@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import numpy as np
 import pytest
 
 from graphs import run
 from random_graphs import Graphs
 from sweeps import in_turns
-from tilewright.graph.passes.pipeline import PASSES
-from tilewright.ir import parse_kernel, same, verify
+from tilewright.dtypes import f32
+from tilewright.graph.passes.pipeline import PASSES, optimized
+from tilewright.ir import Kernel, parse_kernel, same, verify
+from tilewright.ops.library import library_op
+from tilewright.problems.library import LIBRARY
 
 COUNT = 400
+
+
+def drawn(name: str, seed: int) -> tuple[Kernel, dict[str, Any]]:
+    """A random op of the library as a kernel, and what it runs on."""
+    problem = LIBRARY[name].drawn(random.Random(seed))
+    direction = random.Random(seed).choice(problem.directions)
+    types = dict(zip(problem.roles, problem.expanded((f32,)), strict=True))
+    op = library_op(problem, direction, types)
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for each in op.arguments:
+        if each.access != "out":
+            value = problem.data(each.name, each.shape, each.dtype, rng, direction)
+            value = rng.integers(0, 5, each.shape) if value is None else value
+            inputs[each.name] = np.asarray(value).astype(each.dtype.numpy)
+    return op.kernel(), inputs
+
+
+@pytest.mark.parametrize("seed", [0, *in_turns(COUNT, range(1, 20))])
+@pytest.mark.parametrize("name", LIBRARY)
+def test_passes_keep_what_ops_of_the_library_compute(name: str, seed: int) -> None:
+    kernel, inputs = drawn(name, seed)
+    after = optimized(kernel, check=True)
+    for got, want in zip(run(after, **inputs), run(kernel, **inputs), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("seed", in_turns(16, range(COUNT)))

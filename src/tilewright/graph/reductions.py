@@ -9,7 +9,7 @@ from tilewright.graph.builder import Builder, described, domain
 from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, cast, const, load, select
+from tilewright.ir.expr import Binary, Expr, cast, const, load, select, var
 from tilewright.ir.stmt import Dim, Result, View
 
 # What becomes of a tuple of values so far, and one of new values.
@@ -28,7 +28,8 @@ def reduce(
 
     A named combiner (`NAMED`) combines in any order, and each tensor by itself; sums of narrow
     floats are kept in f32. A function ``combiner(old, new)`` of tuples with a value for each tensor
-    is applied in row-major order, as a loop would.
+    is applied in row-major order, as a loop would; one that does no more than named ones do counts
+    as these.
     """
     builder, shape = tensors[0].builder, tensors[0].shape
     check_tuples(builder, tensors, initials)
@@ -37,11 +38,11 @@ def reduce(
             f"dims {list(dims)} of {described(tensors[0])}", "name dims that are there, each once"
         )
     kept = [n for n in range(len(shape)) if n not in dims]
-    if isinstance(combiner, str):
-        return tuple(
-            _named(each, initial, kept, combiner)
-            for each, initial in zip(tensors, initials, strict=True)
-        )
+    names = [combiner] * len(tensors) if isinstance(combiner, str) else _names(tensors, combiner)
+    if names is not None:
+        parts = zip(tensors, initials, names, strict=True)
+        return tuple(_named(each, first, kept, how) for each, first, how in parts)
+    assert not isinstance(combiner, str)
     name = builder.named("reduce")
     out_shape = [shape[n] for n in kept]
     memory = [
@@ -54,6 +55,21 @@ def reduce(
     values = combiner(old, [each.value for each in tensors])
     builder.compute(name, order, assigned(builder, memory, index, values))
     return tuple(map(builder.whole, memory))
+
+
+def _names(tensors: Sequence[Tensor], combiner: Combine) -> list[str] | None:
+    """The combiners' names, where ``combiner`` is a named one for each tensor."""
+    old = [var(f"old {n}", each.dtype) for n, each in enumerate(tensors)]
+    new = [var(f"new {n}", each.dtype) for n, each in enumerate(tensors)]
+    values = combiner(old, new)
+    found = []
+    for value, a, b in zip(values, old, new, strict=False):
+        if not isinstance(value, Binary) or value.op not in NAMED:
+            return None
+        if not (value.a is a and value.b is b) and not (value.a is b and value.b is a):
+            return None
+        found.append(value.op)
+    return found if len(found) == len(tensors) == len(values) else None
 
 
 def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tilewright.graph.builder import Builder
 
 Shape = tuple[int, ...]
+# What the element of a tensor is made of at most, before it is put into memory.
+_MOST = 64
 
 
 @cache
@@ -85,13 +88,19 @@ class Tensor:
     def viewed(self, shape: Sequence[int], index: Sequence[ExprLike]) -> Tensor:
         """The tensor of ``shape`` whose element is the one of this at ``index``, which must be in
         it: expressions of the new tensor's `axes`."""
-        return self.builder.tensor(shape, self.at(*index))
+        return self.builder.tensor(shape, self.settled().at(*index))
 
     def within(
         self, shape: Sequence[int], index: Sequence[ExprLike], inside: Expr, outside: Expr
     ) -> Tensor:
         """`viewed` where ``inside`` holds, ``outside`` elsewhere, where no memory is touched."""
-        return self.builder.tensor(shape, guarded(self.at(*index), inside, outside))
+        return self.builder.tensor(shape, guarded(self.settled().at(*index), inside, outside))
+
+    def settled(self) -> Tensor:
+        """The tensor in memory where its element is made of so many parts that more views of it
+        would compute too much at each place; otherwise itself."""
+        parts = len(list(islice(walk(self.value), _MOST + 1)))
+        return self if parts <= _MOST else self.builder.materialize(self)
 
     @property
     def constant(self) -> Const | None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from operator import is_
 
+from tilewright.graph.passes.loaded import loaded, with_results
 from tilewright.graph.passes.values import reads_of, statements, writes_of
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.stmt import Allocate, Block, Call, Kernel, Let, Opaque, Param, Stmt
+from tilewright.ir.stmt import Allocate, Block, Call, Compute, Kernel, Let, Opaque, Param, Stmt
 from tilewright.ir.visit import nested, walk_stmts, with_nested
 
 
@@ -62,11 +63,19 @@ def _connect(
         if nested(stmt) and not _is_whole(stmt):
             _connect(nested(stmt), deciding | _own_reads(stmt), feeds, found)
             continue
-        reads, writes = deciding | reads_of(stmt), writes_of(stmt)
-        for each in writes:
-            feeds.setdefault(each, set()).update(reads)
+        reads = deciding | reads_of(stmt)
+        for together in _written_together(stmt):
+            for each in together:
+                feeds.setdefault(each, set()).update(reads, together)
         if isinstance(stmt, Let) or _has_effect(stmt):
-            found |= reads | writes
+            found |= reads | writes_of(stmt)
+
+
+def _written_together(stmt: Stmt) -> list[frozenset[Buffer]]:
+    """What ``stmt`` writes, in parts of which each is kept or left out as one."""
+    if isinstance(stmt, Compute):
+        return [frozenset(view.buffer for view in each.views) for each in stmt.results]
+    return [writes_of(stmt)]
 
 
 def _is_whole(stmt: Stmt) -> bool:
@@ -95,11 +104,20 @@ def _kept(stmts: Sequence[Stmt], live: Set[Buffer]) -> list[Stmt]:
             keep = (
                 isinstance(stmt, Let) or _has_effect(stmt) or not live.isdisjoint(writes_of(stmt))
             )
-        if keep and nested(stmt) and not _is_whole(stmt):
+        if keep and isinstance(stmt, Compute):
+            kept.append(_living(stmt, live))
+        elif keep and nested(stmt) and not _is_whole(stmt):
             kept.append(with_nested(stmt, tuple(_inside(part, live) for part in nested(stmt))))
         elif keep:
             kept.append(stmt)
     return kept
+
+
+def _living(compute: Compute, live: Set[Buffer]) -> Compute:
+    """``compute`` without results that nobody reads."""
+    results = loaded(compute) if len(compute.results) > 1 else compute.results
+    kept = tuple(r for r in results if any(view.buffer in live for view in r.views))
+    return compute if len(kept) == len(compute.results) else with_results(compute, kept)
 
 
 def _inside(stmt: Stmt, live: Set[Buffer]) -> Stmt:

@@ -69,8 +69,9 @@ def _is_foldable(buffer: Buffer, computes: Sequence[Compute], known: Contents) -
             return False
         points += prod(int(each.value) for each in extents if isinstance(each, Const))
         sources |= {operand.view.buffer for operand in compute.operands} - {buffer}
-    given = sum(each.bytes for each in sources)
-    return sources <= known.keys() and points <= _POINTS and buffer.bytes <= max(_SMALL, given)
+    if not sources <= known.keys() or points > _POINTS:
+        return False
+    return buffer.bytes <= max(_SMALL, sum(each.bytes for each in sources))
 
 
 def _is_number(buffer: Buffer, computes: Sequence[Compute]) -> bool:

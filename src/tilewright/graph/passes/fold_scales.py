@@ -33,7 +33,7 @@ def fold_scales(kernel: Kernel) -> Kernel:
     `fold_constants` computes the new ones. Weights are rounded after they were scaled: results
     differ in their last bits. Only weights of f32 and f64 are.
     """
-    return _Folding(kernel).folded()
+    return kernel if kernel.scalars else _Folding(kernel).folded()
 
 
 @dataclass(frozen=True, slots=True)
