@@ -61,7 +61,14 @@ SECTIONS = {
         *("scale", "zero_point"),
     ),
     "Kernels of your own": ("parse_kernel",),
-    "Kernels in Python": ("kernel", "function", "array", "scalar", "constant"),
+    "Kernels in Python": (
+        "kernel",
+        "function",
+        "array",
+        "scalar",
+        "constant",
+        "matrix_combinations",
+    ),
     "Compiling and calling": ("compile", "CompiledKernel", "Packed"),
     "Schedules and recipes": (
         *("Schedule", "parse_schedule", "register_recipe", "unregister_recipe"),
@@ -88,6 +95,7 @@ KERNEL_SECTIONS = {
         *("subgroup_reduce", "subgroup_scan", "subgroup_broadcast", "subgroup_any"),
         *("subgroup_all", "shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"),
     ),
+    "Joint matrices": ("joint_matrix",),
     "Numbers": (
         *("exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor"),
         *("ceil", "fma", "where", "divide", "remainder", "mulhi", "clz", "popcount", "bitcast"),

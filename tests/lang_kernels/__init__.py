@@ -4,7 +4,7 @@
 barriers, groups), `matrices` (joint matrices).
 """
 
-from lang_kernels import meeting, simple
+from lang_kernels import matrices, meeting, simple
 from lang_kernels.case import CASES, Case
 
-__all__ = ["CASES", "Case", "meeting", "simple"]
+__all__ = ["CASES", "Case", "matrices", "meeting", "simple"]

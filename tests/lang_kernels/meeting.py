@@ -43,7 +43,7 @@ def group_sums(x: tw.array("s32", 1), total: tw.array("s32", 1), most: tw.array(
         most[tw.global_id(0)] = greatest
 
 
-def _group_sums(x, total, most):  # type: ignore[no-untyped-def]
+def _group_sums(x, total, most):
     rows = x.reshape(-1, 12)
     greatest = np.where((rows > 95).any(1), -1, rows.max(1))
     return {1: np.repeat(rows.sum(1), 12), 2: np.repeat(greatest, 12)}
@@ -75,7 +75,7 @@ def add_sums(out: tw.array("s32", 1), before: tw.array("s32", 1)) -> None:
     out[tw.global_id(0)] += before[tw.group_id(0)]
 
 
-def _prefix_sum(x, out, sums):  # type: ignore[no-untyped-def]
+def _prefix_sum(x, out, sums):
     rows = x.reshape(4, -1)
     return {1: (rows.cumsum(1) - rows).ravel(), 2: rows.sum(1)}
 
@@ -205,7 +205,7 @@ case(
 )
 
 
-def _alternating(x):  # type: ignore[no-untyped-def]
+def _alternating(x):
     return np.sort(x.reshape(-1, 32), axis=1).ravel()
 
 
@@ -222,7 +222,7 @@ def radix_step(keys: tw.array("u32", 1), out: tw.array("u32", 1), bit: tw.u32) -
     out[i - item + place] = key
 
 
-def _radix_step(keys, out, bit):  # type: ignore[no-untyped-def]
+def _radix_step(keys, out, bit):
     rows = keys.reshape(-1, 16)
     order = np.argsort((rows >> bit) & 1, axis=1, kind="stable")
     return {1: np.take_along_axis(rows, order, 1).ravel()}
@@ -253,7 +253,7 @@ def softmax_rows(x: tw.array("f32", 2), y: tw.array("f32", 2)) -> None:
         y[row, col] = tw.exp(x[row, col] - most) / total
 
 
-def _softmax(x, y):  # type: ignore[no-untyped-def]
+def _softmax(x, y):
     e = np.exp(x - x.max(1, keepdims=True))
     return {1: e / e.sum(1, keepdims=True)}
 
@@ -285,7 +285,7 @@ def layer_norm(x: tw.array("f32", 2), y: tw.array("f32", 2), epsilon: tw.f32) ->
         y[row, col] = (x[row, col] - mean) * factor
 
 
-def _layer_norm(x, y, epsilon):  # type: ignore[no-untyped-def]
+def _layer_norm(x, y, epsilon):
     return {1: (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + epsilon)}
 
 
@@ -310,7 +310,7 @@ def subgroup_scans(x: tw.array("s32", 1), out: tw.array("s32", (4, None))) -> No
     out[3, i] = both * 1000 + tw.shuffle_up(value) + tw.shuffle_down(value, 2)
 
 
-def _subgroup_scans(x, out):  # type: ignore[no-untyped-def]
+def _subgroup_scans(x, out):
     rows = x.reshape(-1, 16)
     before = np.full_like(rows, -(2**31))
     before[:, 1:] = np.maximum.accumulate(rows, 1)[:, :-1]
@@ -398,7 +398,7 @@ def flash_attention(
         out[row, d] = total[d] / weight
 
 
-def _attention(q, k, v, out, scale):  # type: ignore[no-untyped-def]
+def _attention(q, k, v, out, scale):
     scores = q @ k.T * scale
     e = np.exp(scores - scores.max(1, keepdims=True))
     return {3: e @ v / e.sum(1, keepdims=True)}
@@ -430,7 +430,7 @@ def queue(x: tw.array("s32", 1), found: tw.array("s32", 1), count: tw.array("s32
         tw.atomic_compare_exchange(found, place, x[i], -x[i], order="acq_rel")
 
 
-def _queue(x, found, count):  # type: ignore[no-untyped-def]
+def _queue(x, found, count):
     return {2: np.array([np.count_nonzero(x % 2 == 0)])}
 
 

@@ -28,7 +28,7 @@ case(
 
 
 @tw.function
-def normal(x):  # type: ignore[no-untyped-def]
+def normal(x):
     return 0.5 * (1.0 + tw.erf(x * math.sqrt(0.5)))
 
 
@@ -54,7 +54,7 @@ def black_scholes(
     put[i] = discounted * normal(-d2) - s * normal(-d1)
 
 
-def _options(price, strike, years, call, put, rate, volatility):  # type: ignore[no-untyped-def]
+def _options(price, strike, years, call, put, rate, volatility):
     phi = np.vectorize(lambda x: 0.5 * (1 + math.erf(x * math.sqrt(0.5))))
     s, k, t = (each.astype(np.float64) for each in (price, strike, years))
     d1 = (np.log(s / k) + (rate + 0.5 * volatility**2) * t) / (volatility * np.sqrt(t))
@@ -85,7 +85,7 @@ case(
 
 
 @tw.function
-def escape(cx, cy, most):  # type: ignore[no-untyped-def]
+def escape(cx, cy, most):
     x = 0.0
     y = 0.0
     for k in range(most):
@@ -106,7 +106,7 @@ def mandelbrot(most: tw.s32, out: tw.array("s32", 2)) -> None:
     out[row, col] = escape(cx, cy, most)
 
 
-def _mandelbrot(most, out):  # type: ignore[no-untyped-def]
+def _mandelbrot(most, out):
     f = np.float32
     height, width = out.shape
     cy, cx = np.meshgrid(
@@ -141,7 +141,7 @@ def stencil2d(x: tw.array("f32", 2), y: tw.array("f32", 2)) -> None:
         y[row, col] = 0.25 * around
 
 
-def _stencil2d(x, y):  # type: ignore[no-untyped-def]
+def _stencil2d(x, y):
     y = y.copy()
     y[1:-1, 1:-1] = 0.25 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
     return {1: y}
@@ -169,7 +169,7 @@ def stencil3d(x: tw.array("f32", 3), y: tw.array("f32", 3)) -> None:
     y[i, j, k] = total - 6.0 * x[i, j, k]
 
 
-def _stencil3d(x, y):  # type: ignore[no-untyped-def]
+def _stencil3d(x, y):
     p = np.pad(x, 1)
     around = p[:-2, 1:-1, 1:-1] + p[1:-1, :-2, 1:-1] + p[1:-1, 1:-1, :-2]
     around = around + p[2:, 1:-1, 1:-1] + p[1:-1, 2:, 1:-1] + p[1:-1, 1:-1, 2:]
@@ -203,7 +203,7 @@ def nbody(position: tw.array("f32", ("n", 4)), acceleration: tw.array("f32", ("n
     acceleration[i, 2] = az
 
 
-def _nbody(position, acceleration):  # type: ignore[no-untyped-def]
+def _nbody(position, acceleration):
     p = position.astype(np.float64)
     d = p[None, :, :3] - p[:, None, :3]
     scale = p[None, :, 3] / ((d**2).sum(-1) + 0.01) ** 1.5
@@ -235,7 +235,7 @@ def sobel(image: tw.array("u8", 2), out: tw.array("u8", 2)) -> None:
     out[row, col] = tw.u8(min(255, abs(gx) + abs(gy)))
 
 
-def _sobel(image, out):  # type: ignore[no-untyped-def]
+def _sobel(image, out):
     p = np.pad(image.astype(np.int32), 1, mode="edge")
     h, w = image.shape
     gx, gy = np.zeros((h, w), np.int32), np.zeros((h, w), np.int32)
@@ -272,7 +272,7 @@ def spmv(
         y[row] = total
 
 
-def _sparse(g: np.random.Generator):  # type: ignore[no-untyped-def]
+def _sparse(g: np.random.Generator):
     counts = g.integers(0, 6, 30)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return [
@@ -284,7 +284,7 @@ def _sparse(g: np.random.Generator):  # type: ignore[no-untyped-def]
     ]
 
 
-def _spmv(start, column, value, x, y):  # type: ignore[no-untyped-def]
+def _spmv(start, column, value, x, y):
     rows = np.repeat(np.arange(len(y)), np.diff(start))
     return {4: np.bincount(rows, value * x[column], minlength=len(y))}
 
@@ -301,7 +301,7 @@ def floyd_warshall(distance: tw.array("s32", ("n", "n")), k: tw.s32) -> None:
             distance[i, j] = through
 
 
-def _floyd_warshall(d, k):  # type: ignore[no-untyped-def]
+def _floyd_warshall(d, k):
     on = np.arange(len(d)) == k
     return {0: np.where(on[:, None] | on, d, np.minimum(d, d[:, [k]] + d[[k]]))}
 
@@ -385,7 +385,7 @@ def collatz(steps: tw.array("s32", 1), most: tw.constant) -> None:
     steps[i] = count
 
 
-def _collatz(steps, most):  # type: ignore[no-untyped-def]
+def _collatz(steps, most):
     found = []
     for i in range(len(steps)):
         value, count = i + 1, 0
@@ -409,7 +409,7 @@ def hashes(key: tw.array("u32", 1), digest: tw.array("u32", 1)) -> None:
     digest[i] = h ^ (h >> 16)
 
 
-def _hashes(key, digest):  # type: ignore[no-untyped-def]
+def _hashes(key, digest):
     h = key.copy()
     h ^= h >> np.uint32(16)
     h *= np.uint32(0x85EBCA6B)
@@ -446,7 +446,7 @@ def fft_step(
     out[place + half, 0], out[place + half, 1] = x[i, 0] - re, x[i, 1] - im
 
 
-def _fft_step(x, roots, out, half):  # type: ignore[no-untyped-def]
+def _fft_step(x, roots, out, half):
     values, weights = x[:, 0] + 1j * x[:, 1], roots[:, 0] + 1j * roots[:, 1]
     n = len(x)
     found = np.zeros(n, complex)
@@ -457,7 +457,7 @@ def _fft_step(x, roots, out, half):  # type: ignore[no-untyped-def]
     return {2: np.stack([found.real, found.imag], 1)}
 
 
-def _unity(half):  # type: ignore[no-untyped-def]
+def _unity(half):
     w = np.exp(-1j * np.pi * np.arange(half) / half)
     return np.stack([w.real, w.imag], 1).astype(np.float32)
 

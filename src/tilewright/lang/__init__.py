@@ -8,10 +8,11 @@ tree and places), `choice` (what a kernel is compiled for), `launch` (from a cal
 `scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (what names
 stand for), `arithmetic` (types of operators) and `emitter` (where statements go); and what kernels
 call: `builtin` (how such a function is made), `ids`, `memory`, `groups`,
-`mathematics`, `python_functions`.
+`matrices` with
+`matrix_parts` and `matrix_types`, `mathematics`, `python_functions`.
 """
 
-from tilewright.lang import groups, ids, mathematics, memory, python_functions
+from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions
 from tilewright.lang.annotations import array, constant, scalar
 from tilewright.lang.kernel import HelperFunction, KernelFunction, function, kernel
 
@@ -25,6 +26,7 @@ __all__ = [
     "ids",
     "kernel",
     "mathematics",
+    "matrices",
     "memory",
     "python_functions",
     "scalar",

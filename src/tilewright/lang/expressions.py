@@ -214,7 +214,7 @@ class Expressions(Guards, Elements):
             return inline(site)
         if isinstance(function, Lambda):
             return self.whole.call_lambda(function, site.values(), self)
-        if callable(function) and hasattr(function, "in_kernel"):
+        if hasattr(function, "in_kernel"):
             return function.in_kernel(site)
         name = ast.unparse(node.func)
         raise self.refuse(

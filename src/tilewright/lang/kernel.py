@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tilewright.dtypes import DType, s64
 from tilewright.errors import KernelError, Span
@@ -31,6 +31,13 @@ from tilewright.lang.variables import Types
 _MOST_TRANSLATIONS = 64
 _MOST_SIZE = MOST
 _MOST_SIZE_WIDE = 2**40
+
+
+class _Size(NamedTuple):
+    """A number that is the size of arrays, too: it is ``dtype``, and a symbol of s64."""
+
+    dtype: DType
+    symbol: Var
 
 
 class HelperFunction:
@@ -144,10 +151,9 @@ class KernelFunction:
         params, values = self._arguments(whole, choice)
         with whole.emitter.inside() as body:
             for name, value in values.items():
-                if isinstance(value, tuple):  # a size: a number of s32, which is a symbol of s64
-                    value = whole.emitter.let(name, ir.cast(value[0], value[1]))
-                    whole.emitter.means(value, params_var(params, name))
-                    values[name] = value
+                if isinstance(value, _Size):
+                    values[name] = whole.emitter.let(name, ir.cast(value.dtype, value.symbol))
+                    whole.emitter.means(values[name], value.symbol)
             result = scope.run(values)
         if result is not None:
             raise scope.refuse(
@@ -184,7 +190,7 @@ class KernelFunction:
                 if name in named:
                     sizes.setdefault(name, _size(name, choice.shape.wide))
                     symbol = sizes[name].var
-                    values[name] = symbol if dtype is s64 else (dtype, symbol)
+                    values[name] = symbol if dtype is s64 else _Size(dtype, symbol)
                 else:
                     params.append(ScalarParam(var(name, dtype)))
                     values[name] = var(name, dtype)
@@ -279,11 +285,6 @@ class KernelFunction:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} of {self._source.file}>"
-
-
-def params_var(params: Sequence[Param | ScalarParam], name: str) -> Var:
-    """The symbol of the number called ``name``."""
-    return next(p.var for p in params if isinstance(p, ScalarParam) and p.name == name)
 
 
 def _size(name: str, wide: bool) -> ScalarParam:

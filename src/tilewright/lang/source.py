@@ -7,10 +7,11 @@ give the tree of another function, so the tree is compiled and compared with wha
 from __future__ import annotations
 
 import ast
-import inspect
+import builtins
 import linecache
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
@@ -145,5 +146,18 @@ def _constants(code: CodeType) -> set[str]:
 
 def captured(function: FunctionType) -> dict[str, Any]:
     """What the names that ``function`` does not bind itself stand for now."""
-    found = inspect.getclosurevars(function)
-    return {**found.builtins, **found.globals, **found.nonlocals}
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    found: dict[str, Any] = {}
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        pending += [each for each in code.co_consts if isinstance(each, CodeType)]
+        for name in (*code.co_names, *code.co_freevars):
+            if name in cells:
+                with suppress(ValueError):  # not bound yet
+                    found[name] = cells[name].cell_contents
+            elif name in function.__globals__:
+                found[name] = function.__globals__[name]
+            elif hasattr(builtins, name):
+                found[name] = getattr(builtins, name)
+    return found

@@ -1,0 +1,391 @@
+"""Joint matrices: what a subgroup, or a workgroup, holds together; what it does with them.
+
+A product reads elements of others between two barriers; all else a lane does with its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.dtypes import DType, f32, s32
+from tilewright.ir import expr as ir
+from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import Call, View
+from tilewright.lang.builtin import Site, builtin
+from tilewright.lang.emitter import element, plus, times
+from tilewright.lang.matrix_parts import (
+    METHODS,
+    Matrix,
+    coordinates,
+    loop,
+    one_of_own,
+    own,
+    place_of,
+    put,
+    taken,
+)
+from tilewright.lang.matrix_types import MOST_ELEMENTS, MOST_SIDE, combinations
+from tilewright.lang.values import Array, Lambda
+
+USES = ("a", "b", "accumulator")
+LAYOUTS = ("row", "col", "packed")
+# Rows that a product keeps in registers at one time.
+_ROWS = 8
+
+
+@builtin
+def joint_matrix(
+    site: Site,
+    use: Any,
+    rows: Any,
+    cols: Any,
+    dtype: Any,
+    layout: Any = "row",
+    group: Any = "subgroup",
+) -> Matrix:
+    """A matrix that a subgroup (or the workgroup: ``group``) holds together, uninitialized.
+
+    ``use`` is ``"a"``, ``"b"`` or ``"accumulator"``; sizes are any, known when the kernel is
+    compiled. ``layout`` is how ``load`` and ``store`` take arrays unless they say: ``"row"``,
+    ``"col"`` (transposed), or ``"packed"`` (pairs of rows of 16 bits side by side, fours of 8).
+
+    - ``fill(value)``; ``load(array, (row, col))``, ``store(array, (row, col))``, with ``layout=``
+      and ``checked=True``: outside of the array, 0 is loaded and nothing stored; ``prefetch``.
+    - ``mad(a, b)`` adds the product; `tw.matrix_combinations` has the types. ``copy(other)``
+      converts.
+    - ``apply(lambda value: ...)``, with ``(value, row, col)``, or over two matrices of one size:
+      ``apply(lambda value, other: ..., matrix)``.
+    - ``length``, ``get(i)``, ``set(i, value)``, ``coordinates(i)``: the work-item's own elements,
+      element i of all lanes being consecutive in row-major order. The last may be missing: ``get``
+      gives 0 there, ``set`` drops, and ``coordinates`` are outside.
+
+    All work-items of the group call each of these together.
+    """
+    word = site.one_of(use, "use", USES)
+    sizes = (site.known(rows, "rows", 1, MOST_SIDE), site.known(cols, "cols", 1, MOST_SIDE))
+    if sizes[0] * sizes[1] > MOST_ELEMENTS:
+        raise site.refuse(
+            f"a joint matrix of {sizes[0]} by {sizes[1]}",
+            cure=f"take several: each has at most {MOST_ELEMENTS} elements",
+        )
+    type_ = site.element_type(dtype)
+    _check_type(site, word, type_)
+    order = site.one_of(layout, "layout", LAYOUTS)
+    where = site.one_of(group, "group", ("subgroup", "workgroup"))
+    whole, count = site.whole, sizes[0] * sizes[1]
+    whole.require_local(site)
+    if where == "subgroup":
+        lanes = whole.require_subgroup(site)
+        lane, groups = whole.identities.lane, whole.shape.items // lanes
+        start = times(whole.identities.linear_subgroup(), count) if groups > 1 else ir.const(0)
+    else:
+        lanes, lane = whole.shape.items, site.emitter.let("item", whole.identities.linear())
+        groups, start = 1, ir.const(0)
+    memory = site.emitter.local(
+        whole.memory_name(site, "matrix"), _kept_in(type_), (groups * count,)
+    )
+    return Matrix(word, *sizes, type_, order, where, lanes, lane, start, memory)
+
+
+def _check_type(site: Site, use: str, dtype: DType) -> None:
+    known = [(each.a, each.b, each.accumulator)[USES.index(use)] for each in combinations()]
+    if dtype not in known:
+        names = ", ".join(dict.fromkeys(each.name for each in known))
+        raise site.refuse(f"a joint matrix {use!r} of {dtype}", cure=f"it may be of {names}")
+
+
+def _kept_in(dtype: DType) -> DType:
+    """The type in which elements lie in memory: it holds all values of ``dtype``."""
+    if dtype.is_integer:
+        return s32
+    return f32 if dtype.bits < 64 else dtype
+
+
+def _fill(site: Site, matrix: Matrix, value: Any) -> None:
+    number = site.let("value", site.number(value))
+    own(site, matrix, lambda place, row, col: put(site, matrix, place, number))
+
+
+def _meet(site: Site, *matrices: Matrix) -> None:
+    """A barrier of those who hold the matrices."""
+    wide = any(each.group == "workgroup" for each in matrices)
+    site.emitter.call("barrier" if wide else "subgroup_barrier")
+
+
+# Memory.
+
+
+def _corner(site: Site, array: Any, at: Any) -> tuple[Array, Expr, Expr]:
+    target = site.array(array)
+    if target.rank != 2 or not isinstance(at, tuple) or len(at) != 2:
+        raise site.refuse(
+            f"tw.{site.name} of an array with {target.rank} dims",
+            "a matrix lies in an array with two",
+            "give an array of rank 2, and the row and the column where the matrix begins",
+        )
+    row, col = (site.scope.to_index(site.number(each)) for each in at)
+    return target, site.emitter.let("top", row), site.emitter.let("left", col)
+
+
+def _places(
+    site: Site, matrix: Matrix, layout: Any, corner: tuple[Expr, Expr]
+) -> Callable[[Expr, Expr], tuple[Expr, Expr]]:
+    """Where in an array an element of the matrix lies."""
+    order = site.one_of(matrix.layout if layout is None else layout, "layout", LAYOUTS)
+    top, left = corner
+    together = 32 // matrix.dtype.bits
+    if order == "packed" and (matrix.use != "b" or together < 2):
+        raise site.refuse(
+            f"a packed matrix {matrix.use!r} of {matrix.dtype}",
+            "rows of b are packed, of 8 or 16 bits",
+            'load it with layout="row"',
+        )
+
+    def place(row: Expr, col: Expr) -> tuple[Expr, Expr]:
+        r, c = plus(row, top), plus(col, left)
+        if order == "row":
+            return r, c
+        if order == "col":
+            return c, r
+        return r // together, c * together + r % together
+
+    return place
+
+
+def _inside(array: Array, place: tuple[Expr, Expr]) -> Expr:
+    found = None
+    for index, size in zip(place, array.sizes, strict=True):
+        one = (index >= 0) & (index < size)
+        found = one if found is None else found & one
+    assert found is not None
+    return found
+
+
+def _load(
+    site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None, checked: Any = False
+) -> None:
+    source, *corner = _corner(site, array, at)
+    find = _places(site, matrix, layout, (corner[0], corner[1]))
+    if source.dtype.is_float != matrix.dtype.is_float or (
+        source.dtype.is_integer and source.dtype is not matrix.dtype
+    ):
+        raise site.refuse(
+            f"a load of {source.dtype} into a joint matrix of {matrix.dtype}",
+            cure=f"load from an array of {matrix.dtype}",
+        )
+
+    def act(place: Expr, row: Expr, col: Expr) -> None:
+        index = find(row, col)
+        mask = _inside(source, index) if checked else None
+        value = ir.cast(matrix.dtype, ir.load(source.buffer, index, mask))
+        put(site, matrix, place, value)
+
+    own(site, matrix, act)
+
+
+def _store(
+    site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None, checked: Any = False
+) -> None:
+    target, *corner = _corner(site, array, at)
+    find = _places(site, matrix, layout, (corner[0], corner[1]))
+    site.whole.written(target)
+
+    def act(place: Expr, row: Expr, col: Expr) -> None:
+        index = find(row, col)
+        what = f"an element of {target.buffer.name}"
+        value = site.arithmetic.kept(taken(matrix, place), target.dtype, what)
+        with site.emitter.inside() as stmts:
+            site.emitter.store(target.buffer, index, value)
+        if checked:
+            site.emitter.if_(_inside(target, index), stmts, [], site.emitter.span)
+        else:
+            site.emitter.block += stmts
+
+    own(site, matrix, act)
+
+
+def _prefetch(site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None) -> None:
+    source, *corner = _corner(site, array, at)
+    find = _places(site, matrix, layout, (corner[0], corner[1]))
+
+    def act(place: Expr, row: Expr, col: Expr) -> None:
+        del place
+        site.emitter.emit(Call("prefetch", (View(source.buffer, find(row, col)),)))
+
+    own(site, matrix, act)
+
+
+# Arithmetic.
+
+
+def _other(site: Site, matrix: Matrix, other: Any) -> Matrix:
+    if not isinstance(other, Matrix) or (other.rows, other.cols, other.group) != (
+        matrix.rows,
+        matrix.cols,
+        matrix.group,
+    ):
+        raise site.refuse(
+            f"tw.{site.name} with what is no matrix of the same size and group",
+            cure=f"take a joint matrix of {matrix.rows} by {matrix.cols}, of the {matrix.group}",
+        )
+    return other
+
+
+def _copy(site: Site, matrix: Matrix, other: Any) -> None:
+    source = _other(site, matrix, other)
+
+    def act(place: Expr, row: Expr, col: Expr) -> None:
+        del row, col
+        value = ir.cast(matrix.dtype, taken(source, place))
+        put(site, matrix, place, value)
+
+    own(site, matrix, act)
+
+
+def _apply(site: Site, matrix: Matrix, function: Any, *others: Any) -> None:
+    matrices = [matrix, *(_other(site, matrix, each) for each in others)]
+    count = _parameters(function)
+    if count not in (len(matrices), len(matrices) + 2):
+        raise site.refuse(
+            f"apply with a function of {count} values",
+            cure="let it take the value of each matrix, and perhaps the row and the column",
+        )
+
+    def act(place: Expr, row: Expr, col: Expr) -> None:
+        values = [site.let("value", taken(each, place)) for each in matrices]
+        if count > len(matrices):
+            values += [_number(site, "row", row), _number(site, "col", col)]
+        put(site, matrix, place, _called(site, function, values))
+
+    own(site, matrix, act)
+
+
+def _number(site: Site, name: str, wide: Expr) -> Expr:
+    found = site.emitter.let(name, ir.cast(s32, wide))
+    site.emitter.means(found, wide)
+    return found
+
+
+def _parameters(function: Any) -> int:
+    if isinstance(function, Lambda):
+        return len(function.tree.args.args)
+    made = getattr(function, "function", None)
+    return len(made.source.tree.args.args) if made is not None else -1
+
+
+def _called(site: Site, function: Any, values: Sequence[Any]) -> Any:
+    if isinstance(function, Lambda):
+        return site.whole.call_lambda(function, list(values), site.scope)
+    tree: ast.FunctionDef = function.function.source.tree
+    names = [each.arg for each in tree.args.args]
+    return site.whole.call(function, site.scope, dict(zip(names, values, strict=True)))
+
+
+def _mad(site: Site, matrix: Matrix, a: Any, b: Any) -> None:
+    if not isinstance(a, Matrix) or not isinstance(b, Matrix):
+        raise site.refuse("mad of what is no joint matrix", cure="give matrices a and b")
+    uses = (matrix.use, a.use, b.use)
+    if uses != ("accumulator", "a", "b"):
+        raise site.refuse(
+            f"mad of a matrix {uses[1]!r} and one {uses[2]!r} into one {uses[0]!r}",
+            cure="write accumulator.mad(a, b)",
+        )
+    if (a.rows, a.cols, b.cols) != (matrix.rows, b.rows, matrix.cols):
+        raise site.refuse(
+            f"mad of {a.rows} by {a.cols} and {b.rows} by {b.cols} into "
+            f"{matrix.rows} by {matrix.cols}",
+            cure="let sizes agree: rows by depth, depth by columns, rows by columns",
+        )
+    if {a.group, b.group} != {matrix.group}:
+        raise site.refuse("mad of matrices of different groups", cure="let one group hold all")
+    types = (a.dtype, b.dtype, matrix.dtype)
+    if types not in [(each.a, each.b, each.accumulator) for each in combinations()]:
+        raise site.refuse(
+            f"mad of {a.dtype} by {b.dtype} into {matrix.dtype}",
+            cure="; ".join(str(each) for each in combinations()),
+        )
+    _meet(site, matrix, a, b)
+    rows = _rows_at_once(matrix)
+    if rows:
+        blocks, parts = matrix.rows // rows, matrix.cols // matrix.lanes
+        with loop(site, blocks, "rows") as block, loop(site, parts, "part") as part:
+            first = site.emitter.let("first", times(block, rows))
+            each = [plus(first, ir.const(i)) for i in range(rows)]
+            _products(site, matrix, (a, b), each, plus(times(part, matrix.lanes), matrix.lane))
+    else:
+        own(site, matrix, lambda place, row, col: _products(site, matrix, (a, b), [row], col))
+    _meet(site, matrix, a, b)
+
+
+def _rows_at_once(matrix: Matrix) -> int:
+    """Rows whose sums a lane adds up together; 0 where its elements do not lie in one column."""
+    if matrix.cols % matrix.lanes:
+        return 0
+    return next(n for n in range(min(_ROWS, matrix.rows), 0, -1) if matrix.rows % n == 0)
+
+
+def _products(
+    site: Site, matrix: Matrix, factors: tuple[Matrix, Matrix], rows: Sequence[Expr], col: Expr
+) -> None:
+    """Adds products to the elements of one column in these rows."""
+    (a, b), emitter = factors, site.emitter
+    kept = matrix.memory.dtype
+    places = [
+        emitter.let("place", place_of(matrix, plus(times(row, matrix.cols), col))) for row in rows
+    ]
+    sums = [emitter.private("sum", kept) for _ in rows]
+    for total, place in zip(sums, places, strict=True):
+        emitter.store(total, (ir.const(0),), element(matrix.memory, place))
+    with loop(site, a.cols, "k") as k:
+        below = emitter.let("below", element(b.memory, place_of(b, plus(times(k, b.cols), col))))
+        for total, row in zip(sums, rows, strict=True):
+            beside = element(a.memory, place_of(a, plus(times(row, a.cols), k)))
+            added = element(total) + ir.cast(kept, beside) * ir.cast(kept, below)
+            emitter.store(total, (ir.const(0),), added)
+    for total, place in zip(sums, places, strict=True):
+        rounded = ir.cast(kept, ir.cast(matrix.dtype, element(total)))
+        emitter.store(matrix.memory, (place,), rounded)
+
+
+# Slices.
+
+
+def _index(site: Site, index: Any) -> Expr:
+    found: Expr = site.scope.to_index(site.number(index, "the index"))
+    return found
+
+
+def _slice(site: Site, matrix: Matrix, index: Any) -> Any:
+    at = site.emitter.let("element", plus(times(_index(site, index), matrix.lanes), matrix.lane))
+    inside = at < matrix.elements if matrix.elements % matrix.lanes else None
+    found = ir.load(matrix.memory, (place_of(matrix, at),), inside)
+    return site.let("value", ir.cast(matrix.dtype, found))
+
+
+def _set_slice(site: Site, matrix: Matrix, index: Any, value: Any) -> None:
+    number = site.let("value", site.number(value))
+    where = _index(site, index)
+    one_of_own(site, matrix, where, lambda place, row, col: put(site, matrix, place, number))
+
+
+def _coordinates_of(site: Site, matrix: Matrix, index: Any) -> tuple[Any, Any]:
+    where = _index(site, index)
+    place = plus(times(where, matrix.lanes), matrix.lane)
+    row, col = coordinates(matrix, where, place)
+    return _number(site, "row", row), _number(site, "col", col)
+
+
+METHODS |= {
+    "fill": _fill,
+    "load": _load,
+    "store": _store,
+    "prefetch": _prefetch,
+    "mad": _mad,
+    "copy": _copy,
+    "apply": _apply,
+    "get": _slice,
+    "set": _set_slice,
+    "coordinates": _coordinates_of,
+}
