@@ -33,7 +33,9 @@ from tilewright.ir.visit import (
     map_kernel,
     nested,
     rewrite_loads,
+    rewrite_stmts,
     substitute,
+    variables,
     walk_stmts,
     with_nested,
 )
@@ -67,7 +69,8 @@ def name_values(kernel: Kernel) -> Kernel:
     taken = names_of(kernel)
 
     def change(nest: ItemNest) -> Stmt:
-        return nest.around(without_dead_stores(_Namer(nest.body, taken).run(nest.body)))
+        body = without_dead_stores(_Namer(nest.body, taken).run(nest.body))
+        return nest.around(_stored_directly(body))
 
     return map_kernel(kernel, lambda body: map_nests(body, change))
 
@@ -228,3 +231,31 @@ def _without(stmt: Stmt, dead: set[Buffer]) -> Stmt:
     if isinstance(stmt, Store | Allocate) and stmt.buffer in dead:
         return Block(())
     return with_nested(stmt, tuple(_without(part, dead) for part in nested(stmt)))
+
+
+def _stored_directly(body: Stmt) -> Stmt:
+    """``body`` without the names that only the store behind them uses: what adds to an element and
+    stores to it is one statement."""
+    uses: Counter[Var] = Counter()
+    for stmt in walk_stmts(body):
+        for expr in direct_exprs(stmt):
+            uses.update(variables(expr))
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Block):
+            return stmt
+        made: list[Stmt] = []
+        for part in stmt.body:
+            last = made[-1] if made else None
+            if (
+                isinstance(part, Store)
+                and isinstance(last, Let)
+                and part.value is last.var
+                and uses[last.var] == 1
+            ):
+                made[-1] = replace(part, value=last.value)
+            else:
+                made.append(part)
+        return stmt if len(made) == len(stmt.body) else Block(tuple(made), stmt.span)
+
+    return rewrite_stmts(body, change)

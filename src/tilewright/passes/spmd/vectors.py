@@ -18,6 +18,7 @@ from tilewright.ir.stmt import (
     Call,
     Compute,
     For,
+    If,
     Kernel,
     Let,
     LoopKind,
@@ -42,6 +43,7 @@ from tilewright.passes.spmd.distinct import with_distinct_names
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.strides import Strides
 from tilewright.passes.spmd.varying import Varying
+from tilewright.passes.spmd.whole import on_whole_vectors
 
 # More elements than this are not set at the beginning: an array is memory, not registers.
 _FEW = 32
@@ -68,7 +70,8 @@ def vectorize_items(kernel: Kernel, width: int) -> Kernel:
                   sum[0, x_i] = sum[0, x_i] + a[k, x_o * 8 + x_i]
                 b[g, y, x_o * 8 + x_i] = sum[0, x_i]
 
-    Work-items that are no whole vector are one of fewer lanes, behind the others.
+    Work-items that are no whole vector are one of fewer lanes, behind the others. Where a condition
+    can be told for all lanes at once, there are two vector loops, one of them without it (`whole`).
     """
     taken = names_of(kernel)
 
@@ -124,6 +127,10 @@ class _Vectorizer:
         writer = _Lanes(lane, varying, _spread(body, varying, width))
         inside = block(*_beginning(body, writer.parts, lane), writer.visit(body))
         vector = For(lane, const(width), inside, LoopKind.VECTOR, self.nest.loops[-1].span)
+        whole = on_whole_vectors(inside, writer.strides, width)
+        if whole is not None:
+            apart = If(whole[0], replace(vector, body=whole[1]), vector)
+            return block(*map(Allocate, writer.parts.values()), apart)
         return block(*map(Allocate, writer.parts.values()), vector)
 
 

@@ -1,0 +1,111 @@
+"""Vectors all of whose lanes take the same way, and need no masks.
+
+Mostly a work-item first asks whether it is inside of what is to be done, which neighbours are
+together but for the last few: one comparison of the first or the last lane tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilewright.dtypes import s32, s64
+from tilewright.ir.expr import (
+    Binary,
+    Expr,
+    Var,
+    all_of,
+    binary,
+    cast,
+    conjuncts,
+    const,
+)
+from tilewright.ir.stmt import Block, For, If, Let, Stmt
+from tilewright.ir.visit import block, reads_memory, substitute, variables, walk_stmts
+from tilewright.passes.spmd.strides import Strides
+
+# More statements than this are not written twice.
+_FEW = 120
+
+
+def on_whole_vectors(body: Stmt, strides: Strides, width: int) -> tuple[Expr, Stmt] | None:
+    """A condition that is the same for all lanes, and what they do where it holds; None where
+    nothing can be left out of ``body``.
+
+        if o * 8 + l < n:
+          y[o * 8 + l] = 1.0
+    ->  where o * 8 + 7 < n:
+          y[o * 8 + l] = 1.0
+    """
+    stmts = list(walk_stmts(body))
+    if len(stmts) > _FEW:
+        return None
+    inside = frozenset(s.var for s in stmts if isinstance(s, Let | For))
+    finding = _Finding(strides, width, inside)
+    made = finding.without(body)
+    condition = all_of(finding.conditions)
+    return None if condition is None or not finding.apart else (condition, made)
+
+
+@dataclass
+class _Finding:
+    strides: Strides
+    width: int
+    inside: frozenset[Var]
+    conditions: dict[Expr, None] = field(default_factory=dict)
+    apart: bool = False  # whether lanes could go different ways
+    lets: dict[Var, Expr] = field(default_factory=dict)
+
+    def without(self, stmt: Stmt) -> Stmt:
+        """``stmt`` where the conditions hold, which it adds."""
+        match stmt:
+            case Let():
+                if not reads_memory(stmt.value) and not self.strides.varying.of(stmt.value):
+                    self.lets[stmt.var] = substitute(stmt.value, self.lets)
+                return stmt
+            case Block():
+                return Block(tuple(map(self.without, stmt.body)), stmt.span)
+            case If():
+                parts = conjuncts(stmt.condition)
+                left = [part for part in parts if not self._holds(part)]
+                if len(left) == len(parts) or (left and stmt.orelse is not None):
+                    return stmt
+                then = self.without(stmt.then)
+                rest = all_of(left)
+                return block(then) if rest is None else replace(stmt, condition=rest, then=then)
+            case _:
+                return stmt
+
+    def _holds(self, part: Expr) -> bool:
+        """Whether ``part`` may be left out, as a condition that was added says that it holds in
+        all lanes."""
+        if reads_memory(part):
+            return False
+        found = self._in_all(part) if self.strides.varying.of(part) else [part]
+        if found is None:
+            return False
+        known = [substitute(each, self.lets) for each in found]
+        if any(not variables(each).isdisjoint(self.inside) for each in known):
+            return False
+        self.apart = self.apart or self.strides.varying.of(part)
+        self.conditions.update(dict.fromkeys(known))
+        return True
+
+    def _in_all(self, part: Expr) -> list[Expr] | None:
+        """What has to hold for a comparison to hold in all lanes: in the worst of them."""
+        if not isinstance(part, Binary) or part.op not in ("lt", "le"):
+            return None
+        a, b = self.strides.of(part.a), self.strides.of(part.b)
+        if a is None or b is None:
+            return None
+        last = self.width - 1
+        worst = last if a[1] > b[1] else 0
+        sides: list[Expr] = []
+        found: list[Expr] = []
+        for common, step in (a, b):
+            wide = cast(s64, common)
+            sides.append(wide + step * worst if step * worst else wide)
+            if step and common.type is s32:  # which has not wrapped on the way
+                end = wide + step * last
+                limit = const(int(s32.highest)) if step > 0 else const(int(s32.lowest))
+                found.append(end <= limit if step > 0 else limit <= end)
+        return [binary(part.op, *sides), *found]
