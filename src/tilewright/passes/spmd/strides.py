@@ -23,19 +23,23 @@ class Strides:
 
     lane: Var
     varying: Varying
-    _names: dict[Var, tuple[Expr, int]] = field(default_factory=dict)
+    # Of what `of` found so far: the lane 0 of sums of s32 that became s64, and their steps.
+    widened: list[tuple[Expr, int]] = field(default_factory=list)
+    _names: dict[Var, tuple[tuple[Expr, int], list[tuple[Expr, int]]]] = field(default_factory=dict)
 
     def name(self, let: Let) -> None:
         """``let`` holds from here on."""
         if self.varying.of(let.value) and not reads_memory(let.value):
+            self.widened.clear()
             found = self.of(let.value)
             if found is not None:
-                self._names[let.var] = found
+                self._names[let.var] = found, self.widened.copy()
 
     def index(self, expr: Expr) -> Expr:
         """``expr`` by the lane's variable, if it goes up by the same number from lane to lane."""
         if expr is self.lane or not self.varying.of(expr):
             return expr
+        self.widened.clear()
         found = self.of(expr)
         if found is None:
             return expr
@@ -49,14 +53,17 @@ class Strides:
         """The value of lane 0 of ``expr``, which is an integer, and its step; None where there is
         no such.
 
-        Of an s32 both wrap. As an index, that makes no difference where the steps go up: a lane
-        whose sum would wrap has one below 0, and does not run.
+        Of an s32 both wrap; where one became an s64, `widened` tells. As an index, that makes no
+        difference where the steps go up: a lane whose sum would wrap has one below 0, and does not
+        run.
         """
         if expr is self.lane:
             return const(0), 1
         if expr in self._names:
             assert isinstance(expr, Var)
-            return self._names[expr]
+            found, widened = self._names[expr]
+            self.widened += widened
+            return found
         if expr.type not in _KEEP:
             return None
         if not self.varying.of(expr):
@@ -79,7 +86,10 @@ class Strides:
                 a = self.of(expr.a)
                 if a is None or (expr.type is s64 and a[1] < 0):
                     return None
-                return cast(expr.type, a[0]), a[1]
+                common = cast(expr.type, a[0])
+                if a[1] and expr.type is s64 and expr.a.type is s32:
+                    self.widened.append((common, a[1]))
+                return common, a[1]
             case _:
                 return None
 

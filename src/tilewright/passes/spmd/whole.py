@@ -94,18 +94,24 @@ class _Finding:
         """What has to hold for a comparison to hold in all lanes: in the worst of them."""
         if not isinstance(part, Binary) or part.op not in ("lt", "le"):
             return None
+        widened = self.strides.widened
+        widened.clear()
         a, b = self.strides.of(part.a), self.strides.of(part.b)
         if a is None or b is None:
             return None
         last = self.width - 1
         worst = last if a[1] > b[1] else 0
         sides: list[Expr] = []
-        found: list[Expr] = []
         for common, step in (a, b):
             wide = cast(s64, common)
             sides.append(wide + step * worst if step * worst else wide)
-            if step and common.type is s32:  # which has not wrapped on the way
-                end = wide + step * last
-                limit = const(int(s32.highest)) if step > 0 else const(int(s32.lowest))
-                found.append(end <= limit if step > 0 else limit <= end)
-        return [binary(part.op, *sides), *found]
+            if step and common.type is s32:
+                widened.append((wide, step))
+        # A sum of s32 has not wrapped on the way.
+        ends = [
+            wide + step * last <= int(s32.highest)
+            if step > 0
+            else const(int(s32.lowest)) <= wide + step * last
+            for wide, step in widened
+        ]
+        return [binary(part.op, *sides), *ends]

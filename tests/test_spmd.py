@@ -1,0 +1,239 @@
+"""Kernels of work-items on their way to threads and vectors: each stage as text, and what cannot be
+done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import UnsupportedError
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, to_text, verify
+from tilewright.passes.spmd import name_values, split_at_barriers, vectorize_items
+
+HEAD = "kernel k(inout a: f32[64], inout b: s64[64], in n: s64[64]):\n"
+NEST = "  grid for g in 4:\n    alloc s: f32[16] workgroup\n    workgroup for t in 16:\n"
+
+
+# The number of the first lane.
+FIRST = "s64(s32(g * 16 + t_o * 8))"
+
+
+def kernel(*lines: str) -> Kernel:
+    """A kernel of 4 groups of 16 work-items that do ``lines``."""
+    made = parse_kernel(HEAD + NEST + "".join(f"      {line}\n" for line in lines), file="k.tw")
+    verify(made)
+    return made
+
+
+def shown(made: Kernel) -> list[str]:
+    """The lines inside of the grid, behind the workgroup's memory."""
+    again = parse_kernel(to_text(made))
+    verify(again)
+    lines = to_text(made).splitlines()
+    start = next(i for i, line in enumerate(lines) if "for g in 4" in line)
+    return [line[4:] for line in lines[start + 2 :]]
+
+
+def same_as_interpreted(made: Kernel) -> None:
+    """What x86 gives is what the interpreter gives."""
+    rng = np.random.default_rng(0)
+    given = {
+        "a": rng.integers(-9, 9, 64).astype(np.float32),
+        "b": rng.integers(-9, 9, 64),
+        "n": rng.integers(0, 5, 64),
+    }
+    wanted = {name: each.copy() for name, each in given.items()}
+    run(made, wanted)
+    found = tw.compile(made, target="x86")(**given)
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(found[name], wanted[name])
+
+
+def test_names_for_values() -> None:
+    made = kernel(
+        "alloc x: s64[1] private",
+        "x[0] = t * 2",
+        "b[g * 16 + t] = x[0] + x[0]",
+        "if n[t] < 3:",
+        "  x[0] = 7",
+        "b[g * 16 + t] = b[g * 16 + t] + x[0]",
+    )
+    assert shown(name_values(made)) == [
+        "workgroup for t in 16:",
+        "  alloc x: s64[1] private",
+        "  x_2 = t * 2",
+        "  x[0] = x_2",
+        "  b[g * 16 + t] = x_2 + x_2",
+        "  if n[t] < 3:",
+        "    x[0] = 7",
+        "  b[g * 16 + t] = b[g * 16 + t] + x[0]",
+    ]
+    same_as_interpreted(made)
+
+
+def test_what_nobody_reads_is_gone() -> None:
+    made = kernel("alloc x: s64[2] private", "x[1] = t", "x[0] = 2", "b[g * 16 + t] = x[1]")
+    assert shown(name_values(made)) == ["workgroup for t in 16:", "  b[g * 16 + t] = t"]
+
+
+def test_pieces_between_barriers() -> None:
+    made = kernel(
+        "i = g * 16 + t",
+        "x: f32 = a[i]",
+        "s[t] = x",
+        "for k in g + 1:",
+        "  barrier()",
+        "  y: f32 = s[15 - t]",
+        "  barrier()",
+        "  s[t] = y * x",
+        "barrier()",
+        "a[i] = s[15 - t]",
+    )
+    assert shown(split_at_barriers(made)) == [
+        "alloc x_all: f32[16] workgroup",
+        "alloc y_all: f32[16] workgroup",
+        "workgroup for t in 16:",
+        "  i = g * 16 + t",
+        "  x: f32 = a[i]",
+        "  x_all[t] = x",
+        "  s[t] = x",
+        "for k in g + 1:",
+        "  workgroup for t in 16:",
+        "    y: f32 = s[15 - t]",
+        "    y_all[t] = y",
+        "  workgroup for t in 16:",
+        "    x: f32 = x_all[t]",
+        "    y: f32 = y_all[t]",
+        "    s[t] = y * x",
+        "workgroup for t in 16:",
+        "  i = g * 16 + t",
+        "  a[i] = s[15 - t]",
+    ]
+    same_as_interpreted(made)
+
+
+def test_what_is_the_same_for_all_is_there_once() -> None:
+    made = kernel(
+        "alloc k: s64[1] private",
+        "m = n[g]",
+        "k[0] = m + 1",
+        "s[t] = 1.0",
+        "barrier()",
+        "a[g * 16 + t] = s[15 - t] * f32(k[0])",
+        "for j in m:",
+        "  barrier()",
+        "  k[0] = k[0] + 1",
+        "b[g * 16 + t] = k[0]",
+    )
+    assert shown(split_at_barriers(made)) == [
+        "alloc k_all: s64[1] workgroup",
+        "m = n[g]",
+        "k_all[0] = m + 1",
+        "workgroup for t in 16:",
+        "  s[t] = 1.0",
+        "workgroup for t in 16:",
+        "  a[g * 16 + t] = s[15 - t] * f32(k_all[0])",
+        "for j in m:",
+        "  k_all[0] = k_all[0] + 1",
+        "workgroup for t in 16:",
+        "  b[g * 16 + t] = k_all[0]",
+    ]
+    same_as_interpreted(made)
+
+
+def test_private_memory_across_barriers() -> None:
+    made = kernel(
+        "alloc x: f32[2] private",
+        "x[t % 2] = a[g * 16 + t]",
+        "x[(t + 1) % 2] = 3.0",
+        "s[t] = 2.0",
+        "barrier()",
+        "a[g * 16 + t] = x[0] - s[15 - t]",
+    )
+    assert "  x_all[t % 2, t] = a[g * 16 + t]" in shown(split_at_barriers(made))
+    same_as_interpreted(made)
+
+
+def test_lanes() -> None:
+    made = kernel(
+        "alloc x: f32[1] private",
+        "i: s32 = s32(g * 16 + t)",
+        "x[0] = a[s64(i)]",
+        "for k in n[s64(i)]:",
+        "  x[0] = x[0] + f32(k)",
+        "if s64(i) < 60:",
+        "  a[s64(i)] = x[0]",
+    )
+    assert shown(vectorize_items(made, 8)) == [
+        "for t_o in 2:",
+        "  alloc x: f32[1, 8] private",
+        f"  if {FIRST} + 7 < 60 and {FIRST} + 7 <= 2147483647:",
+        "    vector for t_i in 8:",
+        "      i: s32 = s32(g * 16 + (t_o * 8 + t_i))",
+        "      x[0, t_i] = a[s64(s32(g * 16 + t_o * 8)) + t_i]",
+        "      for k in n[s64(s32(g * 16 + t_o * 8)) + t_i]:",
+        "        x[0, t_i] = x[0, t_i] + f32(k)",
+        "      a[s64(s32(g * 16 + t_o * 8)) + t_i] = x[0, t_i]",
+        "  else:",
+        "    vector for t_i_2 in 8:",
+        "      i_2: s32 = s32(g * 16 + (t_o * 8 + t_i_2))",
+        "      x[0, t_i_2] = a[s64(s32(g * 16 + t_o * 8)) + t_i_2]",
+        "      for k_2 in n[s64(s32(g * 16 + t_o * 8)) + t_i_2]:",
+        "        x[0, t_i_2] = x[0, t_i_2] + f32(k_2)",
+        "      if s64(i_2) < 60:",
+        "        a[s64(s32(g * 16 + t_o * 8)) + t_i_2] = x[0, t_i_2]",
+    ]
+    same_as_interpreted(made)
+
+
+def test_a_loop_or_a_condition_that_differs_around_a_barrier_is_refused() -> None:
+    made = kernel("if n[t] < 3:", "  barrier()", "a[t] = 1.0")
+    with pytest.raises(UnsupportedError) as caught:
+        split_at_barriers(made)
+    assert str(caught.value).startswith(
+        "work-items may go different ways around a barrier\n  at k.tw:5:7:\n"
+        "        if n[t] < 3:\n        ^^^^^^^^^^^\n"
+    )
+    assert "cure: let it depend on what they share" in str(caught.value)
+    with pytest.raises(UnsupportedError, match="different ways around a barrier"):
+        tw.compile(made, target="x86")
+
+
+@pytest.mark.parametrize("kind", ["add", "min", "max", "xor"])
+def test_atomic_updates(kind: str) -> None:
+    same_as_interpreted(
+        kernel(
+            "i = g * 16 + t",
+            "alloc old: s64[1] private",
+            "old[0] = 0",
+            "if n[i] < 3:",
+            f"  atomic_{kind}(&b[0], n[i] + t)",
+            "  fetch_add(&old[0], &b[i % 1 + 1], 0)",
+            "  a[i] = f32(old[0])",
+        )
+    )
+
+
+def test_shuffles() -> None:
+    text = (
+        HEAD + "  grid for g in 2:\n    subgroup for w in 2:\n      lane for l in 16:\n"
+        "        alloc x: f32[1] private\n        i = g * 32 + w * 16 + l\n"
+        "        shuffle(&x[0], a[i], 15 - l)\n        shuffle(&x[0], x[0] + 1.0, (l + 3) % 16)\n"
+        "        a[i] = x[0]\n"
+    )
+    made = parse_kernel(text)
+    verify(made)
+    same_as_interpreted(made)
+
+
+def test_neighbours_are_consecutive() -> None:
+    """Also in a type that wraps, and by names: whole vectors, no gathers."""
+    made = kernel(
+        "i: s32 = s32(g * 16 + t)",
+        "j: s32 = i * s32(1) + s32(3) - s32(3)",
+        "a[s64(j)] = a[s64(j)] + 1.0",
+    )
+    assembly = tw.compile(made, target="x86:avx2", threads=1).source("asm")
+    assert "vaddps" in assembly and "vinsertps" not in assembly
