@@ -9,7 +9,8 @@ computes that it is), `library` (ops of the library as part of a graph), `functi
 functions that the IR has no operator for).
 
 Then `passes` (what makes a graph simpler), `graph` (what front ends give), `cutting` (a graph as
-steps of small kernels; `canonical`: what these are called; `stored`: kept on disk), `parts` (the
-kernels, compiled; `workers`, `worker`: by processes side by side; `reporting`: how far that is),
-`memory` (where what they leave to each other lies), `program` (what a user calls).
+steps of small kernels; `canonical`: what these are called; `in_place`: results in the place of
+operands; `stored`: kept on disk), `parts` (the kernels, compiled; `workers`, `worker`: by processes
+side by side; `reporting`: how far that is), `memory` (where what they leave to each other lies),
+`program` (what a user calls).
 """

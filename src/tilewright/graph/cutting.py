@@ -2,8 +2,9 @@
 
 The statements at the top of a graph, and those inside of its `while` and `if` around computes, are
 cut into groups by the rule of `recipes.cutting`. Each becomes a kernel under canonical names
-(`canonical`); equal ones are one. A `while` or `if` whose condition depends on data asks a kernel
-of its own, which leaves the condition in a flag.
+(`canonical`); equal ones are one. Results go into operands that nobody needs any more (`in_place`).
+A `while` or `if` whose condition depends on data asks a kernel of its own, which leaves the
+condition in a flag.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import boolean
 from tilewright.errors import Span
+from tilewright.graph import in_place
 from tilewright.graph.canonical import canonical
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.computes import addressing, view_exprs
@@ -207,9 +209,11 @@ class _Cutting:
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and b not in others
         )
-        for members in groups_of(items, local, self.names):
-            group = [items[n].stmt for n in members.items]
-            yield _Group(group, home, members.contracts)
+        found = groups_of(items, local, self.names)
+        groups = [[items[n].stmt for n in members.items] for members in found]
+        for members, group in zip(found, in_place.Run(groups, local).in_place(), strict=True):
+            if group:
+                yield _Group(group, home, members.contracts)
 
     def _control(self, stmt: Stmt, home: int) -> _Part:
         assert isinstance(stmt, While | If)

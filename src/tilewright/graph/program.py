@@ -28,7 +28,7 @@ from tilewright.graph.stored import kept_cut
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
-from tilewright.recipes.config import GroupsConfig
+from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.targets.linking import (
     Again,
     Base,
@@ -79,7 +79,7 @@ class GraphProgram(CompiledKernel):
         code = _LinkedCode(target, self._programs(), self._plan, self._contents, cut.graph)
         signature = request.signature()
         fitting = Fitting(signature, signature.forms, memory.packs, code, target.name)
-        config = GroupsConfig(tuple(each.compiled.config for each in self.groups))
+        config = GroupsConfig(tuple(_configs(self.groups)))
         made = Made(config, code, memory.packs, signature, KeptSteps(b""), fitting)
         super().__init__(request, target, made, threads, compile_seconds, from_cache)
 
@@ -131,6 +131,13 @@ class GraphProgram(CompiledKernel):
 
         linked.observed(fitting.pointers(arrays, None), self.threads, observe)
         return found
+
+
+def _configs(groups: Sequence[Group]) -> Iterator[Config]:
+    """Those of all kernels: of one that recipes cut further, of its parts."""
+    for each in groups:
+        config = each.compiled.config
+        yield from config.groups if isinstance(config, GroupsConfig) else (config,)
 
 
 class _LinkedCode(Code):

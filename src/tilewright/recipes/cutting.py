@@ -78,11 +78,17 @@ def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) 
 
 
 def _is_prologue(n: int, members: Set[int], items: Sequence[Item]) -> bool:
-    """Whether item ``n`` makes what the others read, and nobody adds to."""
+    """Whether item ``n`` makes what the others read, and nobody adds to: in front of the sum."""
+    if any(k < n and _adds(items[k]) for k in members):
+        return False
     others = frozenset[Buffer]().union(*(items[k].writes for k in members if k != n))
     compute = items[n].simple
     plain = compute is not None and compute.combiner is None
     return plain and bool(items[n].reads) and not items[n].writes & others
+
+
+def _adds(item: Item) -> bool:
+    return item.simple is not None and item.simple.combiner is not None
 
 
 def _unit(

@@ -1,0 +1,122 @@
+"""Results that go where an operand was that nobody needs any more.
+
+    compute relu(i in 64):                      compute relu(i in 64):
+      v = sums[i]          # for the last time    v = sums[i]
+      h[i] = max(v, 0.0)                  ->      sums[i] = max(v, 0.0)
+    compute next(i in 64):                      compute next(i in 64):
+      ... h[63 - i] ...                           ... sums[63 - i] ...
+
+Legal where each element of the result is written once, from the same element of the operand at
+most. A copy of what nobody needs any more goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Compute, Stmt, View
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import loads_in, replace_buffer
+from tilewright.schedule.flow import whole
+
+
+class Run:
+    """Groups of statements that run one after the other, and what nobody else touches."""
+
+    def __init__(self, groups: Sequence[Sequence[Stmt]], local: Set[Buffer]) -> None:
+        self._groups = [list(each) for each in groups]
+        self._local = local
+        self._touched = [set[Buffer]().union(*map(buffers_in, each)) for each in groups]
+        self._first: dict[Buffer, int] = {}
+        self._last: dict[Buffer, int] = {}
+        for n, touched in enumerate(self._touched):
+            for each in touched:
+                self._first.setdefault(each, n)
+                self._last[each] = n
+
+    def in_place(self) -> list[list[Stmt]]:
+        """The groups where results go into operands; empty ones are those that only copied."""
+        for n in range(len(self._groups)):
+            for old, new in self._pairs(n):
+                if self._last[old] == n and _may_replace(self._groups[n], old, new):
+                    self._merge(n, old, new)
+                    break
+        return self._groups
+
+    def _pairs(self, n: int) -> list[tuple[Buffer, Buffer]]:
+        """Buffers that group ``n`` touches last, each with one that it touches first and that may
+        lie in the same memory."""
+        fitting = self._touched[n] & self._local
+        olds = [b for b in fitting if self._last[b] == n and self._first[b] < n]
+        news = [b for b in fitting if self._first[b] == n and self._last[b] > n]
+        # No order of a set: names and sizes tell.
+        pairs = [(old, new) for old in olds for new in news if _alike(old, new)]
+        return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
+
+    def _merge(self, n: int, old: Buffer, new: Buffer) -> None:
+        """``old`` in the place of ``new``, from group ``n`` on."""
+        for k in range(n, self._last[new] + 1):
+            if new in self._touched[k]:
+                changed = [replace_buffer(each, new, old) for each in self._groups[k]]
+                self._groups[k] = [each for each in changed if not _is_nothing(each, old)]
+                self._touched[k] = (self._touched[k] - {new}) | {old}
+        self._last[old] = self._last[new]
+
+
+def _alike(one: Buffer, other: Buffer) -> bool:
+    same = one.dtype is other.dtype and one.sizes == other.sizes
+    return same and one.layout == other.layout and one.space is other.space
+
+
+def _may_replace(group: Sequence[Stmt], old: Buffer, new: Buffer) -> bool:
+    """Whether ``group``, the last that reads ``old``, may write to it instead of ``new``."""
+    computes = [stmt for stmt in group if isinstance(stmt, Compute)]
+    if len(computes) != len(group) or any(old in _written(each) for each in computes):
+        return False
+    writers = [each for each in computes if new in _written(each)]
+    readers = [each for each in computes if old in buffers_in(each)]
+    # Where others read it, too, what is fused would have to keep them apart.
+    if len(writers) != 1 or readers != writers:
+        return False
+    (compute,) = writers
+    view = _only_view(compute, new)
+    if view is None or any(b is new for b in _read(compute)):
+        return False
+    own = [operand.view for operand in compute.operands if operand.view.buffer is old]
+    loaded = [load for r in compute.results for v in r.values for load in loads_in(v)]
+    if any(load.buffer is old for load in loaded):
+        return False
+    return all(each.index == view.index and each.mask is None for each in own)
+
+
+def _only_view(compute: Compute, buffer: Buffer) -> View | None:
+    """How ``compute`` writes ``buffer``, if it writes each element once."""
+    views = [
+        view
+        for result in compute.results
+        for view in result.views
+        if view.buffer is buffer and result.combiner is None
+    ]
+    if len(views) != 1 or compute.is_ordered:
+        return None
+    order: tuple[Var, ...] | None = whole(compute, views[0])
+    return views[0] if order is not None and len(order) == len(compute.dims) else None
+
+
+def _written(compute: Compute) -> set[Buffer]:
+    return {view.buffer for view in compute.outputs}
+
+
+def _read(compute: Compute) -> list[Buffer]:
+    return [operand.view.buffer for operand in compute.operands]
+
+
+def _is_nothing(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether ``stmt`` copies each element of ``buffer`` to itself."""
+    if not isinstance(stmt, Compute) or len(stmt.outputs) != 1 or len(stmt.operands) != 1:
+        return False
+    (view,), (operand,) = stmt.outputs, stmt.operands
+    same = view.buffer is buffer and operand.view.buffer is buffer
+    return same and view.index == operand.view.index and stmt.results[0].values == (operand.var,)
