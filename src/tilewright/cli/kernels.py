@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.cli.arrays import load_array, typed
+from tilewright.cli.python_files import python_kernels
 from tilewright.errors import ProblemError, one_of
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.constants import contents_of, digest_of, missing_constant
@@ -71,7 +72,7 @@ def _read(source: str) -> Iterator[tuple[str, Kernel]]:
     if not path.exists() and ":" in source:
         file, _, name = source.rpartition(":")
         path = Path(file)
-    kernels = _parsed(path)
+    kernels = _parsed(path, name)
     names = [kernel.name for kernel in kernels]
     for kernel in kernels:
         if name and kernel.name != name:
@@ -92,14 +93,9 @@ def _read(source: str) -> Iterator[tuple[str, Kernel]]:
         )
 
 
-def _parsed(path: Path) -> tuple[Kernel, ...]:
+def _parsed(path: Path, name: str) -> tuple[Kernel, ...]:
     if path.suffix == ".py":
-        raise ProblemError(
-            f"{path} is a Python file",
-            where=f"kernel {path}",
-            why="kernels are read as IR text; functions in Python are not there yet",
-            cure="write the kernel as text: docs/ir.md describes it",
-        )
+        return python_kernels(path, name)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:

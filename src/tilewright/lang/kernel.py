@@ -79,7 +79,12 @@ class HelperFunction:
 class KernelFunction:
     """A function with `@tw.kernel`. `launch` runs it; ``tw.compile`` takes it, too."""
 
-    def __init__(self, function: FunctionType, subgroup: int | None) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        subgroup: int | None,
+        local: int | Sequence[int] | None = None,
+    ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
         self._python = function
@@ -95,6 +100,7 @@ class KernelFunction:
             )
         self.subgroup = subgroup or 0
         self._made: dict[Choice, Made] = {}
+        self.local = local
         self._launches = Launches(self)
 
     # What it is made of.
@@ -103,6 +109,11 @@ class KernelFunction:
     def parameters(self) -> Mapping[str, Any]:
         """The annotations of its parameters, by name, in order."""
         return self._parameters
+
+    @property
+    def file(self) -> str:
+        """The file that defines it."""
+        return self._source.file
 
     @property
     def span(self) -> Span:
@@ -263,7 +274,7 @@ class KernelFunction:
 
     def as_kernel(self) -> Kernel:
         """The kernel for ranges of any size, as many dims as it asks for."""
-        return self.over(None)
+        return self.over(None, local=self.local)
 
     def over(
         self,
@@ -328,16 +339,21 @@ def _check_parameters(function: FunctionType, source: Source, annotated: bool) -
     return found
 
 
-def kernel(function: Callable[..., Any] | None = None, *, subgroup: int | None = None) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None,
+    *,
+    subgroup: int | None = None,
+    local: int | Sequence[int] | None = None,
+) -> Any:
     """Makes a kernel of a function: each work-item of a range runs it.
 
     Parameters have types: ``tw.array("f32", 2)``, numbers (``tw.s32``), `tw.scalar`, `tw.constant`.
-    The source is taken now. ``subgroup`` is how many lanes a subgroup has, a power of 2. Raises
-    `KernelError`, which marks the place.
+    The source is taken now. ``subgroup`` is how many lanes a subgroup has, a power of 2; ``local``
+    the size of workgroups where a launch says none. Raises `KernelError`, which marks the place.
     """
     if function is None:
-        return lambda given: kernel(given, subgroup=subgroup)
-    return KernelFunction(_plain(function, "tw.kernel"), subgroup)
+        return lambda given: kernel(given, subgroup=subgroup, local=local)
+    return KernelFunction(_plain(function, "tw.kernel"), subgroup, local)
 
 
 def function(function: Callable[..., Any]) -> HelperFunction:

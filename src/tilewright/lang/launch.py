@@ -75,6 +75,7 @@ class Launches:
                 cure=f"pass {', '.join(names) or 'none'}, in this order, behind the range",
             )
         sizes = self._sizes(range_, "range")
+        local = self._function.local if local is None else local
         given = None if local is None else self._local(local, sizes)
         start = None if offset is None else self._sizes(offset, "offset")
         if start is not None and len(start) != len(sizes):
