@@ -15,119 +15,37 @@ import tilewright as tw
 _numbers = count()
 # What mutations put in the place of what is there.
 NAMES = ["i", "x", "n", "tw", "range", "max", "abs", "len", "unknown", "self", "None", "True"]
-ATOMS = [
-    *(
-        "0",
-        "1",
-        "-1",
-        "2**40",
-        "1.5",
-        "1e30",
-        "'text'",
-        "None",
-        "True",
-        "(1, 2)",
-        "()",
-        "[1]",
-        "{}",
-    ),
-    *(
-        "tw.global_id(0)",
-        "tw.global_id(7)",
-        "tw.local_id(0)",
-        "tw.f32",
-        "tw.bf16(1.5)",
-        "x",
-        "x[0]",
-    ),
-    *(
-        "x[0, 0]",
-        "x[1:2]",
-        "x[:]",
-        "x.shape",
-        "x.shape[0]",
-        "x.T",
-        "n",
-        "n / 2",
-        "n // 0",
-        "lambda: 1",
-    ),
-    *(
-        "(y := 1)",
-        "f'{n}'",
-        "[k for k in range(3)]",
-        "print(n)",
-        "tw.local(4, 'f32')",
-        "tw.barrier()",
-    ),
-    *(
-        "tw.private(3, 'u8')",
-        "tw.unknown(1)",
-        "tw",
-        "range(4)",
-        "int(1.5)",
-        "x[n]",
-        "x[1.5]",
-        "not n",
-    ),
-    *("1 if n else 2.0", "n and x[0]", "0 < n < 3", "n is None", "n in (1, 2)", "n @ n", "n ** 2"),
-    *("tw.atomic_add(x, 0, 1)", "tw.group_reduce(n, 'add')", "tw.subgroup_reduce(n, 'add')", "*x"),
-    *(
-        "tw.joint_matrix('a', 4, 4, 'f32')",
-        "tw.group_scan(1.5, 'xor')",
-        "2 << 5000",
-        "1 // 0",
-        "~1.5",
-    ),
-]
-STATEMENTS = [
-    *("pass", "return", "return 1", "break", "continue", "yield 1", "del x", "raise ValueError()"),
-    *(
-        "import math",
-        "global n",
-        "nonlocal n",
-        "assert n",
-        "assert 0, 'no'",
-        "x = 1",
-        "n = x",
-        "i = 1.5",
-    ),
-    *(
-        "x[0] = 1",
-        "x[0] += 1.5",
-        "a, b = 1, 2",
-        "a, b = n",
-        "a = b = n",
-        "tw.barrier()",
-        "n: tw.f32 = 1",
-    ),
-    *(
-        "q: int = 1",
-        "q: tw.s8",
-        "with n: pass",
-        "tw.printf('{}')",
-        "tw.printf('{}', n)",
-        "print(n, 'a')",
-    ),
-    *("for k in range(n): pass", "for k in x: pass", "for k, j in range(3): x[0] = 1"),
-    *("for k in tw.static_range(n): pass", "for k in range(3, n, 0): break", "while n: n -= 1"),
-    *(
-        "while True: break",
-        "while n > 0: tw.barrier()",
-        "def inner(): pass",
-        "class C: pass",
-        "(1, 2)",
-    ),
-    *(
-        "try:\n        pass\n    except E:\n        pass",
-        "for k in (1, n): x[0] = k",
-        "undefined += 1",
-    ),
-    *(
-        "for k in range(3):\n        if n: continue\n        return",
-        "x.shape[0] = 1",
-        "x = tw.local(3, 'f32')",
-    ),
+ATOMS = (
+    """
+0 | 1 | -1 | 2**40 | 1.5 | 1e30 | 'text' | None | True | (1, 2) | () | [1] | {}
+tw.global_id(0) | tw.global_id(7) | tw.local_id(0) | tw.f32 | tw.bf16(1.5) | x | x[0] | x[0, 0]
+x[1:2] | x[:] | x.shape | x.shape[0] | x.T | n | n / 2 | n // 0 | lambda: 1 | (y := 1) | f'{n}'
+[k for k in range(3)] | print(n) | tw.local(4, 'f32') | tw.barrier() | tw.private(3, 'u8')
+tw.unknown(1) | tw | range(4) | int(1.5) | x[n] | x[1.5] | not n | 1 if n else 2.0 | n and x[0]
+0 < n < 3 | n is None | n in (1, 2) | n @ n | n ** 2 | tw.atomic_add(x, 0, 1)
+tw.group_reduce(n, 'add') | tw.subgroup_reduce(n, 'add') | *x
+tw.joint_matrix('a', 4, 4, 'f32') | tw.group_scan(1.5, 'xor') | 2 << 5000 | 1 // 0 | ~1.5
+""".strip()
+    .replace("\n", " | ")
+    .split(" | ")
+)
+STATEMENTS = (
+    """
+pass | return | return 1 | break | continue | yield 1 | del x | raise ValueError() | import math
+global n | nonlocal n | assert n | assert 0, 'no' | x = 1 | n = x | i = 1.5 | x[0] = 1
+x[0] += 1.5 | a, b = 1, 2 | a, b = n | a = b = n | tw.barrier() | n: tw.f32 = 1 | q: int = 1
+q: tw.s8 | with n: pass | tw.printf('{}') | tw.printf('{}', n) | print(n, 'a')
+for k in range(n): pass | for k in x: pass | for k, j in range(3): x[0] = 1
+for k in tw.static_range(n): pass | for k in range(3, n, 0): break | while n: n -= 1
+while True: break | while n > 0: tw.barrier() | def inner(): pass | class C: pass | (1, 2)
+for k in (1, n): x[0] = k | undefined += 1 | x.shape[0] = 1 | x = tw.local(3, 'f32')
+""".strip()
+    .replace("\n", " | ")
+    .split(" | ")
+)
+STATEMENTS += [
+    "try:\n        pass\n    except E:\n        pass",
+    "for k in range(3):\n        if n: continue\n        return",
 ]
 _WORD = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|[-+*/%<>=!&|^]=?|//|\*\*|==")
 

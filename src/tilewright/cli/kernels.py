@@ -84,7 +84,8 @@ def _read(source: str) -> Iterator[tuple[str, Kernel]]:
                 cure="give each a name of its own",
             )
         verify(kernel)
-        yield (f"{path}:{kernel.name}" if len(kernels) > 1 else str(path)), kernel
+        alone = len(kernels) == 1 and not name
+        yield (str(path) if alone else f"{path}:{kernel.name}"), kernel
     if name and name not in names:
         raise ProblemError(
             f"{path} has no kernel {name!r}",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.dtypes import DType
+from tilewright.errors import KernelError
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
@@ -117,18 +118,15 @@ class Assignments(Expressions):
     def _set(self, name: str, value: Any, at: ast.AST) -> None:
         known = self.names.get(name)
         if not isinstance(known, Variable):
+            if self.varying and known is not None and not self.found.once(name):
+                raise self._some_way(name, value, at)
             self.names[name] = self.named(name, value)
             return
         if isinstance(value, Unbound):
             self._check_number(value, name, at)
         if not is_number(value):
             if self.varying:
-                raise self.refuse(
-                    f"{name} is {described(value)} on some way only",
-                    "what it stands for has to be known when the kernel is compiled",
-                    "give it a name of its own",
-                    at=at,
-                )
+                raise self._some_way(name, value, at)
             self.names[name] = value
             return
         dtype = self.whole.assigned(self, known, value)
@@ -137,6 +135,14 @@ class Assignments(Expressions):
             known.memory = self.emitter.private(name, dtype)
         converted = self.arithmetic.convert(value, known.memory.dtype)
         self.emitter.store(known.memory, _ZERO, converted)
+
+    def _some_way(self, name: str, value: Any, at: ast.AST) -> KernelError:
+        return self.refuse(
+            f"{name} is {described(value)} on some way only",
+            "what it stands for has to be known when the kernel is compiled",
+            "give it a name of its own",
+            at=at,
+        )
 
     def _augmented(self, node: ast.AugAssign) -> None:
         op = type(node.op)

@@ -166,6 +166,7 @@ class Translator(Loops):
         if isinstance(node.value, ast.Constant):
             return
         if not isinstance(node.value, ast.Call):
+            self.value(node.value)
             raise self.refuse(
                 "an expression whose value nobody uses", cure="assign it, or leave it out", at=node
             )

@@ -1,0 +1,249 @@
+"""What is no kernel: each refusal has a place in the source, and a cure; and random ones."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fuzz_lang
+import tilewright as tw
+from commands import Command
+from lang_texts import defined
+from tilewright.cli.python_files import python_kernels
+from tilewright.errors import ArgumentError, KernelError, TilewrightError
+from tilewright.testing import kernel_data
+
+HEAD = "@tw.kernel\ndef k(x: tw.array('f32', 1), n: tw.s32):\n"
+
+# A body, where it is marked by ^, and what is said.
+REFUSED = [
+    ("    try:\n        pass\n    except E:\n        pass", "try:", "a kernel has no `try`"),
+    ("    yield n", "yield n", "a kernel has no yield"),
+    ("    import math", "import math", "a kernel has no `import`"),
+    ("    with n:\n        pass", "with n:", "a kernel has no `with`"),
+    ("    raise ValueError(n)", "raise ValueError(n)", "a kernel has no `raise`"),
+    ("    n.x = 1", "n.x", "neither a name nor an element"),
+    ("    x[0] = n.real", "n.real", "has no attribute real"),
+    ("    x[0] = unknown", "unknown", "unknown has no value here"),
+    ("    x[0] = [i for i in range(3)]", "[i for i in range(3)]", "comprehensions"),
+    ("    x[0] = (y := 1.0)", "(y := 1.0)"[1:-1], "assignments inside of expressions"),
+    ("    x[0] = {}", "{}", "a kernel has no dicts"),
+    ("    x[0] = f'{n}'", "f'{n}'", "no strings with values in them"),
+    ("    x[0] = n @ n", "n @ n", "a kernel has no operator @"),
+    ("    x[0] = n in (1, 2)", "n in (1, 2)", "a kernel has no `in`"),
+    ("    x[0] = x", "x", "the value is the array x"),
+    ("    x[0, 0] = 1.0", "0, 0", "x has 1 dims, and 2 indices are given"),
+    ("    x[1.5] = 1.0", "1.5", "the index is f32"),
+    ("    x[0:2] = 1.0", "0:2", "a kernel has no slices of arrays"),
+    ("    x[0] = tw.global_id(1)", "tw.global_id(1)", "the dim of tw.global_id is 1"),
+    ("    x[0] = tw.global_id()", "tw.global_id()", "missing a required argument: 'dim'"),
+    ("    x[0] = tw.nothing(1)", "tw.nothing", "has no attribute 'nothing'"),
+    ("    x[0] = open('f')", "open", "open is a builtin_function_or_method"),
+    ("    x[0] = n / 2", "n / 2", "`/` of s32"),
+    ("    x[0] = 1 // 0", "1 // 0", "`//` of 1 and 0"),
+    ("    x[0] = tw.exp(n)", "tw.exp(n)", "exp of s32"),
+    ("    i = 0\n    y = tw.local(4, 's32')\n    y[i] = x[0]", "y[i]", "an element of y is s32"),
+    ("    y = tw.private(n, 'f32')", "tw.private(n, 'f32')", "the size of tw.private"),
+    ("    y = tw.private(4, 'f99')", "tw.private(4, 'f99')", "unknown element type 'f99'"),
+    ("    x[0] = tw.lane_id()", "tw.lane_id()", "in a kernel without subgroups"),
+    ("    return n", "def k(x: tw.array('f32', 1), n: tw.s32):", "k returns a value"),
+    ("    y = n\n    y = x\n    if n:\n        y = x", "y", "y is the array x on some way only"),
+    ("    y = tw.u64(1)\n    y = tw.s64(n)", "y", "y is u64 on one way, and s64 here"),
+    ("    for i in x:\n        pass", "for i in x:", "a loop over the array x"),
+    (
+        "    for i in range(n):\n        pass\n    else:\n        pass",
+        "for i",
+        "a loop with an else",
+    ),
+    (
+        "    for i in tw.static_range(n):\n        pass",
+        "tw.static_range(n)",
+        "that work-items compute",
+    ),
+    ("    for i in range(0, n, 0):\n        pass", "for i in range(0, n, 0):", "in steps of 0"),
+    ("    assert 1 > 2, 'never'", "assert 1 > 2, 'never'", "this does not hold: 1 > 2"),
+    ("    tw.printf('{} {}', n)", "tw.printf('{} {}', n)", "for 1 values"),
+    ("    tw.atomic_add(x, 0, 'a')", "tw.atomic_add(x, 0, 'a')", "is 'a'"),
+    ("    n", "n", "an expression whose value nobody uses"),
+]
+
+
+@pytest.mark.parametrize(("body", "marked", "what"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_refusals(body: str, marked: str, what: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        defined(HEAD + body + "\n")["k"].over(local=(16,))
+    error = caught.value
+    assert what in error.what, error
+    assert error.span is not None and error.span.file.startswith("<cell ")
+    assert error.span.text[error.span.start : error.span.end].startswith(marked)
+    assert error.cure
+    assert f"{error.span.line}:{error.span.column}" in str(error)
+
+
+HEADS = [
+    ("def k(x): pass", "the parameter x has no type"),
+    ("def k(x: int): pass", "the parameter x is annotated with <class 'int'>"),
+    ("def k(*x): pass", "the parameter x is given in a way of its own"),
+    ("def k(n: tw.s32 = 1): pass", "a parameter has a default"),
+]
+
+
+@pytest.mark.parametrize(("head", "what"), HEADS)
+def test_refused_parameters(head: str, what: str) -> None:
+    with pytest.raises(KernelError, match="parameter") as caught:
+        defined(f"@tw.kernel\n{head}\n")
+    assert what in str(caught.value)
+    assert caught.value.span is not None
+
+
+def test_recursion() -> None:
+    text = "@tw.function\ndef f(n):\n    return f(n - 1)\n" + HEAD + "    x[0] = f(n)\n"
+    with pytest.raises(KernelError, match="f calls itself") as caught:
+        defined(text)["k"].over()
+    assert caught.value.span.line == 3
+
+
+def test_values_from_outside_do_not_change() -> None:
+    text = "factor = 2.0\n" + HEAD + "    i = tw.global_id(0)\n    x[i] = factor\n"
+    space = defined(text)
+    x = np.zeros(4, np.float32)
+    space["k"].launch(4, x, 0, target="interpreter")
+    assert x.tolist() == [2, 2, 2, 2]
+    space["factor"] = 3.0
+    with pytest.raises(KernelError, match=r"factor was 2.0 when k was compiled, and is 3.0"):
+        space["k"].launch(4, x, 0, target="interpreter")
+    space["factor"] = np.zeros(3)
+    with pytest.raises(KernelError, match="factor is a builtin"):
+        defined(text.replace("factor = 2.0", "factor = open"))["k"].over()
+
+
+def test_a_source_that_changed_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "changing.py"
+    file.write_text("import tilewright as tw\n" + HEAD + "    x[0] = 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("changing")
+    file.write_text("import tilewright as tw\n" + HEAD + "    x[0] = 12.0\n")
+    with pytest.raises(KernelError, match="the source of k has changed since Python loaded it"):
+        tw.kernel(module.k.__wrapped__)
+    sys.modules.pop("changing")
+
+
+def test_no_source() -> None:
+    space: dict[str, object] = {"tw": tw}
+    with pytest.raises(KernelError, match="the source of k is not to be had"):
+        exec(HEAD + "    x[0] = 1.0\n", space)
+
+
+@tw.kernel
+def some(x: tw.array("T", 1), m: tw.constant) -> None:
+    if tw.global_id(0) < m:
+        x[tw.global_id(0)] = m
+
+
+def test_refused_launches() -> None:
+    x = np.zeros(4, np.float32)
+    for range_, given, options, what in [
+        ((4,), (x,), {}, "1 arguments are given for 2 parameters"),
+        ((), (x, 1), {}, "the range is ()"),
+        ((1, 2, 3, 4), (x, 1), {}, "the range is (1, 2, 3, 4)"),
+        ((-1,), (x, 1), {}, "the range is (-1,)"),
+        ((6,), (x, 1), {"local": 4}, "the local size (4,) does not divide the range (6,)"),
+        ((6,), (x, 1), {"local": (2, 2)}, "the local size (2, 2) for the range (6,)"),
+        ((6,), (x, 1), {"offset": (2, 2)}, "the offset (2, 2) for the range (6,)"),
+        ((6,), (x, x), {}, "the constant m is"),
+    ]:
+        with pytest.raises(ArgumentError) as caught:
+            some.launch(range_, *given, **options, target="interpreter")
+        assert what in str(caught.value)
+    with pytest.raises(ArgumentError, match="T is open"):
+        some.over(m=3)
+    with pytest.raises(ArgumentError, match="there is no type and no constant q"):
+        some.over(m=3, T="f32", q=1)
+    with pytest.raises(KernelError, match="the kernel some is called as a function"):
+        some(x, 1)
+    with pytest.raises(KernelError, match=r"tw.global_id is called outside of a kernel"):
+        tw.global_id(0)
+
+
+@tw.kernel
+def meeting(x: tw.array("f32", 1)) -> None:
+    tw.barrier()
+    x[0] = 1.0
+
+
+def test_barriers_need_a_local_size() -> None:
+    with pytest.raises(KernelError, match="launched without a local size") as caught:
+        meeting.launch(64, np.zeros(1, np.float32), target="interpreter")
+    assert caught.value.span.caret().splitlines()[0] == "    tw.barrier()"
+
+
+BAD = """
+import tilewright as tw
+
+@tw.kernel(local=32)
+def race(x: tw.array("f32", ("n",)), n: tw.s32):
+    t = tw.local(1, "f32")
+    t[0] = 1.0
+    tw.barrier()
+    x[min(tw.global_id(0), n - 1)] = t[0]
+
+@tw.kernel
+def outside(x: tw.array("f32", ("n",)), n: tw.s32):
+    i = tw.global_id(0)
+    if i <= n:
+        x[i] = 1.0
+
+@tw.kernel(local=32)
+def missing(x: tw.array("f32", ("n",)), n: tw.s32):
+    t = tw.local(32, "f32")
+    i = tw.global_id(0)
+    t[tw.local_id(0)] = 1.0 if i < n else 0.0
+    if i < n:
+        x[i] = t[31 - tw.local_id(0)]
+
+@tw.kernel
+def fine(x: tw.array("f32", ("n",)), n: tw.s32):
+    i = tw.global_id(0)
+    if i < n:
+        x[i] = 1.0
+"""
+
+
+def test_check_finds_what_is_planted(
+    tmp_path: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_data, "_GREATEST", {})
+    monkeypatch.setattr(kernel_data, "_GREATEST_OF_MANY", 40)
+    file = tmp_path / "bad.py"
+    file.write_text(BAD)
+    names = ("race", "outside", "missing", "fine")
+    ended = tilewright("check", "kernel", *(f"{file}:{each}" for each in names))
+    assert ended.code == 1
+    said = ended.out
+    for each in (
+        *("data race on 't'", "bad.py:7:5", "t[0] = 1.0"),
+        *("out of bounds: x[", "bad.py:15:9", "x[i] = 1.0"),
+        *("data race on 't'", "bad.py:24:9", "x[i] = t[31 - tw.local_id(0)]"),
+    ):
+        assert each in said
+    assert not re.search(r"FAILED.*:fine", said)
+    assert re.search(r"PASSED.*:fine", said)
+
+
+def test_python_files_that_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "none.py"
+    for text, what in [("1 / 0", "does not run: ZeroDivisionError"), ("x = 1", "has no kernels")]:
+        file.write_text(text)
+        with pytest.raises(TilewrightError, match=what):
+            python_kernels(file, "")
+    with pytest.raises(TilewrightError, match="cannot read the kernel file"):
+        python_kernels(tmp_path / "nowhere.py", "")
+
+
+def test_mutated_kernels_are_refused_with_a_place() -> None:
+    assert fuzz_lang.fuzz(60, 0) == []
