@@ -370,7 +370,7 @@ def test_operations_are_counted() -> None:
         ("verify kernel ill.tw", "ill.tw"),
         ("verify kernel same.tw", "has 2 kernels called 'add'"),
         ("verify kernel two.tw:mul", "choose one of add, scale"),
-        ("verify kernel code.py", "functions in Python are not there yet"),
+        ("verify kernel code.py", "code.py does not run: NameError: name 'kernel' is not defined"),
         ("verify kernel --set n scale.tw", "'n' sets no number"),
         ("verify kernel --set k=8 scale.tw", "choose one of m, n, alpha"),
         ("verify kernel --set n=8 two.tw:add", "the kernel takes none"),

@@ -16,7 +16,6 @@ from commands import Command
 from lang_texts import defined
 from tilewright.cli.python_files import python_kernels
 from tilewright.errors import ArgumentError, KernelError, TilewrightError
-from tilewright.testing import kernel_data
 
 HEAD = "@tw.kernel\ndef k(x: tw.array('f32', 1), n: tw.s32):\n"
 
@@ -214,21 +213,18 @@ def fine(x: tw.array("f32", ("n",)), n: tw.s32):
 """
 
 
-def test_check_finds_what_is_planted(
-    tmp_path: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernel_data, "_GREATEST", {})
-    monkeypatch.setattr(kernel_data, "_GREATEST_OF_MANY", 40)
+def test_check_finds_what_is_planted(tmp_path: Path, tilewright: Command) -> None:
     file = tmp_path / "bad.py"
     file.write_text(BAD)
     names = ("race", "outside", "missing", "fine")
-    ended = tilewright("check", "kernel", *(f"{file}:{each}" for each in names))
+    settings = ("--set=n=40", "--set=global_0=64")
+    ended = tilewright("check", *settings, "kernel", *(f"{file}:{each}" for each in names))
     assert ended.code == 1
     said = ended.out
     for each in (
         *("data race on 't'", "bad.py:7:5", "t[0] = 1.0"),
         *("out of bounds: x[", "bad.py:15:9", "x[i] = 1.0"),
-        *("data race on 't'", "bad.py:24:9", "x[i] = t[31 - tw.local_id(0)]"),
+        *("data race on 't'", "bad.py:23:9", "x[i] = t[31 - tw.local_id(0)]"),
     ):
         assert each in said
     assert not re.search(r"FAILED.*:fine", said)
