@@ -98,7 +98,7 @@ class Graphs:
                     add = PAIRS[0]
                     return scan([x], [zero], 0, lambda old, new: [add(old[0], new[0])])[0]
                 case _:
-                    return convert(convert(x, "s32"), "f32")
+                    return convert(convert(x, "f64"), "f32")
 
     def _spread(self, x: Tensor, y: Tensor, dims: list[int]) -> Tensor:
         kept = [n for n in range(x.rank) if n not in dims]

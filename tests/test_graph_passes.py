@@ -265,6 +265,55 @@ def test_dead_statements_memory_and_constants_go() -> None:
     becomes(drop_dead, before, after)
 
 
+LOOP = """
+    alloc turned: f32[4, 8]
+    compute turned(j in 4, i in 8):
+      x = x[i, j]
+      turned[j, i] = x
+    alloc count: s32[1]
+    compute start(i in 8, j in 4):
+      y[i, j] = 0.0
+    compute count(i in 1):
+      count[i] = s32(3)
+    while s32(0) < count[0]:
+      alloc a: f32[4, 8]
+      compute a(j in 4, i in 8):
+        {turned}
+        a[j, i] = exp({element})
+      alloc b: f32[4, 8]
+      compute b(j in 4, i in 8):
+        {turned}
+        b[j, i] = exp({element})
+      alloc new: f32[8, 4]
+      compute new(i in 8, j in 4):
+        y = y[i, j]
+        a = a[j, i]
+        {second}
+        new[i, j] = y + a + {b}
+      compute y(i in 8, j in 4):
+        new = new[i, j]
+        y[i, j] = new
+      compute less(i in 1):
+        count = count[i]
+        count[i] = count - s32(1)
+"""
+
+
+def test_in_loops_what_is_outside_is_known_and_what_they_carry_is_not() -> None:
+    text = {"turned": "turned = turned[j, i]", "element": "turned"}
+    before = kernel(LOOP.format(**text, second="b = b[j, i]", b="b"))
+    text = {"turned": "x = x[i, j]", "element": "x"}
+    viewed = kernel(LOOP.format(**text, second="b = b[j, i]", b="b"))
+    becomes(forward_views, before, viewed)
+    after = kernel(LOOP.format(**text, second="", b="a"))
+    becomes(share_values, viewed, after)
+    names = [c.name for c in computes(drop_dead(after))]
+    assert names == ["start", "count", "a", "new", "y", "less"]
+    x = numbers(8, 4)
+    found = run(optimized(before, check=True), x=x, w=x)[0]
+    np.testing.assert_array_equal(found, run(before, x=x, w=x)[0])
+
+
 def test_one_dead_result_of_several_goes_unless_they_are_made_as_one() -> None:
     text = """
         alloc best: f32[8]

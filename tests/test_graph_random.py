@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from graphs import run
+from needs import needs_x86
 from random_graphs import Graphs
 from sweeps import in_turns
 from tilewright.dtypes import f32
 from tilewright.graph.passes.pipeline import PASSES, optimized
+from tilewright.graph.program import compile_graph
 from tilewright.ir import Kernel, parse_kernel, same, verify
 from tilewright.ops.library import library_op
 from tilewright.problems.library import LIBRARY
@@ -67,3 +69,16 @@ def test_every_pass_keeps_what_a_graph_computes(seed: int) -> None:
                 np.testing.assert_allclose(got, want, 2e-5, 2e-5 * float(size), err_msg=each.name)
         assert each.function(after) is after or each.name in ("views", "scales")
         before = after
+
+
+@needs_x86
+@pytest.mark.parametrize("seed", in_turns(100, range(COUNT)))
+def test_programs_of_random_graphs_compute_what_the_interpreter_does(seed: int) -> None:
+    graph = Graphs(seed, 12)
+    program = compile_graph(graph.kernel, "x86", 2)
+    found = program(**graph.inputs)
+    names = [each.name for each in graph.kernel.arrays if each.access == "out"]
+    values = [found] if len(names) == 1 else [found[name] for name in names]
+    for got, want in zip(values, run(graph.kernel, **graph.inputs), strict=True):
+        size = np.abs(want[np.isfinite(want)]).max(initial=1.0)
+        np.testing.assert_allclose(np.asarray(got), want, 1e-4, 1e-4 * float(size))

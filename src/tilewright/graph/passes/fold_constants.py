@@ -38,7 +38,7 @@ def fold_constants(kernel: Kernel) -> Kernel:
     ->  constant scaled: f32[64] = sha256:2...
         compute y(i): y[i] = x[i] * scaled[i]
     """
-    values = Values(kernel)
+    values = Values.of(kernel)
     known: dict[Buffer, NDArray[Any]] = {
         each.buffer: kernel.constants[each.digest]
         for each in kernel.arrays

@@ -63,7 +63,7 @@ class _Step:
 
 class _Folding:
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.values = kernel, Values(kernel)
+        self.kernel, self.values = kernel, Values.of(kernel)
         self.stmts: list[Stmt] = list(self.values.stmts)
         self.constants = {each.buffer for each in kernel.arrays if each.digest is not None}
         self.names = {param.name for param in kernel.params}

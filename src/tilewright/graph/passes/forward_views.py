@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from tilewright.facts import Facts
 from tilewright.graph.elementwise import is_cheap, is_exact
 from tilewright.graph.passes.loaded import loaded, with_loads
-from tilewright.graph.passes.values import Values
+from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.graph.tensor import divides, guarded, is_factor
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Cast, Const, Expr, Load, Select, Var, const
-from tilewright.ir.stmt import Block, Compute, Kernel
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
 from tilewright.simplify import simplify
 
@@ -50,12 +51,22 @@ def forward_views(kernel: Kernel) -> Kernel:
     mask; what divides for its places, or has other numbers outside, stays a copy for them.
     `drop_dead` leaves out the copies that nobody reads any more.
     """
-    values = Values(kernel)
-    moves: dict[Buffer, _Move] = {}
+    values = Values.of(kernel)
+    stmts = _forwarded(values, {}, Facts.of(kernel))
+    return kernel if stmts is values.stmts else replace(kernel, body=Block(stmts))
+
+
+def _forwarded(values: Values, known: Mapping[Buffer, _Move], facts: Facts) -> tuple[Stmt, ...]:
+    """The statements of a block, where ``known`` is what buffers outside hold; the same object
+    when nothing changed."""
+    moves = dict(known)
     stmts = list(values.stmts)
-    facts = Facts.of(kernel)
     for n, stmt in enumerate(stmts):
-        if not isinstance(stmt, Compute) or stmt.instruction or stmt.completion:
+        if not isinstance(stmt, Compute):
+            inner = facts.loop(stmt.var, stmt.extent) if isinstance(stmt, For) else facts
+            stmts[n] = with_blocks(stmt, partial(_forwarded_inside, values, n, dict(moves), inner))
+            continue
+        if stmt.instruction is not None or stmt.completion is not None:
             continue
         stmts[n] = new = _read_through(stmt, moves, facts)
         buffer = new.outputs[0].buffer
@@ -63,9 +74,18 @@ def forward_views(kernel: Kernel) -> Kernel:
             move = _move(new, values)
             if move is not None:
                 moves[buffer] = move
-    if all(a is b for a, b in zip(stmts, values.stmts, strict=True)):
-        return kernel
-    return replace(kernel, body=Block(tuple(stmts)))
+    same = all(a is b for a, b in zip(stmts, values.stmts, strict=True))
+    return values.stmts if same else tuple(stmts)
+
+
+def _forwarded_inside(
+    values: Values,
+    position: int,
+    moves: Mapping[Buffer, _Move],
+    facts: Facts,
+    stmts: tuple[Stmt, ...],
+) -> tuple[Stmt, ...]:
+    return _forwarded(values.inside(position, stmts), moves, facts)
 
 
 def _read_through(compute: Compute, moves: Mapping[Buffer, _Move], facts: Facts) -> Compute:

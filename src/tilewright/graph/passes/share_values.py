@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilewright.graph.passes.loaded import with_loads
-from tilewright.graph.passes.values import Values
+from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, Var, load, var
-from tilewright.ir.stmt import Block, Combiner, Compute, Kernel, View
+from tilewright.ir.stmt import Block, Combiner, Compute, Kernel, Stmt, View
 from tilewright.ir.visit import substitute
 
 
@@ -25,7 +26,7 @@ def share_values(kernel: Kernel) -> Kernel:
 
     `drop_dead` leaves out what nobody reads any more.
     """
-    values = Values(kernel)
+    values = Values.of(kernel)
     first: dict[Any, Buffer] = {}
     instead: dict[Buffer, Buffer] = {}
     for param in kernel.arrays:
@@ -33,25 +34,48 @@ def share_values(kernel: Kernel) -> Kernel:
             known = first.setdefault((*_described(param.buffer), param.digest), param.buffer)
             if known is not param.buffer:
                 instead[param.buffer] = known
-    for buffer in values.made:
-        key = _key(values, buffer, instead)
-        known = first.setdefault(key, buffer) if key is not None else buffer
-        # The memory of one who is read earlier may not be there yet for another.
-        if known is not buffer and buffer in values.allocated:
-            instead[buffer] = known
-    if not instead:
-        return kernel
+    stmts = _shared(values, first, instead)
+    return kernel if stmts is values.stmts else replace(kernel, body=Block(stmts))
+
+
+def _shared(
+    values: Values, first: dict[Any, Buffer], instead: dict[Buffer, Buffer]
+) -> tuple[Stmt, ...]:
+    """The statements of a block; ``first`` are the values that there are, by what they are, and
+    ``instead`` who is read in place of whom. Both grow by what is in the block."""
+    ends: dict[int, list[Buffer]] = {}
+    for buffer, makers in values.made.items():
+        ends.setdefault(makers[-1], []).append(buffer)
+    stmts = list(values.stmts)
 
     def other(node: Load) -> Expr:
         found = instead.get(node.buffer)
         return node if found is None else load(found, node.index, node.mask)
 
-    stmts = tuple(
-        with_loads(stmt, other) if isinstance(stmt, Compute) and _is_free(stmt, instead) else stmt
-        for stmt in values.stmts
-    )
-    changed = any(a is not b for a, b in zip(stmts, values.stmts, strict=True))
-    return replace(kernel, body=Block(stmts)) if changed else kernel
+    for n, stmt in enumerate(stmts):
+        if isinstance(stmt, Compute):
+            if instead and _is_free(stmt, instead):
+                stmts[n] = with_loads(stmt, other)
+        else:
+            stmts[n] = with_blocks(stmt, partial(_shared_inside, values, n, first, instead))
+        for buffer in ends.get(n, ()):
+            key = _key(values, buffer, instead)
+            known = buffer if key is None else first.setdefault(key, buffer)
+            # What is a result has to be made.
+            if known is not buffer and buffer in values.allocated:
+                instead[buffer] = known
+    same = all(a is b for a, b in zip(stmts, values.stmts, strict=True))
+    return values.stmts if same else tuple(stmts)
+
+
+def _shared_inside(
+    values: Values,
+    position: int,
+    first: dict[Any, Buffer],
+    instead: dict[Buffer, Buffer],
+    stmts: tuple[Stmt, ...],
+) -> tuple[Stmt, ...]:
+    return _shared(values.inside(position, stmts), dict(first), dict(instead))
 
 
 def _is_free(stmt: Compute, instead: dict[Buffer, Buffer]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from tilewright.ir.buffer import Buffer
@@ -20,7 +20,7 @@ from tilewright.ir.stmt import (
     Store,
     View,
 )
-from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
+from tilewright.ir.visit import direct_exprs, loads_in, nested, walk_stmts, with_nested
 
 
 def statements(kernel: Kernel) -> tuple[Stmt, ...]:
@@ -88,17 +88,22 @@ def _arguments(node: Call) -> Iterator[tuple[View, str]]:
 
 
 class Values:
-    """The statements at the top of a graph, by the buffers that they touch.
+    """The statements of a block, by the buffers that they touch.
 
-    A buffer is a *value* once it is written: where only computes at the top write it, all of them
-    before anything else reads it, or where nothing writes it at all.
+    A buffer is a *value* once it is written: where only computes of the block write it, all of them
+    before anything else reads it, or where nothing writes it at all (``given``). ``kept`` are those
+    of the others that the block may leave to who is outside, but are values in it.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.stmts: Sequence[Stmt] = statements(kernel)
-        self.reads = [reads_of(stmt) for stmt in self.stmts]
-        self.writes = [writes_of(stmt) for stmt in self.stmts]
+    def __init__(
+        self,
+        stmts: tuple[Stmt, ...],
+        given: frozenset[Buffer] = frozenset(),
+        kept: frozenset[Buffer] = frozenset(),
+    ) -> None:
+        self.stmts, self.given, self._kept = stmts, given, kept
+        self.reads = [reads_of(stmt) for stmt in stmts]
+        self.writes = [writes_of(stmt) for stmt in stmts]
         self.writers: dict[Buffer, list[int]] = {}
         self.readers: dict[Buffer, list[int]] = {}
         for n, (reads, writes) in enumerate(zip(self.reads, self.writes, strict=True)):
@@ -107,24 +112,29 @@ class Values:
             for each in reads:
                 self.readers.setdefault(each, []).append(n)
 
-    @cached_property
-    def allocated(self) -> dict[Buffer, None]:
-        """The buffers that are allocated at the top, in order."""
-        return {stmt.buffer: None for stmt in self.stmts if isinstance(stmt, Allocate)}
+    @classmethod
+    def of(cls, kernel: Kernel) -> Values:
+        """The statements at the top of ``kernel``."""
+        given = frozenset(each.buffer for each in kernel.arrays if each.access == "in")
+        outs = frozenset(each.buffer for each in kernel.arrays if each.access == "out")
+        return cls(statements(kernel), given, outs)
+
+    def inside(self, position: int, stmts: tuple[Stmt, ...]) -> Values:
+        """A block in the statement at ``position``: what was a value before it is one in it."""
+        before = (b for b, writers in self.made.items() if writers[-1] < position)
+        return Values(stmts, self.given.union(before))
 
     @cached_property
-    def given(self) -> frozenset[Buffer]:
-        """Parameters that nothing writes."""
-        params = (each.buffer for each in self.kernel.arrays if each.access == "in")
-        return frozenset(each for each in params if each not in self.writers)
+    def allocated(self) -> dict[Buffer, None]:
+        """The buffers that are allocated in the block itself, in order."""
+        return {stmt.buffer: None for stmt in self.stmts if isinstance(stmt, Allocate)}
 
     @cached_property
     def made(self) -> dict[Buffer, tuple[int, ...]]:
         """The buffers that are values, in the order in which they are, with those who make them."""
-        outs = {each.buffer for each in self.kernel.arrays if each.access == "out"}
         found = []
         for buffer, writers in self.writers.items():
-            if buffer not in self.allocated and buffer not in outs:
+            if buffer not in self.allocated and buffer not in self._kept:
                 continue
             if not all(isinstance(self.stmts[n], Compute) for n in writers):
                 continue
@@ -145,3 +155,19 @@ class Values:
             assert isinstance(stmt, Compute)
             found.append(stmt)
         return found
+
+
+def with_blocks(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """``stmt``, a loop or a condition, with ``change`` applied to the statements of each block
+    directly in it; opaque nests stay."""
+    if isinstance(stmt, Opaque):
+        return stmt
+    if isinstance(stmt, Block):
+        new = change(stmt.body)
+        return stmt if new is stmt.body else Block(new, stmt.span)
+    parts: list[Stmt] = []
+    for part in nested(stmt):
+        old = part.body if isinstance(part, Block) else (part,)
+        new = change(old)
+        parts.append(part if new is old else Block(new))
+    return with_nested(stmt, tuple(parts))
