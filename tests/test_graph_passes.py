@@ -20,6 +20,7 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.forward_views import forward_views
 from tilewright.graph.passes.pipeline import PASSES, optimized
+from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
 from tilewright.graph.tensor import Tensor
@@ -65,6 +66,62 @@ def test_tidy() -> None:
           y[i, j] = x * x
         """)
     becomes(tidy, before, after)
+
+
+def test_algebra() -> None:
+    before = kernel("""
+        alloc one: f32[8, 4]
+        compute one(i in 8, j in 4):
+          x = x[i, j]
+          one[i, j] = pow(x, 2.0) + pow(x, -1.0)
+        alloc sum: f32[8, 4]
+        compute clear(i in 8, j in 4):
+          sum[i, j] = 1.0
+        compute sum(j in 4, i in 8):
+          one = one[i, j]
+          w = w[i, j]
+          sum[i, j] mul= one * w
+        compute y(i in 8, j in 4):
+          sum = sum[i, j]
+          y[i, j] = sum - pow(sum, 3.0)
+        """)
+    after = kernel("""
+        alloc one: f32[8, 4]
+        compute one(i in 8, j in 4):
+          x = x[i, j]
+          one[i, j] = x * x + 1.0 / x
+        alloc sum: f32[8, 4]
+        compute sum(j in 4, i in 8):
+          one = one[i, j]
+          w = w[i, j]
+          sum[i, j] = one * w
+        compute y(i in 8, j in 4):
+          sum = sum[i, j]
+          y[i, j] = sum - sum * sum * sum
+        """)
+    becomes(rewrite_values, before, after)
+
+
+def test_reductions_that_reduce_or_that_others_begin_stay() -> None:
+    found = kernel("""
+        alloc some: f32[8]
+        compute clear(i in 8):
+          some[i] = 0.0
+        compute some(i in 8, j in 4):
+          x = x[i, j]
+          some[i] add= x
+        alloc half: f32[8]
+        compute whole(i in 8):
+          half[i] = 0.0
+        compute half(i in 4):
+          x = x[i, 0]
+          half[i] add= x
+        compute y(i in 8, j in 4):
+          some = some[i]
+          half = half[i]
+          y[i, j] = some + half
+        """)
+    assert rewrite_values(found) is found
 
 
 TWICE = """

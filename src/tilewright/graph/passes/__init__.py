@@ -2,6 +2,6 @@
 
 In reading order: `values` (which buffers hold one value, and who makes and reads it), `loaded`
 (computes as expressions of what they load), then the passes, `tidy` (canonical form),
-`fold_constants`, `share_values` (common subexpressions), `forward_views`, `fold_scales` (batch norm
-into weights), `drop_dead`; and `pipeline` (their order).
+`fold_constants`, `forward_views`, `rewrite_values` (simple algebra), `share_values` (common
+subexpressions), `drop_dead`, `fold_scales` (batch norm into weights); and `pipeline` (their order).
 """

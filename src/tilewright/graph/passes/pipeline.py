@@ -6,6 +6,7 @@ from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.forward_views import forward_views
+from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
 from tilewright.ir.stmt import Kernel
@@ -21,6 +22,7 @@ PASSES = (
     Pass("tidy", tidy),
     Pass("constants", fold_constants),
     Pass("views", forward_views),
+    Pass("algebra", rewrite_values),
     Pass("shared", share_values),
     Pass("live", drop_dead),
     Pass("scales", _with_scales),
