@@ -87,6 +87,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",
+    ("frontends/models.py", "from_torch"): "torch is optional",
     ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }

@@ -319,7 +319,9 @@ SAMPLES: dict[str, Callable[[], Iterator[Sample]]] = {
     "sum.dim_IntList": lambda: _reduced((*FLOATS, torch.int32, torch.bool)),
     "mean.dim": _reduced, "amax.default": _reduced, "amin.default": _reduced,
     "mean.default": lambda: _unary(dtypes=FLOATS),
-    "var.correction": lambda: _reduced(correction=1),
+    "var.correction": lambda: (
+        (a[:2], {"correction": 1, "keepdim": a[2]}) for a, _ in _reduced()
+    ),
     "var.dim": lambda: ((a[:2], {}) for a, _ in _reduced()),
     "prod.default": lambda: _unary(0.8, 1.2, FLOATS),
     "prod.dim_int": _one_dim,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.engine import CompiledKernel, Packed, Schedule
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
+    from tilewright.frontends.models import from_torch
     from tilewright.graph.graph import Graph
     from tilewright.ir.buffer import Space, Swizzle
     from tilewright.ir.stmt import Kernel, LoopKind
@@ -107,6 +108,7 @@ __all__ = [
     "f64",
     "floor",
     "fma",
+    "from_torch",
     "function",
     "gather",
     "global_id",
@@ -308,6 +310,7 @@ _HOMES = {
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
     "TilewrightError": "tilewright.errors",
+    "from_torch": "tilewright.frontends.models",
     "register_recipe": "tilewright.recipes.users",
     "unregister_recipe": "tilewright.recipes.users",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),

@@ -3,10 +3,12 @@
 In reading order: `backend` (what `torch.compile` calls), `decompositions` (which ops PyTorch takes
 apart), `shapes` (graphs of unknown sizes), `islands` (what is native, and what stays with
 PyTorch), `parts` (a program in a graph), `forms` (how tensors lie in memory), `translate` (FX nodes
-to a graph of ours), `table` (the table of ops), `aten/` (what builds each op), `reports`.
+to a graph of ours), `spans` (places in a user's program), `table` (the table of ops), `aten/` (what
+builds each op), `exported` (programs of `torch.export`), `reports`.
 """
 
 from tilewright.frontends.torch.backend import backend
+from tilewright.frontends.torch.exported import from_torch
 from tilewright.frontends.torch.reports import GraphReport, Island, Report, report
 
-__all__ = ["GraphReport", "Island", "Report", "backend", "report"]
+__all__ = ["GraphReport", "Island", "Report", "backend", "from_torch", "report"]

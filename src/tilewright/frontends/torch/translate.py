@@ -24,6 +24,7 @@ import tilewright.frontends.torch.aten.shapes
 import tilewright.frontends.torch.aten.sorting  # noqa: F401  # they fill the table
 from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
 from tilewright.graph.builder import Builder
 
@@ -54,6 +55,7 @@ class RefusedOpError(UnsupportedError):
             f"{node.target} is not native",
             where=f"node {node.name}",
             why=why,
+            span=span_of(node),
             cure="torch.compile leaves it to PyTorch; replace it in what is exported",
         )
         self.node = node
@@ -88,7 +90,7 @@ class Translation:
                 element_type(each)
         at = Place(self.builder, name_of(node.target), results, _used(node, len(results)))
         args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
-        with self.builder.at(node.name):
+        with self.builder.at(node.name, span_of(node)):
             found = handler(at, *args, **kwargs)
         _check(results, at.used, found if isinstance(found, tuple) else (found,))
         return found

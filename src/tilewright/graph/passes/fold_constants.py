@@ -18,7 +18,17 @@ from tilewright.interpret import run
 from tilewright.ir.buffer import Buffer, row_major
 from tilewright.ir.constants import contents_of, digest_of
 from tilewright.ir.expr import Const, const
-from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Result, Stmt, View
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Compute,
+    Kernel,
+    Param,
+    Result,
+    ScalarParam,
+    Stmt,
+    View,
+)
 
 # A constant is made where it takes no more memory than what it is made from, or so many bytes; and
 # where so many points are computed at most.
@@ -119,6 +129,13 @@ def _with_constants(
         if isinstance(stmt, Allocate) and stmt.buffer in numbers:
             kept.append(numbers[stmt.buffer])
     body = with_buffers(Block(tuple(kept)), renamed)
-    results = [p for p in kernel.params if isinstance(p, Param) and p.access != "in"]
-    before = [p for p in kernel.params if p not in results]
-    return replace(kernel, params=(*before, *params, *results), body=body, constants=constants)
+    # What a call passes keeps its order.
+    end = len(kernel.params)
+    while end and _is_result(kernel.params[end - 1]):
+        end -= 1
+    given = (*kernel.params[:end], *params, *kernel.params[end:])
+    return replace(kernel, params=given, body=body, constants=constants)
+
+
+def _is_result(param: Param | ScalarParam) -> bool:
+    return isinstance(param, Param) and param.access == "out"

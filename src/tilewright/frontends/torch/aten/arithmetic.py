@@ -139,7 +139,7 @@ def _clamped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
     return found if high is None else minimum(found, high)
 
 
-@aten("clamp.default", "clamp.Tensor", "hardtanh.default")
+@aten("clamp.default", "clamp.Tensor")
 def clamp(at: Place, x: Tensor, low: Given | None = None, high: Given | None = None) -> Tensor:
     given = [each for each in (low, high) if each is not None]
 
@@ -149,6 +149,11 @@ def clamp(at: Place, x: Tensor, low: Given | None = None, high: Given | None = N
         return _clamped(a, first, left.pop(0) if high is not None else None)
 
     return pointwise(at, value, x, *given)
+
+
+@aten("hardtanh.default")
+def hardtanh(at: Place, x: Tensor, low: Number = -1, high: Number = 1) -> Tensor:
+    return clamp(at, x, low, high)
 
 
 @aten("where.self")

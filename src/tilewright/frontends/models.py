@@ -1,0 +1,32 @@
+"""Models of other frameworks, which need not be installed: what users call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import UnsupportedError
+from tilewright.graph.graph import Graph
+
+
+def from_torch(exported: Any) -> Graph:
+    """The graph of ``torch.export.export(model, arguments)``, for `compile`.
+
+    Parameters and buffers are constants of it; a buffer that the program updates is an argument,
+    which it reads and writes. Inputs are called as the model calls them, results ``output0``,
+    ``output1``, ... All arrays are row-major.
+
+    Raises `ArgumentError` for what is no exported program, and `UnsupportedError` for one of
+    unknown sizes, for an op that is not there (saying where in the model it stands), and where
+    PyTorch is not installed.
+    """
+    try:
+        from tilewright.frontends.torch import from_torch as read
+    except ImportError as error:
+        raise _missing("PyTorch", "torch") from error
+    return read(exported)
+
+
+def _missing(what: str, extra: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} is not installed", cure=f"python3 -m pip install 'tilewright[{extra}]'"
+    )
