@@ -26,6 +26,36 @@ from tilewright.graph.views import broadcast_to
 from tilewright.problems.library import SoftmaxProblem
 from tilewright.testing.verify import Status, Verdict
 
+NETWORK = """
+module @network {
+  func.func public @main(%x: tensor<4x8xf32>, %w: tensor<8x3xf32>) -> tensor<4x3xf32> {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+    %1 = stablehlo.tanh %0 : tensor<4x3xf32>
+    return %1 : tensor<4x3xf32>
+  }
+}
+"""
+CHECKED = """
+func.func @right() {
+  %0 = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %1 = stablehlo.add %0, %0 : tensor<2xf32>
+  check.expect_eq_const %1, dense<[2.0, 4.0]> : tensor<2xf32>
+  return
+}
+// -----
+func.func @wrong() {
+  %0 = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %1 = stablehlo.multiply %0, %0 : tensor<2xf32>
+  check.expect_eq_const %1, dense<[1.0, 5.0]> : tensor<2xf32>
+  return
+}
+// -----
+func.func @unknown(%x: tensor<?xf32>) -> tensor<?xf32> {
+  return %x : tensor<?xf32>
+}
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,6 +64,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "control.tw").write_text(CONTROL, encoding="utf-8")
     (tmp_path / "layers.tw").write_text(transformer(1), encoding="utf-8")
     (tmp_path / "wrong.tw").write_text(CONTROL.replace("add= x", "adds x"), encoding="utf-8")
+    (tmp_path / "network.mlir").write_text(NETWORK, encoding="utf-8")
+    (tmp_path / "checked.mlir").write_text(CHECKED, encoding="utf-8")
     (tmp_path / "model.txt").write_text("", encoding="utf-8")
     return tmp_path
 
@@ -63,6 +95,27 @@ def test_verify_what_a_gpu_would_run(folder: Path, tilewright: Command) -> None:
         "PASSED graph --seed=1 control.tw",
         "2 passed, 0 failed, 0 refused",
     ]
+
+
+@needs_x86
+def test_stablehlo_is_verified_by_its_own_checks(folder: Path, tilewright: Command) -> None:
+    for words in ((), ("--target", "nvidia:sm_80", "--on", "interpreter")):
+        ended = tilewright("verify", "graph", *words, "network.mlir", "checked.mlir")
+        assert ended.code == 1
+        network, right, wrong, unknown, last = ended.lines
+        assert network == "PASSED graph network.mlir"
+        assert right == "PASSED graph checked.mlir:right"
+        assert wrong == (
+            "FAILED (line 12: 1 of 2 elements differ: at [1] it is 4.0, expected 5.0) "
+            "graph checked.mlir:wrong"
+        )
+        assert unknown.startswith("REFUSED (") and unknown.endswith("graph checked.mlir:unknown")
+        assert last == "2 passed, 1 failed, 1 refused"
+    assert tilewright("verify", "graph", "checked.mlir:right").code == 0
+    none = tilewright("verify", "graph", "checked.mlir:none")
+    assert none.code == 0 and "checked.mlir has no function 'none'" in none.out
+    shown = tilewright("show", "graph", "--stage", "program", "network.mlir").lines
+    assert len([line for line in shown if line.startswith("0: contraction")]) == 1
 
 
 def test_one_that_fails(folder: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +219,8 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
         (("show", "graph", "--page", "x.html", "control.tw"), "graph takes no --page"),
         (("show", "graph", "--stage", "nothing", "control.tw"), "there is no stage 'nothing'"),
         (("show", "graph", "wrong.tw"), "wrong.tw:"),
+        (("show", "graph", "--constant", "x", "network.mlir"), "takes no --constant"),
+        (("show", "graph", "none.mlir"), "cannot read none.mlir"),
         (("show", "graph", "none.tw"), "cannot read the kernel file none.tw"),
         (("bench", "graph", "--peer", "spirv", "control.tw"), "graph takes no --peer"),
         (("profile", "graph", "--target", "interpreter", "control.tw"), "makes no program"),

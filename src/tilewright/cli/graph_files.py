@@ -9,7 +9,10 @@ from pathlib import Path
 
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import Knobs
-from tilewright.errors import ProblemError, TilewrightError
+from tilewright.errors import ProblemError, TilewrightError, one_of
+from tilewright.frontends.stablehlo.parser import parse_modules
+from tilewright.frontends.stablehlo.program import translated
+from tilewright.frontends.stablehlo.syntax import Function, Module
 from tilewright.graph.graph import Graph
 from tilewright.testing.kernel_case import KernelCase
 
@@ -66,8 +69,8 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
             yield Refused(source, error)
 
 
-def _read(source: str, knobs: Knobs) -> list[GraphCase]:
-    path = Path(source) if Path(source).exists() else Path(source.rpartition(":")[0] or source)
+def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
+    path, _ = _named(source)
     if path.suffix not in READERS:
         raise ProblemError(
             f"{path} is no file of a graph that is known",
@@ -78,15 +81,76 @@ def _read(source: str, knobs: Knobs) -> list[GraphCase]:
     return list(READERS[path.suffix](source, knobs))
 
 
-def _of_text(source: str, knobs: Knobs) -> Iterator[GraphCase]:
+def _named(source: str) -> tuple[Path, str]:
+    """The file, and the name behind it, where there is one."""
+    path, name = Path(source), ""
+    if not path.exists() and ":" in source:
+        file, _, name = source.rpartition(":")
+        path = Path(file)
+    return path, name
+
+
+def _of_text(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """Kernels in text, each as a graph."""
     for case in kernel_cases([source], (), knobs.constant, knobs.contents):
         yield GraphCase(Graph(case.kernel, case.constant), case.source)
 
 
-Reader = Callable[[str, Knobs], Iterator[GraphCase]]
+def _of_stablehlo(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+    """Programs of StableHLO: of each part of a file its ``main``, or each function that is public.
+    One that cannot be translated does not keep others from it."""
+    _refuse_contents(knobs)
+    path, name = _named(source)
+    modules = parse_modules(_text(path, source), str(path))
+    found = [(module, each) for module in modules for each in _entries(module, name)]
+    if not found:
+        names = [each for module in modules for each in module.functions]
+        raise ProblemError(
+            f"{path} has no function {name!r}" if name else f"{path} has no function to run",
+            where=f"graph {source}",
+            cure=one_of(name, names) if names else "give a file with a function",
+        )
+    for module, function in found:
+        known = source if len(found) == 1 else f"{path}:{function.name}"
+        try:
+            yield GraphCase(translated(module, function), known)
+        except TilewrightError as error:
+            yield Refused(known, error)
+
+
+def _entries(module: Module, name: str) -> list[Function]:
+    """The functions of a module that a program may start with; with a ``name`` that one."""
+    if name:
+        return [module.functions[name]] if name in module.functions else []
+    found = module.entry()
+    if found is not None:
+        return [found]
+    return [each for each in module.functions.values() if each.visibility != "private"]
+
+
+def _text(path: Path, source: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ProblemError(
+            f"cannot read {path}", where=f"graph {source}", why=why, cure="give a file of text"
+        ) from error
+
+
+def _refuse_contents(knobs: Knobs) -> None:
+    for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:
+        raise ProblemError(
+            f"such a graph takes no --{name}",
+            where=f"--{name}",
+            why="it is for kernels in text",
+            cure="leave it out",
+        )
+
+
+Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]
 # By how the name of a file ends.
-READERS: dict[str, Reader] = {".tw": _of_text}
+READERS: dict[str, Reader] = {".tw": _of_text, ".mlir": _of_stablehlo}
 
 
 def only(found: Sequence[GraphCase | Refused]) -> list[GraphCase]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import typer
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
 from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.progress import progress
-from tilewright.errors import ProblemError, UnsupportedError, one_of
+from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
+from tilewright.frontends.stablehlo.program import StableHLO
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.listing import kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
@@ -58,7 +59,33 @@ def _verdicts(
         return
     for draw in range(seed, seed + max(1, random)):
         compile = partial(compiled, knobs, case, on)
-        yield verify_on(compile, case.case(draw).trials()), draw
+        if isinstance(case.graph, StableHLO) and case.graph.checks:
+            yield _checked(case, case.graph, compile, draw), draw
+        else:
+            yield verify_on(compile, case.case(draw).trials()), draw
+
+
+def _checked(
+    case: GraphCase, graph: StableHLO, compile: Callable[[], Verifiable], draw: int
+) -> Verdict:
+    """What the file's own checks say of one call."""
+    try:
+        program = compile()
+        given = case.case(draw).call(program)
+        results = {name: given.pop(name) for name in graph.outputs}
+        program(**given, out=results)
+        for check in graph.checks:
+            fault = check.fault(results)
+            if fault is not None:
+                return Verdict(Status.FAILED, f"line {check.span.line}: {fault}")
+    except UnsupportedError as error:
+        return Verdict(Status.SKIPPED, one_line(error))
+    except TilewrightError as error:
+        return Verdict(Status.FAILED, f"{type(error).__name__}: {one_line(error)}")
+    except Exception as error:
+        # A defect: one file must not end the run of hundreds.
+        return Verdict(Status.FAILED, f"crashed: {type(error).__name__}: {error}")
+    return Verdict(Status.PASSED)
 
 
 def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifiable:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tilewright.engine import CompiledKernel
 from tilewright.engine.numbers import aligned
 from tilewright.engine.signature import Signature, form_of
 from tilewright.interpret import pack
@@ -18,6 +17,7 @@ from tilewright.ops.op import Argument
 from tilewright.testing.definition import check_length, meaning, memory_of
 from tilewright.testing.kernel_data import make_contents, padded
 from tilewright.testing.trial import Trial
+from tilewright.testing.verify import Verifiable
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class KernelCase:
             name = "integers" if exact else "reals"
             yield Trial(name, arguments, self.contents(exact=exact), accepted, self.numbers)
 
-    def call(self, kernel: CompiledKernel) -> dict[str, Any]:
+    def call(self, kernel: Verifiable) -> dict[str, Any]:
         """What a call of ``kernel``, compiled of this one, takes: numbers and arrays of reals, of
         the forms that it takes, packed where it asks for that, results included."""
         contents = self.contents(exact=False)
