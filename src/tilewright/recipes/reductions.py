@@ -32,6 +32,7 @@ from tilewright.recipes.reducible import (
 )
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.roles import find_compute
+from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, sizes
 from tilewright.recipes.start import Start
@@ -106,6 +107,8 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
         if along is not None:
             wide = _widened(result.kernel, compute, along, machine, config)
             result.stage(f"widened {compute.name}", wide)
+        elif (scan := scanned(compute)) is not None:
+            result.stage(f"carried {compute.name}", carried(result.kernel, compute, scan))
         elif reduces(compute) and contiguous(compute) is not None:
             result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
     result.stage("lowered", _lowered(result.kernel, config))
@@ -144,6 +147,8 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig) -> Kernel:
     along = contiguous_level(nest)
     if along is not None:
         sizes[along] = _columns(nest, along, config)
+    else:
+        sizes[-1] = rows_together(nest, config)
     shared = share_loops(kernel, nest.dims, sizes, keep=_large(nest, sizes))
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
         if length % size and length > size:

@@ -26,6 +26,7 @@ and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, 
 """
 
 from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.carry import carry
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
@@ -79,6 +80,7 @@ __all__ = [
     "KernelSchedule",
     "Threads",
     "as_contraction",
+    "carry",
     "distribute",
     "divide_reduction",
     "drop_unit_dims",

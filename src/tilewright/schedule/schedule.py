@@ -18,6 +18,7 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.asynchronous import start_products
+from tilewright.schedule.carry import carry
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.enclose import enclose
@@ -283,6 +284,7 @@ class KernelSchedule:
 
     as_contraction = _method(as_contraction)
     distribute = _method(distribute)
+    carry = _method(carry)
     divide_reduction = _method(divide_reduction)
     drop_unit_dims = _method(drop_unit_dims)
     enclose = _method(enclose)

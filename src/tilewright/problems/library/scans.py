@@ -91,7 +91,10 @@ class ScanProblem(ListsRecord):
             "cummax": "max({a}, {b})",
             "cummin": "min({a}, {b})",
         }[self.algorithm]
-        known = f"select(0 < d{axis}, before, {self._neutral(acc)})"
+        # In front of the first one stands 0: what a view gives outside.
+        known = "before"
+        if self.algorithm != "cumsum":
+            known = f"select(0 < d{axis}, before, {self._neutral(acc)})"
         value = step.format(a=known, b=f"{acc}(x)")
         direct = types["dst"] is acc and "E" not in self.flags
         held = "dst" if direct else "held"

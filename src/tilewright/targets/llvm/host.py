@@ -15,7 +15,7 @@ from functools import cached_property
 
 from tilewright.dtypes import s64
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import Buffer, row_major
+from tilewright.ir.buffer import Buffer, Space, row_major
 from tilewright.ir.expr import Expr, Var, const, var
 from tilewright.ir.opaque import opened
 from tilewright.ir.stmt import (
@@ -30,6 +30,7 @@ from tilewright.ir.stmt import (
     Store,
     While,
 )
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import (
     block,
     direct_exprs,
@@ -153,7 +154,9 @@ class _Splitter:
                 serial.clear()
 
         for position, stmt in enumerate(stmts):
-            if isinstance(stmt, Allocate):
+            if isinstance(stmt, Allocate) and self._is_of_a_row(stmt, stmts[position + 1 :]):
+                serial.append(stmt)
+            elif isinstance(stmt, Allocate):
                 self.workspaces.append(stmt.buffer)
             elif self._surrounds(stmt):
                 flush()
@@ -199,6 +202,19 @@ class _Splitter:
             if launched and let.var in mentioned(stmt):
                 return True
         return False
+
+    def _is_of_a_row(self, stmt: Allocate, behind: Sequence[Stmt]) -> bool:
+        """Whether the statements in a row behind it alone use ``stmt``, private memory: it may be
+        registers then."""
+        if stmt.buffer.space is not Space.PRIVATE:
+            return False
+        ended = False
+        for position, each in enumerate(behind):
+            ends = isinstance(each, Let) and self._outlives(each, behind[position + 1 :])
+            ended = ended or ends or self._surrounds(each)
+            if ended and stmt.buffer in buffers_in(each):
+                return False
+        return True
 
     def _host(self, stmt: Stmt) -> list[Node]:
         if self.is_launch(stmt):

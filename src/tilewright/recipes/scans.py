@@ -1,0 +1,54 @@
+"""Scans along neighbours in memory on a CPU: several rows at a time, each of which hands its last
+result on in a register, so that one row's sums need not wait for one another alone."""
+
+from __future__ import annotations
+
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.nests import Nest
+from tilewright.schedule.carry import carry, previous
+from tilewright.schedule.partition import partition
+from tilewright.schedule.place import loops_around
+from tilewright.schedule.runs import strides
+from tilewright.schedule.tile import tile
+
+# Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
+_SET = 4096
+
+
+def scanned(compute: Compute) -> str | None:
+    """The dim along which ``compute`` scans neighbours and hands on the last result alone, where
+    the rows that it has are a number."""
+    ordered = [dim for dim in compute.dims if dim.ordered]
+    if len(ordered) != 1:
+        return None
+    (along,) = (dim.var.name for dim in ordered)
+    if abs(strides(compute, compute.outputs[0])[along] or 0) != 1 or not previous(compute, along):
+        return None
+    rows = (dim.extent for dim in compute.dims if not dim.ordered)
+    return along if all(isinstance(each, Const) for each in rows) else None
+
+
+def rows_together(nest: Nest, config: ReductionConfig) -> int:
+    """How many rows of the innermost level of ``nest`` are scanned at a time: as many as leave all
+    threads enough; one where their lines would drive each other out of the cache."""
+    rows = zip(nest.computes, nest.levels[-1], strict=True)
+    scans = [(compute, row) for compute, row in rows if scanned(compute)]
+    for compute, row in scans:
+        step = strides(compute, compute.outputs[0])[row] or 0
+        if step * compute.outputs[0].buffer.dtype.bytes % _SET == 0:
+            return 1
+    return max(1, min(config.rows, nest.extents[-1] // config.parts)) if scans else 1
+
+
+def carried(kernel: Kernel, compute: Compute, along: str) -> Kernel:
+    """``compute`` with what it hands on in registers, all rows point by point."""
+    kernel = carry(kernel, compute.name, along)
+    before = [loop.var.name for loop in loops_around(kernel, compute.name)]
+    kernel = tile(kernel, compute.name, {along: 1})
+    for loop in loops_around(kernel, compute.name):
+        if loop.var.name not in before:
+            # The first point is another one, if it looks at what stands before it.
+            kernel = partition(kernel, loop.var.name)
+    return kernel
