@@ -60,7 +60,7 @@ SECTIONS = {
         *("bias", "add", "sub", "mul", "div", "binary", "relu", "unary", "prelu", "sum"),
         *("scale", "zero_point"),
     ),
-    "Graphs": ("from_torch",),
+    "Graphs": ("from_stablehlo", "from_torch"),
     "Kernels of your own": ("parse_kernel",),
     "Kernels in Python": (
         "kernel",

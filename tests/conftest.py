@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
+    parser.addoption("--stablehlo", metavar="FOLDER", help="StableHLO files that check themselves")
     skips.add_options(parser)
     sweeps.add_options(parser)
 

@@ -91,9 +91,9 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
-OPTIONAL = ("torch", "matplotlib", "pyopencl", "cuda")
+OPTIONAL = ("torch", "jax", "matplotlib", "pyopencl", "cuda")
 # A front end is loaded by whoever has its framework: these folders import it as any other.
-FRAMES: Mapping[str, str] = {"frontends/torch/": "torch"}
+FRAMES: Mapping[str, str] = {"frontends/torch/": "torch", "frontends/jax/": "jax"}
 
 # Where a target's name may be compared, besides `targets`.
 TARGET_NAMES: Mapping[tuple[str, str], str] = {

@@ -344,7 +344,7 @@ def test_refused(name: str) -> None:
 
 
 def test_refused_arguments() -> None:
-    with pytest.raises(ProblemError, match=r"%a is of type tensor<\?xf32>"):
+    with pytest.raises(UnsupportedError, match=r"%a is of type tensor<\?xf32>"):
         from_stablehlo(main("", "%a: tensor<?xf32>", "tensor<?xf32>", "%a"))
     with pytest.raises(ProblemError, match=r"there is no function @f"):
         from_stablehlo(main("", A, "tensor<2xf32>", "%a"), function="f")

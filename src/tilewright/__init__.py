@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
     from tilewright.frontends.models import from_torch
+    from tilewright.frontends.stablehlo import from_stablehlo
     from tilewright.graph.graph import Graph
     from tilewright.ir.buffer import Space, Swizzle
     from tilewright.ir.stmt import Kernel, LoopKind
@@ -108,6 +109,7 @@ __all__ = [
     "f64",
     "floor",
     "fma",
+    "from_stablehlo",
     "from_torch",
     "function",
     "gather",
@@ -310,6 +312,7 @@ _HOMES = {
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
     "TilewrightError": "tilewright.errors",
+    "from_stablehlo": "tilewright.frontends.stablehlo",
     "from_torch": "tilewright.frontends.models",
     "register_recipe": "tilewright.recipes.users",
     "unregister_recipe": "tilewright.recipes.users",

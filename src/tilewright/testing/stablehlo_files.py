@@ -70,13 +70,17 @@ def _outcome(module: Module, function: Function, target: str) -> tuple[str, str]
     return (RIGHT, "") if fault is None else (WRONG, fault)
 
 
-def run(graph: StableHLO, target: str, seed: int = 0) -> str | None:
-    """Runs a graph on random arguments: what its checks say is wrong, or None."""
+def run(graph: StableHLO, target: str) -> str | None:
+    """Compiles a graph and runs it on random arguments: what its checks say is wrong, or None."""
+    return fault_of(graph, compile_graph(graph, target))
+
+
+def fault_of(graph: StableHLO, compiled: Any, seed: int = 0) -> str | None:
+    """What the checks of a graph say of a run of what was compiled of it, or None."""
     rng = np.random.default_rng(seed)
     arguments = {
         each.name: _random(rng, each) for each in graph.kernel.arrays if each.name in graph.inputs
     }
-    compiled: Any = compile_graph(graph, target)
     found = compiled(**arguments)
     names = graph.outputs
     results = {names[0]: found} if len(names) == 1 else {name: found[name] for name in names}

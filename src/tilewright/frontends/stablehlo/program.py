@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.operations import HANDLERS
@@ -64,7 +64,7 @@ def translated(module: Module, function: Function) -> StableHLO:
             arguments.append(Token())
             continue
         if not isinstance(named.type, types.Tensor) or not named.type.is_static:
-            raise ProblemError(
+            raise UnsupportedError(
                 f"the argument %{named.name} is of type {named.type}",
                 where=named.span,
                 why="a graph has tensors whose sizes are known",

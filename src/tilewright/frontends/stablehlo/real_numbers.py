@@ -180,7 +180,6 @@ _OWN: Mapping[str, Function] = {
 # Of several steps, which narrow floats would round: f32 or wider.
 _IN_F32: Mapping[str, Function] = {
     "cosh": special.cosh,
-    "exponential_minus_one": functions.expm1,
     "logistic": functions.logistic,
     "sinh": special.sinh,
 }
@@ -198,6 +197,7 @@ _IN_F64: Mapping[str, Function] = {
     "digamma": special.digamma,
     "erf_inv": special.erf_inv,
     "erfc": special.erfc,
+    "exponential_minus_one": functions.expm1,
     "lgamma": special.lgamma,
     "polygamma": special.polygamma,
     "remainder": functions.fmod,

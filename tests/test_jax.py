@@ -1,0 +1,109 @@
+"""JAX functions compiled here, against JAX itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+from tilewright.frontends.jax import jit  # noqa: E402  # JAX is needed first
+
+
+def network(weights: dict[str, Any], x: Any) -> dict[str, Any]:
+    hidden = jax.nn.gelu(x @ weights["first"] + weights["bias"])
+    scores = jax.nn.softmax(hidden @ weights["second"])
+    return {"scores": scores, "best": jnp.argmax(scores, axis=-1)}
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+WEIGHTS = {"first": drawn(6, 8), "bias": drawn(8), "second": drawn(8, 5)}
+
+
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+def test_a_network(target: str) -> None:
+    ours = jit(network, target=target)
+    x = drawn(4, 6)
+    found, expected = ours(WEIGHTS, x), network(WEIGHTS, x)
+    assert isinstance(found["scores"], jax.Array)
+    np.testing.assert_allclose(found["scores"], expected["scores"], 1e-5, 1e-6)
+    np.testing.assert_array_equal(found["best"], expected["best"])
+    assert ours.compiled(WEIGHTS, x) is ours.compiled(WEIGHTS, x)
+    assert "compute" in str(ours.graph(WEIGHTS, x).kernel)
+
+
+def test_gradients() -> None:
+    def loss(weights: dict[str, Any], x: Any) -> Any:
+        return -jnp.log(network(weights, x)["scores"][:, 0]).mean()
+
+    x = drawn(4, 6)
+    found = jit(jax.grad(loss), target="interpreter")(WEIGHTS, x)
+    for name, expected in jax.grad(loss)(WEIGHTS, x).items():
+        np.testing.assert_allclose(found[name], expected, 1e-4, 1e-5)
+
+
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sort": (lambda x: jnp.sort(x, axis=0), (drawn(5, 3),)),
+    "argsort": (lambda x: jnp.argsort(x), (drawn(9),)),
+    "cumsum": (lambda x: jnp.cumsum(x, axis=1), (drawn(3, 4),)),
+    "scan": (
+        lambda x: jax.lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.zeros(3), x),
+        (drawn(5, 3),),
+    ),
+    "where": (lambda x: jnp.where(x > 0, x, -x * 2), (drawn(7),)),
+    "take": (lambda x, i: x[i], (drawn(5, 2), np.array([4, 0, 2]))),
+    "scatter": (lambda x, i: x.at[i].add(1.5), (drawn(5, 2), np.array([4, 0, 4]))),
+    "fft": (lambda x: jnp.fft.rfft(x), (drawn(3, 12),)),
+    "complex": (lambda x: jnp.exp(1j * x), (drawn(4),)),
+    "conv": (
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (2, 1), [(1, 1), (2, 0)], lhs_dilation=(1, 2)
+        ),
+        (drawn(1, 2, 5, 6), drawn(3, 2, 3, 3)),
+    ),
+    "pool": (
+        lambda x: jax.grad(
+            lambda y: (
+                jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2), (1, 2, 2), "VALID") ** 2
+            ).sum()
+        )(x),
+        (drawn(2, 4, 6),),
+    ),
+    "random": (
+        lambda k: jax.random.uniform(jax.random.wrap_key_data(k), (5,)),
+        (np.array([1, 2], np.uint32),),
+    ),
+    "cond": (lambda x: jax.lax.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x), (drawn(4),)),
+    "while": (
+        lambda x: jax.lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2, x),
+        (abs(drawn(4)),),
+    ),
+    "bfloat16": (lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), (drawn(6),)),
+    "integers": (lambda x: (x // 3, x % 3, x << 2), (np.arange(-6, 6, dtype=np.int32),)),
+    "einsum": (lambda a, b: jnp.einsum("bij,bkj->bik", a, b), (drawn(2, 3, 4), drawn(2, 5, 4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_against_jax(name: str) -> None:
+    function, arguments = FUNCTIONS[name]
+    found = jax.tree_util.tree_leaves(jit(function, target="interpreter")(*arguments))
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
+    for got, want in zip(found, expected, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), 2e-5, 2e-5)
+
+
+def test_static_arguments_and_decorators() -> None:
+    @jit(target="interpreter", static_argnames=["count"])
+    def repeated(x: Any, count: int) -> Any:
+        return jnp.concatenate([x] * count)
+
+    assert repeated(np.ones(2, np.float32), count=3).shape == (6,)
+    assert repeated(np.ones(2, np.float32), count=2).shape == (4,)
