@@ -9,7 +9,7 @@ import tilewright as tw
 from needs import needs_opencl
 from tilewright.errors import KernelError, VerificationError
 
-TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
 
 @tw.kernel

@@ -13,7 +13,7 @@ from sweeps import in_turns
 from tilewright.dtypes import dtype
 from tilewright.errors import KernelError
 
-TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 TYPES = [(str(c.a), str(c.b), str(c.accumulator)) for c in tw.matrix_combinations("interpreter")]
 
 
