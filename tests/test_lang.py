@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from needs import needs_opencl
-from tilewright.errors import KernelError, VerificationError
+from tilewright.errors import ArgumentError, KernelError, VerificationError
 
 TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
@@ -98,3 +101,20 @@ def test_assertions(target: str) -> None:
         checked.launch(10, np.arange(10, dtype=np.int32), target=target)
     assert "in the work-item 5" in str(caught.value)
     assert 'assert x[i] < 5, "too great"' in str(caught.value)
+
+
+def test_launches_that_come_again() -> None:
+    x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    for times in range(1, 6):
+        saxpy.launch((128,), 100, 2.0, x, y)
+        np.testing.assert_array_equal(y, times * 2 * x)
+    for wrong in (100.0, True, 2**40):  # equal to what was there, or not: none is a s32
+        with pytest.raises(ArgumentError, match="the argument n is"):
+            saxpy.launch((128,), wrong, 2.0, x, y)
+    gone = weakref.ref(y)
+    del y
+    gc.collect()
+    assert gone() is None  # nobody keeps it
+    other = np.zeros(100, np.float32)
+    saxpy.launch((128,), 100, 2.0, x, other)
+    np.testing.assert_array_equal(other, 2 * x)

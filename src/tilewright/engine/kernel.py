@@ -174,6 +174,22 @@ class CompiledKernel:
         stream that a call now would run on."""
         if ordered:
             self._name(ordered, arrays)
+        call, keep = self._prepared(out, stream, arrays)
+
+        def bound(_keep: Any = (arrays, keep, self), _call: Callable[[], None] = call) -> None:
+            _call()
+
+        return bound
+
+    def borrow(self, **arrays: Any) -> Callable[[], None]:
+        """As `bind`, of arrays that somebody else keeps: the call holds none of them, and is to be
+        called only while they are there, with their memory where it is."""
+        return self._prepared(None, None, arrays)[0]
+
+    def _prepared(
+        self, out: Any, stream: Any, arrays: dict[str, Any]
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        """The call, and what has to live for it besides ``arrays``, which get the results."""
         fitting = self._fitting
         keep: tuple[Any, ...] = ()
         if fitting is None:
@@ -187,10 +203,7 @@ class CompiledKernel:
                 placed = fitting.place(placing, arrays, stream)
                 call, keep = placing.bound(placed), placed.keep
 
-        def bound(_keep: Any = (arrays, keep, self), _call: Callable[[], None] = call) -> None:
-            _call()
-
-        return bound
+        return call, keep
 
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool

@@ -1,7 +1,8 @@
 """Kernels in Python: functions that work-items run, from their source to the IR.
 
 In reading order: `kernel` (the decorators), `annotations` (types of parameters), `source` (text,
-tree and places), `choice` (what a kernel is compiled for), `launch` (from a call to code);
+tree and places), `choice` (what a kernel is compiled for), `launch` (from a call to code; `bound`:
+launches that come again);
 `translation` (one kernel's), with `identities` (who a work-item is, and the loops around it),
 `messages` (what work-items say) and `records` (reading it); `statements` and `loops`, with `names`
 (what a function binds), `variables` (their types) and `exits` (return, break, continue);

@@ -11,6 +11,7 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import ArgumentError, UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
+from tilewright.lang.bound import BoundLaunches
 from tilewright.lang.choice import Choice, Made
 from tilewright.lang.identities import MOST, Shape
 from tilewright.lang.records import new_records, tell
@@ -32,6 +33,7 @@ class Launches:
     def __init__(self, function: KernelFunction) -> None:
         self._function = function
         self._compiled: dict[tuple[Any, ...], tuple[CompiledKernel, Made]] = {}
+        self._bound = BoundLaunches()
         self._generic = any(
             isinstance(a, Constant | ScalarType)
             or (isinstance(a, ArrayType) and isinstance(a.dtype, str))
@@ -48,13 +50,34 @@ class Launches:
         threads: int | None,
     ) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
+        again = self._bound.key((range_, local, offset, target, threads), arguments)
+        call = self._bound.find(again, arguments)
+        if call is not None:
+            call()
+            return
         sizes, start, choice = self._choice(range_, arguments, local, offset)
         key = (choice, target, threads)
         found = self._compiled.get(key)
         if found is None or found[1].captured:
             found = self._compiled[key] = self._compile(choice, target, threads)
-        if prod(sizes):
-            self._call(found, sizes, start, arguments)
+        if not prod(sizes):
+            return
+        code, made = found
+        given = self._given(sizes, start, arguments)
+        if made.messages:
+            records = new_records()
+            code(**given, messages=records)
+            tell(records, made.messages, len(sizes))
+            return
+        # A call that is bound for a device would hold its arrays; one that captured values from
+        # outside has to look whether they are the same.
+        plain = code.target.schedules and code.target.machine.hierarchy is None
+        if again is None or not plain or made.captured or not self._bound.comes_again(again):
+            code(**given)
+            return
+        call = code.borrow(**given)
+        self._bound.keep(again, call, arguments)
+        call()
 
     def specialized(
         self, range_: object, arguments: Sequence[Any], local: object, offset: object
@@ -235,14 +258,13 @@ class Launches:
         code = compile_kernel(made.kernel, where.name, threads)
         return code, made
 
-    def _call(
+    def _given(
         self,
-        found: tuple[CompiledKernel, Made],
         sizes: tuple[int, ...],
         offset: tuple[int, ...] | None,
         arguments: Sequence[Any],
-    ) -> None:
-        code, made = found
+    ) -> dict[str, Any]:
+        """What the compiled kernel is called with."""
         given: dict[str, Any] = {}
         pairs = zip(self._function.parameters.items(), arguments, strict=True)
         for (name, annotation), value in pairs:
@@ -253,9 +275,4 @@ class Launches:
         if offset is not None and any(offset):
             for dim, size in enumerate(offset):
                 given[f"offset_{dim}"] = size
-        if not made.messages:
-            code(**given)
-            return
-        records = new_records()
-        code(**given, messages=records)
-        tell(records, made.messages, len(sizes))
+        return given
