@@ -39,7 +39,7 @@ def shown(made: Kernel) -> list[str]:
 def same_as_interpreted(made: Kernel) -> None:
     """What x86 gives is what the interpreter gives."""
     rng = np.random.default_rng(0)
-    given = {
+    given: dict[str, np.ndarray] = {
         "a": rng.integers(-9, 9, 64).astype(np.float32),
         "b": rng.integers(-9, 9, 64),
         "n": rng.integers(0, 5, 64),
@@ -76,6 +76,18 @@ def test_names_for_values() -> None:
 def test_what_nobody_reads_is_gone() -> None:
     made = kernel("alloc x: s64[2] private", "x[1] = t", "x[0] = 2", "b[g * 16 + t] = x[1]")
     assert shown(name_values(made)) == ["workgroup for t in 16:", "  b[g * 16 + t] = t"]
+
+
+def test_what_extents_load_has_a_name() -> None:
+    made = kernel("for k in n[t + 1] - n[t]:", "  b[g * 16 + t] = b[g * 16 + t] + n[n[t] + k]")
+    assert shown(name_values(made)) == [
+        "workgroup for t in 16:",
+        "  n_2 = n[t + 1]",
+        "  n_3 = n[t]",
+        "  for k in n_2 - n_3:",
+        "    b[g * 16 + t] = b[g * 16 + t] + n[n_3 + k]",
+    ]
+    same_as_interpreted(made)
 
 
 def test_pieces_between_barriers() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Load, Var, var
@@ -27,11 +28,13 @@ from tilewright.ir.stmt import (
     While,
 )
 from tilewright.ir.visit import (
+    block,
     direct_exprs,
     loads_in,
     map_exprs,
     map_kernel,
     nested,
+    rewrite_exprs,
     rewrite_loads,
     rewrite_stmts,
     substitute,
@@ -65,12 +68,16 @@ def name_values(kernel: Kernel) -> Kernel:
           if a[t] < 1.0:
             x[0] = 7
           z[x[0]] = 1.0
+
+    What a loop's extent loads of memory that is only read has a name in front of the loop, in which
+    it mostly counts from there: ``for k in end[t] - start[t]: sum[0] = sum[0] + a[start[t] + k]``.
     """
     taken = names_of(kernel)
+    read_only = {param.buffer for param in kernel.arrays if param.access == "in"}
 
     def change(nest: ItemNest) -> Stmt:
         body = without_dead_stores(_Namer(nest.body, taken).run(nest.body))
-        return nest.around(_stored_directly(body))
+        return nest.around(_with_named_extents(_stored_directly(body), read_only, taken))
 
     return map_kernel(kernel, lambda body: map_nests(body, change))
 
@@ -259,3 +266,25 @@ def _stored_directly(body: Stmt) -> Stmt:
         return stmt if len(made) == len(stmt.body) else Block(tuple(made), stmt.span)
 
     return rewrite_stmts(body, change)
+
+
+def _with_named_extents(body: Stmt, read_only: set[Buffer], taken: set[str]) -> Stmt:
+    """``body`` with names for what extents load."""
+
+    def named(loop: For) -> list[Stmt]:
+        found = [n for n in loads_in(loop.extent) if n.buffer in read_only and n.mask is None]
+        names = {node: var(fresh(node.buffer.name, taken), node.type) for node in found}
+        stmt = rewrite_exprs(
+            loop, lambda expr: rewrite_loads(expr, lambda node: names.get(node, node))
+        )
+        return [*(Let(name, node, loop.span) for node, name in names.items()), stmt]
+
+    def change(stmt: Stmt) -> Stmt:
+        made = [named(part) if isinstance(part, For) else [part] for part in nested(stmt)]
+        if all(len(each) == 1 for each in made):
+            return stmt
+        if isinstance(stmt, Block):
+            return Block(tuple(chain.from_iterable(made)), stmt.span)
+        return with_nested(stmt, tuple(block(*each) for each in made))
+
+    return rewrite_stmts(body if isinstance(body, Block) else Block((body,)), change)

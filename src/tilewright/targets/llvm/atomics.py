@@ -19,8 +19,8 @@ from tilewright.ir.functions import FUNCTIONS, Exchange, Update
 from tilewright.ir.stmt import View
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.casts import emit_cast
-from tilewright.targets.llvm.extremes import emit_float_extreme
-from tilewright.targets.llvm.masked import lane_of, vector_of
+from tilewright.targets.llvm.extremes import emit_extreme, emit_float_extreme
+from tilewright.targets.llvm.masked import lane_of, plain_load, plain_store, vector_of
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.types import constant, llvm_type
@@ -31,16 +31,20 @@ _ATOMIC = (f32, s32, u32, s64, u64, f64)
 _BITS: Mapping[DType, DType] = {f32: s32, f64: s64}
 
 
+_Change = Callable[[Writer, Pointer, tuple[Value, ...]], str]
+
+
 @dataclass(frozen=True)
 class _Call:
     """What a call does: ``change`` gives the text of what an element was, by its place and the
-    values of the call. The arguments at ``place`` and ``values`` are these; ``old`` is where what
-    it was goes."""
+    values of the call; ``alone`` does the same where one thread has the memory. The arguments at
+    ``place`` and ``values`` are these; ``old`` is where what it was goes."""
 
     place: int
     values: tuple[int, ...]
     old: int | None
-    change: Callable[[Writer, Pointer, tuple[Value, ...]], str]
+    change: _Change
+    alone: _Change | None = None
 
 
 def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
@@ -53,12 +57,16 @@ def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
     if mask is False:
         return
     w = memory.w
+    change = call.change
+    if address.buffer.space is Space.WORKGROUP and w.dialect.workgroup is None:
+        # Workgroups are threads here.
+        change = call.alone or change
     found: list[Value] = []
     for lane in range(1 if memory.lanes is None else memory.lanes.active):
         pointer = memory.pointer(address, plan.loads, lane)
         elements = tuple(lane_of(w, value, lane) for value in values)
         if not isinstance(mask, Value):
-            found.append(Value(call.change(w, pointer, elements), dtype))
+            found.append(Value(change(w, pointer, elements), dtype))
             continue
         if call.old is not None and view.mask is not None:
             raise CompilationError(
@@ -68,7 +76,7 @@ def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
             )
         flag, before = lane_of(w, mask, lane).text, w.block
         with w.where(flag):
-            old, inside = call.change(w, pointer, elements), w.block
+            old, inside = change(w, pointer, elements), w.block
         if call.old is not None:
             # In lanes that do not run, nobody looks at it.
             zero = constant(0, dtype)
@@ -126,6 +134,23 @@ def _update(operator: str, w: Writer, pointer: Pointer, values: tuple[Value, ...
     return w.assign(f"atomicrmw {name} {pointer.typed}, {value.typed} monotonic")
 
 
+def _update_alone(operator: str, w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
+    (value,) = values
+    old = plain_load(w, pointer, value.dtype, 1)
+    plain_store(w, pointer, _changed(operator, w, old, value))
+    return old.text
+
+
+def _changed(operator: str, w: Writer, old: Value, value: Value) -> Value:
+    """``old operator value``."""
+    if operator in ("min", "max"):
+        if value.dtype.is_float:
+            return Value(emit_float_extreme(w, operator, old, value, value), value.dtype)
+        return Value(emit_extreme(w, operator, old, value), value.dtype)
+    name = "fadd" if value.dtype.is_float else operator
+    return Value(w.assign(f"{name} {old.typed}, {value.text}"), value.dtype)
+
+
 def _again(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
     """Until nobody else has changed the old bits: not every device updates floats."""
     bits = llvm_type(_BITS[value.dtype])
@@ -136,11 +161,7 @@ def _again(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
     w.start(again)
     old, line = w.name("old"), w.reserve()
     floats = w.assign(f"bitcast {bits} {old} to {value.type}")
-    if operator == "add":
-        after = w.assign(f"fadd {value.type} {floats}, {value.text}")
-    else:
-        number = Value(floats, value.dtype)
-        after = emit_float_extreme(w, operator, number, value, value)
+    after = _changed(operator, w, Value(floats, value.dtype), value).text
     new = w.assign(f"bitcast {value.type} {after} to {bits}")
     pair = w.assign(f"cmpxchg {pointer.typed}, {bits} {old}, {bits} {new} monotonic monotonic")
     seen = w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
@@ -192,8 +213,9 @@ def _emitter(name: str) -> EmitCall | None:
         case (Update(atomic=True) as effect,):
             old = None if effect.old is None else function.position(effect.old)
             values: tuple[int, ...] = (function.position(effect.value),)
-            change = partial(_update, effect.operator)
-            return partial(_emit, _Call(function.position(effect.place), values, old, change))
+            place, operator = function.position(effect.place), effect.operator
+            ways = partial(_update, operator), partial(_update_alone, operator)
+            return partial(_emit, _Call(place, values, old, *ways))
         case (Exchange() as effect,):
             names = [effect.value] if effect.expected is None else [effect.expected, effect.value]
             values = tuple(function.position(each) for each in names)
