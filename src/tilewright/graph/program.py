@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 from typing import Any
 
 from numpy.typing import NDArray
@@ -33,13 +32,14 @@ from tilewright.targets.linking import (
     Again,
     Base,
     Either,
+    Given,
     HostLinked,
     Linked,
     Place,
     Plan,
     Run,
 )
-from tilewright.targets.program import Abi, Program, parameters_of
+from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
 from tilewright.targets.registry import Target, find_target
 
 
@@ -115,6 +115,12 @@ class GraphProgram(CompiledKernel):
 
         Each is called by itself, from Python, which adds some microseconds.
         """
+        if self.code.device is not None:
+            raise UnsupportedError(
+                f"the launches of {self.target.name} are not timed",
+                why="they run behind the host, in memory that it does not reach",
+                cure="use the vendor's profiler",
+            )
         if ordered:
             self._name(ordered, arrays)
         fitting = self._fitting
@@ -148,7 +154,7 @@ class _LinkedCode(Code):
         target: Target,
         programs: Sequence[Program],
         plan: Plan,
-        contents: Sequence[NDArray[Any]],
+        contents: Sequence[Any],
         graph: Kernel,
         arena: Any = None,
     ) -> None:
@@ -160,7 +166,7 @@ class _LinkedCode(Code):
             program = target.link(programs, plan, contents, arena)
         self.program = program
         self.run, self.bound = program.run, program.bound
-        self.device = None
+        self.device = program if isinstance(program, DeviceProgram) else None
 
 
 class _Memory:
@@ -173,7 +179,7 @@ class _Memory:
     def __init__(self, cut: Cut, groups: Sequence[Group]) -> None:
         self._groups = groups
         self.packs: dict[str, PackCode] = {}
-        self.contents: list[NDArray[Any]] = []
+        self.contents: list[Any] = []
         self._packed: dict[tuple[str, str], list[int]] = {}
         self._constants = {p.buffer: p for p in cut.graph.arrays if p.digest is not None}
         self._graph = cut.graph
@@ -182,22 +188,26 @@ class _Memory:
                 pack = groups[launch.kernel].compiled.packing.get(param.name)
                 if pack is not None and buffer not in self._constants:
                     self.packs[buffer.name] = pack
+        self._given: list[Given] = []
         self._arguments = self._numbered(cut.graph)
         self.arena, spaces = self._planned(cut)
         self._spaces = iter(spaces)
         steps = self._linked(cut.steps)
-        count = sum(map(len, self._arguments.values()))
-        self.plan = Plan(steps, self.arena.bytes, count)
+        self.plan = Plan(steps, self.arena.bytes, tuple(self._given))
 
     def _numbered(self, graph: Kernel) -> dict[Buffer, list[int]]:
         """Which pointers of a call an argument is."""
         found: dict[Buffer, list[int]] = {}
-        numbers = count()
         for param in graph.arrays:
-            if param.digest is None:
-                pack = self.packs.get(param.name)
-                pointers = 1 if pack is None else len(pack.forms)
-                found[param.buffer] = list(islice(numbers, pointers))
+            if param.digest is not None:
+                continue
+            pack = self.packs.get(param.name)
+            sizes = [param.buffer.bytes]
+            if pack is not None:
+                sizes = [form.extent * form.dtype.bytes for form in pack.forms]
+            start = len(self._given)
+            self._given += [Given(size, param.access != "in") for size in sizes]
+            found[param.buffer] = list(range(start, len(self._given)))
         return found
 
     def _planned(self, cut: Cut) -> tuple[Arena, list[list[Live]]]:

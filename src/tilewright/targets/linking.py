@@ -70,13 +70,21 @@ Linked = Run | Again | Either
 
 
 @dataclass(frozen=True)
+class Given:
+    """A pointer that a call passes: to so many bytes, which are ``written`` or read only."""
+
+    bytes: int
+    written: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """``steps`` in order, over an arena of ``arena`` bytes, which begins at a multiple of 64;
-    a call passes ``arguments`` pointers."""
+    ``arguments`` are the pointers that a call passes."""
 
     steps: tuple[Linked, ...]
     arena: int
-    arguments: int
+    arguments: tuple[Given, ...]
 
 
 def runs(steps: Sequence[Linked]) -> Iterator[Run]:

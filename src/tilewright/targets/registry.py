@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -60,10 +58,11 @@ class Target(Protocol):
         self,
         programs: Sequence[Program],
         plan: Plan,
-        constants: Sequence[NDArray[Any]],
+        constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """One program of several, which `load` gave, as ``plan`` says; ``constants`` live as long.
+        """One program of several, which `load` gave, as ``plan`` says; ``constants`` (arrays, or
+        what a device's `pack` made) live as long.
         Its calls run in ``arena``, where one is given, one at a time. Raises `ArgumentError` for an
         arena that does not do."""
 

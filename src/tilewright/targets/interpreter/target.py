@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tilewright.errors import UnsupportedError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -61,7 +59,7 @@ class InterpreterTarget:
         self,
         programs: Sequence[Program],
         plan: Plan,
-        constants: Sequence[NDArray[Any]],
+        constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
         """The host calls each."""

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tilewright.errors import DeviceError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
 from tilewright.machines.nvidia.tensor_map import TensorMap
-from tilewright.targets.linking import HostLinked, Plan
+from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
@@ -25,6 +23,7 @@ from tilewright.targets.nvidia.device import (
     why_none,
 )
 from tilewright.targets.nvidia.driver import KernelProgram
+from tilewright.targets.nvidia.linked import LinkedProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
 from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
@@ -90,11 +89,13 @@ class NvidiaTarget:
         self,
         programs: Sequence[Program],
         plan: Plan,
-        constants: Sequence[NDArray[Any]],
+        constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """The host calls each."""
-        return HostLinked(programs, plan, constants, arena)
+        """Launches in order, on the caller's stream."""
+        found = [each for each in programs if isinstance(each, KernelProgram)]
+        assert len(found) == len(programs), "programs are of this target"
+        return LinkedProgram(found, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """PTX, and a cubin where ptxas made one."""

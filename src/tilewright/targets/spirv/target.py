@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tilewright.config import settings
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
@@ -79,7 +77,7 @@ class SpirvTarget:
         self,
         programs: Sequence[Program],
         plan: Plan,
-        constants: Sequence[NDArray[Any]],
+        constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
         """One queue for all, where kernels get at the host's memory; elsewhere the host calls each,

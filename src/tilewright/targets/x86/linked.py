@@ -192,7 +192,7 @@ class LinkedProgram:
     ) -> None:
         self._made = (programs, plan, constants)
         self._given = arena is not None
-        self._arguments = ctypes.c_void_p * plan.arguments
+        self._arguments = ctypes.c_void_p * len(plan.arguments)
         self._entry = _Steps(_steps().address("tw_steps"))
         self._pool = worker_pool()
         self._spare: list[_Frame] = [] if arena is None else [_Frame(*self._made, arena)]

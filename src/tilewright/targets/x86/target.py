@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
@@ -89,7 +87,7 @@ class X86Target:
         self,
         programs: Sequence[Program],
         plan: Plan,
-        constants: Sequence[NDArray[Any]],
+        constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
         """One native call for all."""

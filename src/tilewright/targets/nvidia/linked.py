@@ -1,0 +1,169 @@
+"""Several kernels on an NVIDIA GPU as one program: launches in order, on the caller's stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tilewright.errors import DeviceError, UnsupportedError
+from tilewright.targets.linking import Base, Place, Plan, Run, walk
+from tilewright.targets.nvidia.device import ask, check_process
+from tilewright.targets.nvidia.driver import KernelProgram
+from tilewright.targets.nvidia.memory import (
+    KeptMemory,
+    OwnStream,
+    allocate,
+    follow,
+    release,
+    synchronize,
+)
+from tilewright.targets.program import DeviceMemory, Passed, Placement
+
+
+class LinkedProgram:
+    """A `targets.program.DeviceProgram` of several kernels.
+
+    Constants lie on the device. The arena, and copies of arrays of the host, are memory in the
+    order of the stream, so that calls on several streams do not meet. The host waits where it looks
+    at a flag, and as a kernel alone does.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[KernelProgram],
+        plan: Plan,
+        constants: Sequence[Any],
+        arena: Any = None,
+    ) -> None:
+        """``constants`` are arrays of the host, or memory on the device. Raises `DeviceError` where
+        there is no room."""
+        if arena is not None:
+            raise UnsupportedError(
+                "a GPU takes no arena of the host",
+                why="what lies between kernels is in the device's memory",
+                cure="leave it out: memory is taken from the driver's pool, in the stream's order",
+            )
+        first = programs[0]
+        self.device = first.device
+        self.device_number, self.alignment = first.device_number, first.alignment
+        self._programs, self._plan = programs, plan
+        self._first = first
+        self._spare: list[OwnStream] = []
+        self._constants = [self._on_device(each) for each in constants]
+        self._host = Placement((False,) * len(plan.arguments))
+
+    def memory(self, size: int) -> DeviceMemory:
+        """So many bytes on the device, all zero."""
+        return self._first.memory(size)
+
+    def run(self, arguments: Sequence[Passed], threads: int) -> None:
+        """Runs all steps on arrays of the host. ``threads`` are not for devices."""
+        self.run_placed(arguments, self._host)
+
+    def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
+        """A call of no arguments on these arrays of the host."""
+        return self.bound_placed(arguments, self._host)
+
+    def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
+        """A call of no arguments on these."""
+        return lambda: self.run_placed(arguments, placement)
+
+    def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
+        """Runs all steps on these arrays, some of them in the device's memory."""
+        check_process()
+        with self.device.current():
+            own = self._own_stream() if placement.stream is None else None
+            stream = own.handle if own else placement.stream
+            assert stream is not None
+            taken: list[int] = []
+            try:
+                for other in placement.beside:
+                    follow(stream, other)
+                self._steps(arguments, placement, stream, taken)
+                while taken:
+                    release(self.device, taken.pop(), stream)
+                if placement.stream is None or not all(placement.resident):
+                    synchronize(stream)
+                else:
+                    for other in placement.beside:
+                        follow(other, stream)
+            except DeviceError:
+                for each in taken:
+                    with suppress(DeviceError):
+                        release(self.device, each, stream)
+                # Copies may still be at memory of the caller, which may go now.
+                with suppress(DeviceError):
+                    synchronize(stream)
+                raise
+        # One that failed is not used again.
+        if own:
+            self._spare.append(own)
+
+    def _steps(
+        self, arguments: Sequence[Passed], placement: Placement, stream: int, taken: list[int]
+    ) -> None:
+        """Puts all of a call on the stream; ``taken`` gets the memory that it takes."""
+
+        def take(size: int) -> int:
+            taken.append(allocate(self.device, size, stream))
+            return taken[-1]
+
+        arena = take(self._plan.arena)
+        there = [int(each) for each in arguments]
+        copied: list[int] = []
+        for position, resident in enumerate(placement.resident):
+            if not resident:
+                # Results, too: kernels may leave parts of one as they were.
+                size = self._plan.arguments[position].bytes
+                there[position] = take(size)
+                ask("cuMemcpyHtoDAsync", there[position], arguments[position], size, stream)
+                copied.append(position)
+
+        def pointer(place: Place) -> int:
+            match place.base:
+                case Base.ARGUMENT:
+                    return there[place.number]
+                case Base.CONSTANT:
+                    return self._constants[place.number].pointer
+                case Base.ARENA:
+                    return arena + place.number
+
+        def launch(step: Run) -> None:
+            pointers = [pointer(each) for each in step.places]
+            all_there = Placement((True,) * len(pointers), stream)
+            self._programs[step.program].run_placed(pointers, all_there)
+
+        def holds(flag: Place) -> bool:
+            found = ctypes.c_uint8()
+            ask("cuMemcpyDtoHAsync", ctypes.addressof(found), pointer(flag), 1, stream)
+            synchronize(stream)
+            return bool(found.value)
+
+        walk(self._plan.steps, launch, holds)
+        for position in copied:
+            known = self._plan.arguments[position]
+            if known.written:
+                back = there[position]
+                ask("cuMemcpyDtoHAsync", arguments[position], back, known.bytes, stream)
+
+    def _own_stream(self) -> OwnStream:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return OwnStream(self.device)
+
+    def _on_device(self, constant: Any) -> DeviceMemory:
+        """A constant in the device's memory; one that is there stays as it is."""
+        if not hasattr(constant, "ctypes"):
+            found: DeviceMemory = constant
+            return found
+        check_process()
+        with self.device.current():
+            made = KeptMemory(self.device, [constant.nbytes])
+            stream = OwnStream(self.device)
+            source = constant.ctypes.data
+            ask("cuMemcpyHtoDAsync", made.pointer, source, constant.nbytes, stream.handle)
+            synchronize(stream.handle)
+        return made
