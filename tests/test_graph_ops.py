@@ -190,6 +190,11 @@ def test_products_of_views_of_padded_and_of_converted_tensors() -> None:
     check(lambda a, b: matmul(a, b, dtype="s32"), wanted, exact=True, a=small[0], b=small[1])
 
 
+def test_products_of_conditions() -> None:
+    a, b = numbers(3, 4, dtype=bool), numbers(4, 5, dtype=bool)
+    check(matmul, a @ b, exact=True, a=a, b=b)
+
+
 def test_narrow_floats_are_added_up_in_f32() -> None:
     a, b = (numbers(*s).astype(np.float16) for s in ((3, 2000), (2000, 2)))
     kernel = graph(matmul, a=a, b=b)
@@ -382,6 +387,7 @@ def _refusals() -> list[tuple[str, Any]]:
     builder = Builder("g")
     x, y = builder.input("x", "f32", (3, 4)), builder.input("y", "f32", (4, 5))
     flag, one = builder.input("flag", "bool", (3, 4)), builder.splat(1.0, "f32")
+    flag_one = builder.splat(False, "bool")
     whole, pair = builder.splat(1, "s32"), (0, 1, ())
     return [
         ("12 elements, [5] 5", lambda: views.reshape(x, (5,))),
@@ -403,6 +409,8 @@ def _refusals() -> list[tuple[str, Any]]:
         ("in 1 groups", lambda: convolution(x, y)),
         ("in 2 groups", lambda: convolution(x, y, feature_groups=2)),
         ("dims [2] of f32[3, 4]", lambda: reduce([x], [one], [2], "add")),
+        ("is reversed along [2]", lambda: views.reverse(x, (2,))),
+        ("'add' combines no bool", lambda: reduce([flag], [flag_one], [0], "add")),
         ("'sub' combines no values", lambda: reduce([x], [one], [0], "sub")),
         ("begins a reduction", lambda: reduce([x], [whole], [0], "add")),
         ("the combiner gives bool", lambda: reduce([x], [one], [0], lambda a, b: [a[0] < b[0]])),

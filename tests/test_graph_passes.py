@@ -14,7 +14,7 @@ from test_graph_builder import expected_softmax, softmax
 from tilewright.graph import views
 from tilewright.graph.contractions import dot_general
 from tilewright.graph.convolution import convolution
-from tilewright.graph.elementwise import elementwise
+from tilewright.graph.elementwise import bitcast, elementwise
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -255,6 +255,22 @@ def test_constants_are_folded() -> None:
         t=table * 0.5,
     )
     becomes(lambda k: drop_dead(fold_constants(k)), before, after)
+
+
+def test_equal_bytes_of_two_types_are_no_constant_twice() -> None:
+    def build(x: Tensor) -> list[Tensor]:
+        builder = x.builder
+        bits = builder.constant(np.arange(4, dtype=np.int32))
+        floats = builder.materialize(bitcast(bits, "f32"), "floats")
+        more = elementwise(lambda a: a + 0, builder.materialize(views.reverse(bits, (0,)), "m"))
+        back = elementwise(lambda a: a + 0, builder.materialize(views.reverse(more, (0,)), "n"))
+        return [elementwise(lambda a, b: a + b, x, floats), back]
+
+    x = numbers(4)
+    before = graph(build, x=x)
+    after = optimized(before, check=True)
+    for got, want in zip(run(after, x=x), run(before, x=x), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_what_is_one_number_becomes_one() -> None:

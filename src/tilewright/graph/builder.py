@@ -20,7 +20,7 @@ from tilewright.graph.operands import Operands
 from tilewright.graph.replacing import with_buffers
 from tilewright.graph.tensor import Shape, Tensor, axes, axis
 from tilewright.ir.buffer import MAX_EXTENT, Buffer, buffer
-from tilewright.ir.constants import contents_of, digest_of
+from tilewright.ir.constants import contents_of, digest_of_contents
 from tilewright.ir.expr import Expr, const, load
 from tilewright.ir.stmt import (
     Allocate,
@@ -68,8 +68,8 @@ class Builder:
         self._body: list[Stmt] = []
         self._current = self._body
         # The names of buffers, and of computes.
-        self._taken: set[str] = set()
-        self._computes: set[str] = set()
+        self._taken: dict[str, int] = {}
+        self._computes: dict[str, int] = {}
         self._place = _Place()
         self._facts = Facts.empty()
         self._scopes: dict[Shape, Facts] = {}
@@ -82,7 +82,7 @@ class Builder:
             raise self.refuse(f"there are two inputs {name}", "give each a name of its own")
         made = buffer(name, type_of(dtype), self.checked(shape))
         self._inputs[name] = made
-        self._taken.add(name)
+        self._taken.setdefault(name, 2)
         return self.whole(made)
 
     def constant(self, array: Any, name: str | None = None) -> Tensor:
@@ -96,15 +96,16 @@ class Builder:
             return self.tensor(shape, const(values.reshape(-1)[0].item(), type_))
         if not values.size:
             return self.tensor(shape, const(0, type_))
-        digest = digest_of(values)
-        if self._contents.get(digest, values.reshape(-1)).dtype != values.dtype:
+        contents = contents_of(buffer("constant", type_, shape), values)
+        digest = digest_of_contents(contents)
+        if self._contents.get(digest, contents).dtype != values.dtype:
             return self._among_others(values, name)
         known = self._constants.get((digest, type_.name, shape))
         if known is None:
             made = buffer(self.fresh(name or self._place.name or "constant"), type_, shape)
             known = Param(made, "in", digest)
             self._constants[(digest, type_.name, shape)] = known
-            self._contents.setdefault(digest, contents_of(made, values))
+            self._contents.setdefault(digest, contents)
         return self.whole(known.buffer)
 
     def _among_others(self, values: NDArray[Any], name: str | None) -> Tensor:
@@ -322,13 +323,15 @@ class Builder:
         return self.whole(memory)
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    """A name like ``name`` that is not ``taken``; it is from then on."""
+def _unused(name: str, taken: dict[str, int]) -> str:
+    """A name like ``name`` that is not ``taken``; it is from then on. Each has the number that the
+    next one like it may have."""
     stem = identifier(name) or "value"
-    result, number = stem, 2
+    result, number = stem, taken.get(stem, 2)
     while result in taken:
         result, number = f"{stem}_{number}", number + 1
-    taken.add(result)
+    taken[stem] = number
+    taken.setdefault(result, 2)
     return result
 
 
@@ -360,4 +363,4 @@ def is_splat(values: NDArray[Any]) -> bool:
     """Whether all elements have the same bits."""
     flat = values.reshape(-1)
     bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
-    return bool((bits == bits[0]).all())
+    return bool((bits[-1] == bits[0]).all() and (bits == bits[0]).all())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilewright.dtypes import DType, f32
+from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
 from tilewright.graph.builder import Builder, described
 from tilewright.graph.tensor import Tensor
-from tilewright.ir.expr import Expr, cast, const, var
+from tilewright.ir.expr import Expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 
 Pairs = tuple[Sequence[int], Sequence[int]]
@@ -104,8 +104,10 @@ def sums_of(
     kept = _dims(product.kept)
     out = View(memory, tuple(dim.var for dim in kept))
     builder.compute(f"{name}_clear", kept, (Result((out,), (const(0, sums),)),))
-    value = cast(sums, product.a) * cast(sums, product.b)
-    builder.compute(name, (*kept, *_dims(product.reduced)), (Result((out,), (value,), "add"),))
+    # Of bool, products are `and`, and sums `or`.
+    multiply, add = ("and", "or") if sums is boolean else ("mul", "add")
+    value = binary(multiply, cast(sums, product.a), cast(sums, product.b))
+    builder.compute(name, (*kept, *_dims(product.reduced)), (Result((out,), (value,), add),))
     return builder.whole(memory)
 
 

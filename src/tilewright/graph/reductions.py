@@ -10,6 +10,7 @@ from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Expr, cast, const, load, select, var
+from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Dim, Result, View
 
 # What becomes of a tuple of values so far, and one of new values.
@@ -77,6 +78,9 @@ def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) 
     if combiner not in NAMED:
         cure = "use one of " + ", ".join(NAMED) + ", or give a function"
         raise builder.refuse(f"{combiner!r} combines no values", cure)
+    if type_.kind not in KINDS[combiner]:
+        fitting = ", ".join(each for each in NAMED if type_.kind in KINDS[each])
+        raise builder.refuse(f"{combiner!r} combines no {type_}", f"use one of {fitting}")
     sums = accumulator_for(type_) if combiner in ("add", "mul") else type_
     name = builder.named(f"reduce_{combiner}")
     shape = [tensor.shape[n] for n in kept]

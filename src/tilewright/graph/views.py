@@ -90,6 +90,10 @@ def slice_(
 
 def reverse(tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """The other way round along ``dims``."""
+    if any(not 0 <= n < tensor.rank for n in dims):
+        raise tensor.builder.refuse(
+            f"{described(tensor)} is reversed along {list(dims)}", "name dims that are there"
+        )
     index = [
         const(size - 1) - axis(n) if n in dims else axis(n) for n, size in enumerate(tensor.shape)
     ]

@@ -16,7 +16,7 @@ from tilewright.graph.replacing import with_buffers
 from tilewright.graph.tensor import axes
 from tilewright.interpret import run
 from tilewright.ir.buffer import Buffer, row_major
-from tilewright.ir.constants import contents_of, digest_of
+from tilewright.ir.constants import contents_of, digest_of_contents
 from tilewright.ir.expr import Const, const
 from tilewright.ir.stmt import (
     Allocate,
@@ -55,10 +55,15 @@ def fold_constants(kernel: Kernel) -> Kernel:
         if each.digest is not None and each.digest in kernel.constants
     }
     folded: dict[Buffer, NDArray[Any]] = {}
+    types = {digest: contents.dtype for digest, contents in kernel.constants.items()}
     for buffer in values.made:
         computes = values.makers(buffer)
-        if buffer in values.allocated and _is_foldable(buffer, computes, known):
-            known[buffer] = folded[buffer] = _evaluated(buffer, computes, known)
+        if buffer not in values.allocated or not _is_foldable(buffer, computes, known):
+            continue
+        known[buffer] = made = _evaluated(buffer, computes, known)
+        # The same bytes may be those of another type: a digest has one.
+        if types.setdefault(digest_of_contents(made), made.dtype) == made.dtype:
+            folded[buffer] = made
     if not folded:
         return kernel
     gone = {n for buffer in folded for n in values.made[buffer]}
@@ -99,6 +104,7 @@ def _evaluated(buffer: Buffer, computes: Sequence[Compute], known: Contents) -> 
     memory = np.zeros(buffer.layout.extent, buffer.dtype.numpy)
     arguments = {each.name: known[each] for each in sources} | {buffer.name: memory}
     run(Kernel("constant", tuple(params), Block(tuple(computes))), arguments)
+    memory.flags.writeable = False
     return memory
 
 
@@ -118,7 +124,7 @@ def _with_constants(
             numbers[old] = Compute(old.name, domain(old.shape), (), (result,))
             continue
         renamed[old] = new
-        digest = digest_of(contents)
+        digest = digest_of_contents(contents)
         params.append(Param(new, "in", digest))
         constants[digest] = contents_of(new, contents)
     kept: list[Stmt] = []

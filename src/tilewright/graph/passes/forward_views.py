@@ -16,7 +16,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Cast, Const, Expr, Load, Select, Var, const
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
-from tilewright.simplify import simplify
+from tilewright.simplify import simplify, simplify_stmt
 
 # An element that takes more parts than this is not computed again where it is read.
 _MOST = 48
@@ -89,9 +89,11 @@ def _forwarded_inside(
 
 
 def _read_through(compute: Compute, moves: Mapping[Buffer, _Move], facts: Facts) -> Compute:
-    """``compute`` with what it reads of copies read where it comes from, where it takes that."""
+    """``compute`` with what it reads of copies read where it comes from, where it takes that; what
+    becomes simpler by it is."""
     if not any(operand.view.buffer in moves for operand in compute.operands):
         return compute
+    outside = facts
     for dim in compute.dims:
         facts = facts.loop(dim.var, dim.extent)
     own = {view.buffer for view in compute.outputs}
@@ -109,7 +111,11 @@ def _read_through(compute: Compute, moves: Mapping[Buffer, _Move], facts: Facts)
             return node
         return value if len(list(islice(walk(value), _MOST + 1))) <= _MOST else node
 
-    return with_loads(compute, through)
+    new = with_loads(compute, through)
+    if new is compute:
+        return compute
+    simpler = simplify_stmt(new, outside)
+    return simpler if isinstance(simpler, Compute) else new
 
 
 def _move(compute: Compute, values: Values) -> _Move | None:

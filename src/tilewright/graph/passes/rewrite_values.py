@@ -13,7 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Const, Expr, binary, const
 from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
-from tilewright.ir.visit import map_exprs, rewrite, rewrite_stmts
+from tilewright.ir.visit import map_exprs, rewrite, rewrite_stmts, walk
 
 
 def rewrite_values(kernel: Kernel) -> Kernel:
@@ -26,15 +26,19 @@ def rewrite_values(kernel: Kernel) -> Kernel:
     What that leaves as a copy is read through, as `forward_views` does. ``pow`` has errors of some
     units in the last place; a product has less.
     """
-    body = rewrite_stmts(kernel.body, lambda stmt: map_exprs(stmt, _without_powers))
+    body = rewrite_stmts(kernel.body, _without_powers)
     changed = kernel if body is kernel.body else replace(kernel, body=body)
     changed = _without_empty_reductions(changed)
-    changed = tidy(changed)
-    return kernel if changed is kernel else forward_views(changed)
+    return kernel if changed is kernel else forward_views(tidy(changed))
 
 
-def _without_powers(expr: Expr) -> Expr:
-    return rewrite(expr, _power)
+def _without_powers(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Compute):
+        return stmt
+    values = [value for result in stmt.results for value in result.values]
+    if not any(isinstance(n, Binary) and n.op == "pow" for v in values for n in walk(v)):
+        return stmt
+    return map_exprs(stmt, lambda expr: rewrite(expr, _power))
 
 
 def _power(node: Expr) -> Expr:
