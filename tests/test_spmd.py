@@ -10,7 +10,7 @@ import tilewright as tw
 from tilewright.errors import UnsupportedError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
-from tilewright.passes.spmd import name_values, split_at_barriers, vectorize_items
+from tilewright.passes.spmd import access_report, name_values, split_at_barriers, vectorize_items
 
 HEAD = "kernel k(inout a: f32[64], inout b: s64[64], in n: s64[64]):\n"
 NEST = "  grid for g in 4:\n    alloc s: f32[16] workgroup\n    workgroup for t in 16:\n"
@@ -249,3 +249,23 @@ def test_neighbours_are_consecutive() -> None:
     )
     assembly = tw.compile(made, target="x86:avx2", threads=1).source("asm")
     assert "vaddps" in assembly and "vinsertps" not in assembly
+
+
+def test_the_report_says_how_lanes_access_memory() -> None:
+    made = kernel(
+        "i = g * 16 + t",
+        "x: f32 = a[n[g]] + a[i]",
+        "if b[i] < 3:",
+        "  s[(t * 5) % 16] = x",
+        "  b[2 * t] = n[b[i]]",
+        "  atomic_add(&b[i], 1)",
+    )
+    assert access_report(vectorize_items(made, 8)) == [
+        "uniform: a, n",
+        "consecutive: a, b",
+        "consecutive, masked: b",
+        "evenly spaced, masked: b",
+        "gathered, masked: n",
+        "scattered, masked: s",
+        "one by one, masked: b",
+    ]

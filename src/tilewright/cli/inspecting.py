@@ -24,6 +24,7 @@ from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.printer import to_text
+from tilewright.passes.spmd import access_report
 from tilewright.recipes import choose
 from tilewright.recipes.recipe import table
 from tilewright.recipes.shorthand import short
@@ -78,7 +79,7 @@ def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:
     if stage == "config":
-        return "\n".join([repr(kernel.config), *_candidates(kernel)])
+        return "\n".join([repr(kernel.config), *_candidates(kernel), *_accesses(kernel)])
     if stage == "cost":
         return "\n".join(_cost_lines(kernel))
     if stage in ("llvm", "asm", "schedule"):
@@ -121,6 +122,12 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
         title = "predicted, not measured: the config above, then what it was chosen from"
         lines += [f"# {line}" for line in (title, *table(found, short))]
     return lines
+
+
+def _accesses(kernel: CompiledKernel) -> list[str]:
+    """How the lanes that work-items became access memory, as comments."""
+    found = kernel.stages.get("vectors")
+    return [] if found is None else [f"# {line}" for line in access_report(found)]
 
 
 def _legal(kernel: CompiledKernel) -> list[str]:

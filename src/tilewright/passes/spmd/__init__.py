@@ -2,7 +2,7 @@
 
 In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
 (values that private memory held), `regions` and `split` (pieces between barriers), `strides`,
-`distinct` and `vectors` (work-items as lanes).
+`distinct` and `vectors` (work-items as lanes), `report` (how lanes access memory).
 
 Each stage is a kernel that prints, verifies and runs.
 """
@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from tilewright.ir.stmt import Kernel
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import places_items
+from tilewright.passes.spmd.report import access_report
 from tilewright.passes.spmd.split import split_at_barriers
 from tilewright.passes.spmd.vectors import vectorize_items
 
 __all__ = [
+    "access_report",
     "name_values",
     "places_items",
     "split_at_barriers",
