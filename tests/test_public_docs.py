@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import linecache
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -125,7 +126,10 @@ def test_python_in_documents_runs(
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     names: dict[str, object] = {"__name__": "document"}
     for line, block in blocks(_read(path), "python"):
-        exec(compile("\n" * (line - 1) + block, str(path), "exec"), names)
+        # Kernels are made of their source, which Python finds here, as it does that of notebooks.
+        file, text = f"{path}, line {line}", "\n" * (line - 1) + block
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), names)
 
 
 KERNELS = [
