@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -257,3 +258,23 @@ def test_shared_memory_is_found_among_many_arguments() -> None:
     for wrong in ({"y7": given["x2"]}, {"y7": given["y9"]}, {"x2": memory.reshape(-1)[131:135]}):
         with pytest.raises(ArgumentError, match="shares memory with"):
             program(**given | wrong)
+
+
+@needs_x86
+def test_several_threads_call_one_program() -> None:
+    """Each call has memory of its own; in an arena of the caller's, one at a time runs."""
+    program, arrays = compiled("x86"), drawn(network())
+    scaled = [arrays | {"x": arrays["x"] * np.float32(n + 1)} for n in range(4)]
+    wanted = [program(**each) for each in scaled]
+
+    def calls(number: int) -> bool:
+        found = (program(**scaled[number]) for _ in range(20))
+        return all((each == wanted[number]).all() for each in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(calls, range(4)))
+    own = program.in_arena(np.empty(program.arena_room, np.uint8))
+    bound = own.bind(**arrays, out=np.empty_like(wanted[0]))
+    with pytest.raises(ArgumentError, match="the arena is in use"):
+        own(**arrays)
+    del bound
