@@ -63,13 +63,18 @@ def helping(tasks: Tasks, count: int, target: str, done: Callable[[], None]) -> 
             each.finish()
 
 
+def _path() -> list[str]:
+    """Where modules are found here, for a process that runs elsewhere."""
+    return [os.path.abspath(each) for each in sys.path if each]
+
+
 class _Helper:
     """A process that compiles, and the thread that gives it tasks. Where it fails, nothing is lost:
     what is not in the cache is compiled by who needs it."""
 
     def __init__(self, tasks: Tasks, target: str, done: Callable[[], None]) -> None:
         self._working = threading.Event()
-        command = [sys.executable, "-c", _START.format(path=[*filter(None, sys.path)])]
+        command = [sys.executable, "-c", _START.format(path=_path())]
         self._process: subprocess.Popen[str] | None = None
         with suppress(OSError):
             self._process = subprocess.Popen(
