@@ -265,6 +265,65 @@ def test_dynamic_operations_whose_shapes_constants_decide() -> None:
     np.testing.assert_array_equal(results(text, X)[0], expected)
 
 
+OPEN = main(
+    """
+%0 = stablehlo.convert %n : (tensor<i64>) -> tensor<i32>
+%1 = stablehlo.reshape %0 : (tensor<i32>) -> tensor<1xi32>
+%2 = stablehlo.dynamic_broadcast_in_dim %x, %1, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+%3 = stablehlo.add %a, %2 : tensor<?xf32>
+""",  # noqa: E501  # as JAX prints it
+    "%n: tensor<i64>, %a: tensor<?xf32>, %x: tensor<f32>",
+    "tensor<?xf32>",
+    "%3",
+)
+
+
+def test_open_sizes_that_arguments_say() -> None:
+    graph = from_stablehlo(OPEN, arguments={"n": 3, "a": (3,)})
+    assert graph.inputs == ("a", "x")
+    a = np.array([1, 2, 3], np.float32)
+    found = tw.compile(graph, target="interpreter")(a, np.array(0.5, np.float32))
+    np.testing.assert_array_equal(found, a + 0.5)
+    for arguments, message in (
+        ({"n": 3, "a": (4,)}, "at the same places"),
+        ({"n": 3, "a": (3, 1)}, "not of the shape"),
+        ({"n": 3, "a": (-1,)}, "not of the shape"),
+        ({"n": 3, "a": (3,), "b": 1}, "has no argument 'b'"),
+        ({"x": 1}, "what decides sizes are integers"),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            from_stablehlo(OPEN, arguments=arguments)
+
+
+def test_quantized_types() -> None:
+    q = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
+    wide = "tensor<4x!quant.uniform<i8:f32, 0.25>>"
+    text = main(
+        f"""
+%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> {q}
+%1 = "stablehlo.add"(%0, %0) : ({q}, {q}) -> {wide}
+%2 = stablehlo.bitcast_convert %0 : ({q}) -> tensor<4xi8>
+%3 = stablehlo.uniform_dequantize %1 : ({wide}) -> tensor<4xf32>
+""",
+        "%a: tensor<4xf32>",
+        "tensor<4xi8>, tensor<4xf32>",
+        "%2, %3",
+    )
+    stored, floats = results(text, np.array([0.6, -0.25, 100.0, -7.1], np.float32))
+    assert stored.tolist() == [4, 3, 127, -11]
+    assert floats.tolist() == [1.0, 0.0, 31.75, -14.0]
+    axis = "tensor<2x2x!quant.uniform<i8:f32:1, {0.5, 2.0:1}>>"
+    text = main(
+        f"%0 = stablehlo.uniform_quantize %a : (tensor<2x2xf32>) -> {axis}\n"
+        f"%1 = stablehlo.bitcast_convert %0 : ({axis}) -> tensor<2x2xi8>",
+        "%a: tensor<2x2xf32>",
+        "tensor<2x2xi8>",
+        "%1",
+    )
+    found = results(text, np.array([[1, 1], [3, 7]], np.float32))[0]
+    assert found.tolist() == [[2, 1], [6, 5]]  # 1 / 2 is rounded to even
+
+
 def test_checks() -> None:
     text = """
 func.func @main() {

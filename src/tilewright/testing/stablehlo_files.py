@@ -23,6 +23,7 @@ from tilewright.errors import ParseError, TilewrightError, UnsupportedError
 from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import StableHLO, translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
+from tilewright.frontends.stablehlo.types import Integer, Tensor
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Param
 
@@ -61,13 +62,46 @@ def _entries(module: Module) -> Sequence[Function]:
 
 def _outcome(module: Module, function: Function, target: str) -> tuple[str, str]:
     try:
-        graph = translated(module, function)
+        graph = _translated(module, function)
         fault = run(graph, target)
     except UnsupportedError as error:
         return REFUSED, error.what
     except TilewrightError as error:
         return BROKEN, str(error)
     return (RIGHT, "") if fault is None else (WRONG, fault)
+
+
+# What open sizes are tried as, where a function takes them: one has to fit all of them.
+_SIZES = (5, 8, 20)
+
+
+def _translated(module: Module, function: Function) -> StableHLO:
+    """The graph; where sizes are open, with one number for all of them, and for the arguments that
+    are single integers, as JAX passes sizes."""
+    types = {each.name: each.type for each in function.body.arguments}
+    if not any(isinstance(each, Tensor) and not each.is_static for each in types.values()):
+        return translated(module, function)
+    last: TilewrightError | None = None
+    for size in _SIZES:
+        given: dict[str, Any] = {}
+        for name, type_ in types.items():
+            if not isinstance(type_, Tensor):
+                continue
+            if not type_.is_static:
+                given[name] = tuple(size if each is None else each for each in type_.shape)
+            elif not type_.shape and isinstance(type_.element, Integer):
+                given[name] = size
+        try:
+            return translated(module, function, given)
+        except UnsupportedError:
+            raise
+        except TilewrightError as error:
+            last = error
+    raise UnsupportedError(
+        "its open sizes are not those of any one number",
+        why=None if last is None else last.what,
+        cure="say them: from_stablehlo(text, arguments=...)",
+    )
 
 
 def run(graph: StableHLO, target: str) -> str | None:

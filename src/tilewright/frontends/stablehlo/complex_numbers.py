@@ -255,6 +255,23 @@ def angle(y: Pair, x: Pair) -> Pair:
     return found[1], -found[0]
 
 
+def _after(x: Pair, y: Pair) -> Expr:
+    """Whether ``x`` is greater: by the real parts, where these are equal by the imaginary ones."""
+    return (y[0] < x[0]) | (_is(x[0], y[0]) & (y[1] < x[1]))
+
+
+def greater(x: Pair, y: Pair) -> Pair:
+    """The greater one, in the order of `_after`."""
+    first = _after(x, y)
+    return select(first, x[0], y[0]), select(first, x[1], y[1])
+
+
+def lesser(x: Pair, y: Pair) -> Pair:
+    """The lesser one, in the order of `_after`."""
+    first = _after(x, y)
+    return select(first, y[0], x[0]), select(first, y[1], x[1])
+
+
 def _tangent(z: Pair) -> Pair:
     return _turned(tanh)(z)
 
@@ -278,6 +295,8 @@ COMPLEX: Mapping[str, Function] = {
     "log": log,
     "log_plus_one": log_plus_one,
     "logistic": logistic,
+    "maximum": greater,
+    "minimum": lesser,
     "multiply": multiply,
     "negate": lambda z: (-z[0], -z[1]),
     "power": power,

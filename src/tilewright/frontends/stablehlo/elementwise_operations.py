@@ -104,8 +104,6 @@ def _convert(
         if isinstance(elements[0], Complex):
             return number
         return converted(number[0], target), const(0.0, target)
-    if target is boolean and len(number) == 2:
-        return (converted(number[0], target) | converted(number[1], target),)
     if isinstance(elements[0], Integer) and elements[0].bits == 1 and target is not boolean:
         return (cast(target, number[0]),)
     return (converted(number[0], target),)

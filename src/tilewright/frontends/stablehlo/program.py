@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tilewright.errors import ProblemError, UnsupportedError
+import numpy as np
+
+from tilewright.errors import ProblemError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.operations import HANDLERS
 from tilewright.frontends.stablehlo.parser import parse_module
 from tilewright.frontends.stablehlo.syntax import Function, Module
+from tilewright.frontends.stablehlo.syntax import Value as Named
 from tilewright.frontends.stablehlo.translation import Translation, computed
 from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
@@ -28,7 +33,13 @@ class StableHLO(Graph):
     checks: tuple[Check, ...] = field(default=())
 
 
-def from_stablehlo(text: str, function: str | None = None, *, file: str | None = None) -> StableHLO:
+def from_stablehlo(
+    text: str,
+    function: str | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    file: str | None = None,
+) -> StableHLO:
     """The graph of a StableHLO program in MLIR's text, pretty or generic; ``tw.compile`` takes it.
 
     ``function`` is the one that is run: ``main`` without, or the only one that is public. The
@@ -36,12 +47,16 @@ def from_stablehlo(text: str, function: str | None = None, *, file: str | None =
     ``jax.result_info`` says. Complex tensors have a last dim of 2; integers of fewer than 8 bits
     are bytes.
 
+    Where the text leaves sizes open (``tensor<?x4xf32>``), ``arguments`` says them: by the name of
+    an argument its shape, a tuple; or an integer or an array of integers, which it is in this graph
+    then: so shapes may depend on it.
+
     Raises `ParseError` where the text is malformed, `ProblemError` where it makes no sense, and
     `UnsupportedError` for what is not translated, each with line and column; ``file`` is its name
     in them.
     """
     module = parse_module(text, file)
-    return translated(module, _entry(module, function))
+    return translated(module, _entry(module, function), arguments)
 
 
 def _entry(module: Module, name: str | None) -> Function:
@@ -53,8 +68,11 @@ def _entry(module: Module, name: str | None) -> Function:
     return found
 
 
-def translated(module: Module, function: Function) -> StableHLO:
-    """The graph of one function of ``module``."""
+def translated(
+    module: Module, function: Function, given: Mapping[str, Any] | None = None
+) -> StableHLO:
+    """The graph of one function; ``given`` are the ``arguments`` of `from_stablehlo`."""
+    said = dict(given or {})
     builder = Builder(function.name)
     translation = Translation(module, builder, HANDLERS)
     arguments: list[Value] = []
@@ -63,15 +81,27 @@ def translated(module: Module, function: Function) -> StableHLO:
         if isinstance(named.type, types.Token):
             arguments.append(Token())
             continue
+        value = said.pop(named.name, None)
+        if isinstance(value, tuple | list):
+            named = _shaped(named, tuple(value))
+        elif value is not None:
+            arguments.append(_fixed(translation, named, value))
+            continue
         if not isinstance(named.type, types.Tensor) or not named.type.is_static:
             raise UnsupportedError(
                 f"the argument %{named.name} is of type {named.type}",
                 where=named.span,
                 why="a graph has tensors whose sizes are known",
-                cure="write its sizes",
+                cure="write its sizes, or say them: arguments={...: (4, 3)}",
             )
         with builder.at(span=named.span):
             arguments.append(_input(builder, _name(named.name, "arg", taken), named.type))
+    if said:
+        raise ProblemError(
+            f"@{function.name} has no argument {next(iter(said))!r}",
+            where=function.span,
+            cure=one_of(next(iter(said)), [each.name for each in function.body.arguments]),
+        )
     found = translation.call(function, arguments, function.span)
     results: list[str] = []
     for number, value in enumerate(found):
@@ -84,10 +114,45 @@ def translated(module: Module, function: Function) -> StableHLO:
         with builder.at(name, function.span):
             builder.output(name, stacked(value.parts))
     if not results and not translation.checks:
-        raise ProblemError(
+        raise UnsupportedError(
             f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
         )
     return StableHLO(builder.kernel(), results=tuple(results), checks=tuple(translation.checks))
+
+
+def _shaped(named: Named, shape: tuple[int, ...]) -> Named:
+    """An argument whose sizes are ``shape``."""
+    known = named.type
+    fits = isinstance(known, types.Tensor) and known.rank == len(shape)
+    if (
+        not isinstance(known, types.Tensor)
+        or not fits
+        or any(
+            type(b) is not int or b < 0 or a not in (None, b)
+            for a, b in zip(known.shape, shape, strict=True)
+        )
+    ):
+        raise ProblemError(
+            f"the argument %{named.name} is of type {known}, not of the shape {list(shape)}",
+            where=named.span,
+            cure="give a size for each dim, those of the type where it has them",
+        )
+    return replace(named, type=types.Tensor(shape, known.element))
+
+
+def _fixed(translation: Translation, named: Named, value: Any) -> Array:
+    """An argument that is known when the graph is made."""
+    type_ = named.type
+    element = type_.element if isinstance(type_, types.Tensor) else None
+    array = np.asarray(value)
+    if not isinstance(element, types.Integer) or array.dtype.kind not in "iub":
+        raise ProblemError(
+            f"the argument %{named.name} is of type {type_}",
+            where=named.span,
+            why="what decides sizes are integers",
+            cure="give integers, or a shape as a tuple",
+        )
+    return translation.constant_of(array.astype(types.numpy_type(element)), element)
 
 
 def _input(builder: Builder, name: str, type_: types.Tensor) -> Array:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import ProblemError, Span, TilewrightError, UnsupportedError
-from tilewright.frontends.stablehlo import types
+from tilewright.frontends.stablehlo import quantized, types
 from tilewright.frontends.stablehlo.attributes import Word
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.elements import Elements
@@ -106,7 +107,12 @@ class Translation:
         name = f"v{title}" if title[:1].isdigit() else title
         try:
             with self.builder.at(name or short, operation.span):
-                results = handler(self, operation, operands)
+                if quantized.concerns(operation):
+                    results = quantized.computed_as_floats(
+                        self.builder, operation, operands, partial(handler, self)
+                    )
+                else:
+                    results = handler(self, operation, operands)
         except TilewrightError as error:
             if error.span is not None:
                 raise

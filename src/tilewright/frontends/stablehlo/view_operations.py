@@ -226,6 +226,11 @@ def _same(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value
     return list(operands)
 
 
+def _uniform(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """Quantizing and dequantizing: `quantized` does both around every operation."""
+    return arrays(o, operands, 1)
+
+
 def _bitcast_convert(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     (given,) = arrays(o, operands, 1)
     result = result_tensor(o)
@@ -237,9 +242,23 @@ def _bitcast_convert(t: Translation, o: Operation, operands: Sequence[Value]) ->
     ]
     if given.element == result.element:
         return [given]
+    if isinstance(given.element, Complex) and isinstance(result.element, Complex):
+        return [_other_complex(o, given, result.element)]
     if narrow:
         return [_of_parts(o, given, result.element)]
     return [Array(result.element, (bitcast(given.parts[0], computed_type(result.element)),))]
+
+
+def _other_complex(o: Operation, given: Array, element: Complex) -> Array:
+    """The bits of complex numbers as complex numbers of other floats."""
+    floats = bitcast(stacked(given.parts), computed_type(element.part))
+    if floats.rank > given.rank + 1:  # each float became two, and a pair of these is a number
+        return Array(element, split_parts(floats))
+    raise UnsupportedError(
+        f"the bits of {given.element} as {element}",
+        where=o.span,
+        cure="convert to floats first: stablehlo.real and stablehlo.imag",
+    )
 
 
 def _of_parts(o: Operation, given: Array, element: Any) -> Array:
@@ -306,4 +325,6 @@ HANDLERS: Mapping[str, Handler] = {
     "stablehlo.reverse": _reverse,
     "stablehlo.slice": _slice,
     "stablehlo.transpose": _transpose,
+    "stablehlo.uniform_dequantize": _uniform,
+    "stablehlo.uniform_quantize": _uniform,
 }
