@@ -500,7 +500,12 @@ def test_scales_that_others_see_or_that_weights_do_not_have_stay() -> None:
         y = dot_general(x, x.builder.constant(numbers(4, 3)), contracting=((1,), (0,)))
         return elementwise(lambda a: a * a, y)
 
-    for build in (others, rows, both):
+    def shared(x: Tensor) -> list[Tensor]:
+        weight = x.builder.constant(numbers(4, 3))
+        y, z = (dot_general(each, weight, contracting=((1,), (0,))) for each in (x, x))
+        return [z, elementwise(lambda a: a * 0.5, y)]
+
+    for build in (others, rows, both, shared):
         before = tidy(graph(build, x=numbers(8, 4)))
         assert fold_scales(before) is before
 

@@ -126,6 +126,8 @@ class _Folding:
             if (
                 isinstance(found, Load)
                 and found.buffer in self.constants
+                # Others would keep the weights as they are, too.
+                and len(self.values.readers[found.buffer]) == 1
                 and found.mask is None
                 and found.type.is_float
                 and found.type.bits >= 32
