@@ -39,7 +39,9 @@ class Drawing:
         ]
         flat = "t = " + self.flat()
         depth = 2
-        lines = [f"kernel k(inout x: s32[{total}], inout y: s32[{total}], in n: s64[{total}]):"]
+        given = ("inout x: s32[%d]", "inout y: s32[%d]", "in n: s64[%d]")
+        params = ", ".join([*(each % total for each in given), "inout c: s32[4]"])
+        lines = [f"kernel k({params}):"]
         lines += [f"  grid for g in {GROUPS}:", f"    alloc s: s32[{self.items}] workgroup"]
         kinds = rng.choice((("workgroup",) * 3, ("workgroup", "workgroup", "lane")))
         for dim, size in enumerate(self.local):
@@ -84,7 +86,7 @@ class Drawing:
 
     def stmt(self, depth: int, same: bool) -> Iterator[str]:
         rng = self.rng
-        kinds = ["assign", "assign", "array", "let", "own"]
+        kinds = ["assign", "assign", "array", "let", "own", "count"]
         kinds += ["for", "if", "while"] * (depth > 0)
         kinds += ["meet", "meet", "for", "if"] * same
         kind = rng.choice(kinds)
@@ -94,6 +96,8 @@ class Drawing:
             yield f"v[0] = {self.value()}"
         elif kind == "array":
             yield f"a[{rng.choice(('0', '3', 't % 4', '(t + n[s64(i)]) % 4'))}] = {self.value()}"
+        elif kind == "count":
+            yield f"atomic_add(&c[{rng.choice(('1', 't % 4', 'n[s64(i)]'))}], {self.value()})"
         elif kind == "own":
             yield f"y[s64(i)] = {self.value()}"
         elif kind == "let":
@@ -140,4 +144,5 @@ def arrays(items: int, seed: int) -> dict[str, NDArray[np.generic]]:
         "x": rng.integers(-50, 50, items).astype(np.int32),
         "y": rng.integers(-50, 50, items).astype(np.int32),
         "n": rng.integers(0, 4, items),
+        "c": np.zeros(4, np.int32),
     }

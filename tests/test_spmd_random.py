@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from spmd_kernels import GROUPS, Drawing, arrays
+from sweeps import in_turns
 from tilewright.interpret import run
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes.spmd import stages
@@ -31,10 +32,10 @@ def check(seed: int) -> None:
         for name, each in wanted.items():
             np.testing.assert_array_equal(found[name], each, f"{name}\n{to_text(made)}")
     compiled = tw.compile(kernel, target="x86")(**given)
-    for name in ("x", "y"):
+    for name in ("x", "y", "c"):
         np.testing.assert_array_equal(compiled[name], wanted[name])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", in_turns(10, range(150)))
 def test_stages_and_x86_give_what_the_interpreter_gives(seed: int) -> None:
     check(seed)
