@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from needs import needs_opencl
-from tilewright.errors import ArgumentError, KernelError, VerificationError
+from tilewright.errors import ArgumentError, InterpreterFault, KernelError, VerificationError
 
 TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
@@ -118,3 +118,12 @@ def test_launches_that_come_again() -> None:
     other = np.zeros(100, np.float32)
     saxpy.launch((128,), 100, 2.0, x, other)
     np.testing.assert_array_equal(other, 2 * x)
+
+
+def test_faults_are_told_at_their_lines() -> None:
+    x, y = np.zeros(10, np.float32), np.zeros(10, np.float32)
+    for _ in range(2):  # from the cache, too
+        with pytest.raises(InterpreterFault, match="out of bounds") as caught:
+            saxpy.launch((16,), 16, 2.0, x, y, target="interpreter")
+        assert f"{__file__}:" in str(caught.value)
+        assert "y[i] = a * x[i] + y[i]" in str(caught.value)

@@ -26,12 +26,11 @@ class _Array(NamedTuple):
     strides: tuple[int, ...]
 
     def same(self, array: Any) -> bool:
-        return (
-            self.reference() is array
-            and _word_at(id(array) + _DATA_FIELD).value == self.address
-            and array.shape == self.shape
-            and array.strides == self.strides
-        )
+        """Whether ``array`` is that one, with its memory where it was."""
+        if self.reference() is not array:
+            return False
+        there = _word_at(id(array) + _DATA_FIELD).value == self.address
+        return bool(there and (array.shape, array.strides) == (self.shape, self.strides))
 
 
 def _array(array: Any) -> _Array:

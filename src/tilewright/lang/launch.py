@@ -256,6 +256,8 @@ class Launches:
         made = self._function.made(choice)
         where = find_target(target)
         code = compile_kernel(made.kernel, where.name, threads)
+        if not where.schedules:
+            where.lower(made.kernel)  # what runs it tells faults at their places in the source
         return code, made
 
     def _given(

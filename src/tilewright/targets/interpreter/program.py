@@ -10,27 +10,45 @@ import numpy as np
 
 from tilewright.interpret import run
 from tilewright.ir.parser import parse_kernel
+from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import scalar_constants, substitute_buffer
 from tilewright.targets.program import Passed
+
+# Kernels by their texts: faults are told where their statements came from, which texts don't say.
+_originals: dict[str, Kernel] = {}
+_MOST = 256
+
+
+def keep_places(text: str, kernel: Kernel) -> None:
+    """``kernel`` is what is run when it is asked for by ``text``, which it prints as."""
+    _originals[text] = kernel
+    while len(_originals) > _MOST:
+        del _originals[next(iter(_originals))]
 
 
 class InterpretedProgram:
     """A `targets.program.Program` of a kernel's text. What the kernel does wrong is an error."""
 
     def __init__(self, text: str) -> None:
-        self._kernel = parse_kernel(text)
+        self._text = text
+        self._parsed = parse_kernel(text)
+
+    @property
+    def _kernel(self) -> Kernel:
+        return _originals.get(self._text, self._parsed)
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
         """Runs the kernel on its arguments (pointers, and numbers for scalar parameters);
         iterations of all loops in order."""
-        names = [param.name for param in self._kernel.params]
+        kernel = self._kernel
+        names = [param.name for param in kernel.params]
         given: dict[str, Any] = dict(zip(names, arguments, strict=True))
-        scalars = scalar_constants(self._kernel, given)
-        for param in self._kernel.arrays:
+        scalars = scalar_constants(kernel, given)
+        for param in kernel.arrays:
             size = substitute_buffer(param.buffer, scalars).bytes
             raw = (ctypes.c_uint8 * size).from_address(given[param.name])
             given[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
-        run(self._kernel, given)
+        run(kernel, given)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
         """A function of no arguments that does."""

@@ -10,7 +10,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
-from tilewright.targets.interpreter.program import InterpretedProgram
+from tilewright.targets.interpreter.program import InterpretedProgram, keep_places
 from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
@@ -44,7 +44,9 @@ class InterpreterTarget:
 
     def lower(self, kernel: Kernel) -> Module:
         """Nothing is lowered: the module is the kernel's text."""
-        return Module(to_text(kernel), kernel.name, ())
+        text = to_text(kernel)
+        keep_places(text, kernel)
+        return Module(text, kernel.name, ())
 
     def assemble(self, module: Module) -> bytes:
         return module.text.encode()
