@@ -27,7 +27,7 @@ class _Array(NamedTuple):
 
     def same(self, array: Any) -> bool:
         """Whether ``array`` is that one, with its memory where it was."""
-        if self.reference() is not array:
+        if id(self.reference()) != id(array):
             return False
         there = _word_at(id(array) + _DATA_FIELD).value == self.address
         return bool(there and (array.shape, array.strides) == (self.shape, self.strides))
