@@ -387,6 +387,7 @@ def _refusals() -> list[tuple[str, Any]]:
     builder = Builder("g")
     x, y = builder.input("x", "f32", (3, 4)), builder.input("y", "f32", (4, 5))
     flag, one = builder.input("flag", "bool", (3, 4)), builder.splat(1.0, "f32")
+    zero = one.value
     flag_one = builder.splat(False, "bool")
     whole, pair = builder.splat(1, "s32"), (0, 1, ())
     return [
@@ -422,6 +423,11 @@ def _refusals() -> list[tuple[str, Any]]:
         ("stride 0", lambda: reduce_window([x], [one], "add", (1, 1), strides=(0, 1))),
         ("2, 2, 1, 2 strides", lambda: reduce_window(
             [x], [one], "add", (1, 1), base_dilations=(1,))),
+        ("a concatenation of no tensor", lambda: views.concatenate([], 0)),
+        ("a reduction of no tensor", lambda: reduce([], [], [], "add")),
+        ("a scan of no tensor", lambda: scan([], [], 0, lambda a, b: b)),
+        ("windows of no tensor", lambda: reduce_window([], [], "add", (1,))),
+        ("map of no tensor", lambda: elementwise(lambda: zero)),
         ("softmax of no tensor", lambda: library(builder, SoftmaxProblem((3, 4)))),
         ("src is missing", lambda: library(builder, SoftmaxProblem((3, 4)), dst=x)),
         ("src is f32[4, 5]", lambda: library(builder, SoftmaxProblem((3, 4)), src=y)),

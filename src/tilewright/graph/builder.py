@@ -335,6 +335,13 @@ def _unused(name: str, taken: dict[str, int]) -> str:
     return result
 
 
+def builder_of(tensors: Sequence[Tensor], what: str) -> Builder:
+    """The builder of ``tensors``. Raises `ProblemError` where there is none of them."""
+    if not tensors:
+        raise ProblemError(f"{what} of no tensor", cure="give one or more")
+    return tensors[0].builder
+
+
 def domain(shape: Sequence[int]) -> tuple[Dim, ...]:
     """The points of a tensor of ``shape``: a dim for each of its `axes`."""
     return tuple(Dim(axis(number), const(size)) for number, size in enumerate(shape))

@@ -7,7 +7,7 @@ from itertools import islice
 
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph.builder import described
+from tilewright.graph.builder import builder_of, described
 from tilewright.graph.sharing import share
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir import expr as ir
@@ -31,7 +31,7 @@ def elementwise(
     ``function`` takes expressions of the tensors' types, and gives one. What depends on places and
     numbers only stays an expression, if it is a small one.
     """
-    builder = tensors[0].builder
+    builder = builder_of(tensors, name)
     builder.own(*tensors)
     shape = tensors[0].shape
     for other in tensors[1:]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import DType
-from tilewright.graph.builder import Builder, described, domain
+from tilewright.graph.builder import Builder, builder_of, described, domain
 from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.buffer import Buffer
@@ -32,7 +32,8 @@ def reduce(
     is applied in row-major order, as a loop would; one that does no more than named ones do counts
     as these.
     """
-    builder, shape = tensors[0].builder, tensors[0].shape
+    builder = builder_of(tensors, "a reduction")
+    shape = tensors[0].shape
     check_tuples(builder, tensors, initials)
     if len(set(dims)) < len(dims) or any(not 0 <= n < len(shape) for n in dims):
         raise builder.refuse(
@@ -106,7 +107,8 @@ def scan(
 ) -> tuple[Tensor, ...]:
     """At each place along ``dim`` what `reduce` gives of the elements up to it, in order; from the
     end with ``reverse``."""
-    builder, shape = tensors[0].builder, tensors[0].shape
+    builder = builder_of(tensors, "a scan")
+    shape = tensors[0].shape
     check_tuples(builder, tensors, initials)
     if not 0 <= dim < len(shape):
         raise builder.refuse(f"a scan along dim {dim} of {described(tensors[0])}", "name a dim")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph.builder import Builder, described, domain
+from tilewright.graph.builder import Builder, builder_of, described, domain
 from tilewright.graph.tensor import Shape, Tensor, axes, axis
 from tilewright.ir.expr import Expr, all_of, cast, const
 from tilewright.ir.stmt import Result, View
@@ -145,7 +145,8 @@ def pad(
 
 def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
     """One behind the other along ``dim``: each is copied to its place."""
-    first, builder = tensors[0], tensors[0].builder
+    builder = builder_of(tensors, "a concatenation")
+    first = tensors[0]
     builder.own(*tensors)
     for other in tensors:
         same = other.dtype is first.dtype and other.rank == first.rank

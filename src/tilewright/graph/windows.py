@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.builder import described
+from tilewright.graph.builder import builder_of, described
 from tilewright.graph.convolution import windows_of
 from tilewright.graph.reductions import Combine, check_tuples, reduce
 from tilewright.graph.tensor import Tensor, axis, guarded
@@ -24,7 +24,7 @@ def reduce_window(
 ) -> tuple[Tensor, ...]:
     """`reduce` of each window of ``tensors``; all arguments have a number for each dim. What lies
     in the padding, or between dilated elements, counts as ``initials``."""
-    builder = tensors[0].builder
+    builder = builder_of(tensors, "windows")
     check_tuples(builder, tensors, initials)
     if len(window) != tensors[0].rank:
         cure = "give a number for each dim"
