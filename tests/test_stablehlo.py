@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -186,6 +187,11 @@ def test_reductions() -> None:
         "%0",
     )
     np.testing.assert_allclose(results(window, X)[0], np.cumsum(X, 0))
+    # Of narrow floats, each step rounds: 256 + 1 is 256, and again.
+    narrow = np.zeros((4, 3), ml_dtypes.bfloat16)
+    narrow[:, 0] = 256, 1, 1, 2
+    found = results(window.replace("f32", "bf16"), narrow)[0].astype(np.float32)
+    assert found[:, 0].tolist() == [256, 256, 256, 258]
 
 
 def test_select_and_scatter() -> None:

@@ -23,6 +23,8 @@ def reduce(
     initials: Sequence[Tensor],
     dims: Sequence[int],
     combiner: str | Combine,
+    *,
+    in_order: bool = False,
 ) -> tuple[Tensor, ...]:
     """Tensors of one shape, combined along ``dims``, which go; ``initials`` (rank 0) take part
     once.
@@ -30,7 +32,7 @@ def reduce(
     A named combiner (`NAMED`) combines in any order, and each tensor by itself; sums of narrow
     floats are kept in f32. A function ``combiner(old, new)`` of tuples with a value for each tensor
     is applied in row-major order, as a loop would; one that does no more than named ones do counts
-    as these.
+    as these, unless it is to round ``in_order``, at each step.
     """
     builder = builder_of(tensors, "a reduction")
     shape = tensors[0].shape
@@ -40,7 +42,11 @@ def reduce(
             f"dims {list(dims)} of {described(tensors[0])}", "name dims that are there, each once"
         )
     kept = [n for n in range(len(shape)) if n not in dims]
-    names = [combiner] * len(tensors) if isinstance(combiner, str) else _names(tensors, combiner)
+    names = None
+    if isinstance(combiner, str):
+        names = [combiner] * len(tensors)
+    elif not in_order:
+        names = _names(tensors, combiner)
     if names is not None:
         parts = zip(tensors, initials, names, strict=True)
         return tuple(_named(each, first, kept, how) for each, first, how in parts)

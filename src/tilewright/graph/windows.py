@@ -21,6 +21,7 @@ def reduce_window(
     padding: Sequence[Sequence[int]] | None = None,
     base_dilations: Sequence[int] | None = None,
     dilations: Sequence[int] | None = None,
+    in_order: bool = False,
 ) -> tuple[Tensor, ...]:
     """`reduce` of each window of ``tensors``; all arguments have a number for each dim. What lies
     in the padding, or between dilated elements, counts as ``initials``."""
@@ -46,4 +47,4 @@ def reduce_window(
             value = guarded(value, inside, first.value)
         seen.append(builder.tensor((*shape, *window), value))
     with builder.at(builder.named("reduce_window")):
-        return reduce(seen, initials, range(rank, 2 * rank), combiner)
+        return reduce(seen, initials, range(rank, 2 * rank), combiner, in_order=in_order)

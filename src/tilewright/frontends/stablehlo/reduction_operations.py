@@ -89,6 +89,7 @@ def _reduce_window(t: Translation, o: Operation, operands: Sequence[Value]) -> l
         padding=padding(o, "padding", rank),
         base_dilations=integers(o, "base_dilations", ones, rank),
         dilations=integers(o, "window_dilations", ones, rank),
+        in_order=not isinstance(combiner, str),
     )
     return arrays_of(found, elements)
 
