@@ -60,7 +60,7 @@ SECTIONS = {
         *("bias", "add", "sub", "mul", "div", "binary", "relu", "unary", "prelu", "sum"),
         *("scale", "zero_point"),
     ),
-    "Graphs": ("from_stablehlo", "from_torch"),
+    "Graphs": ("from_stablehlo", "from_torch", "from_onnx"),
     "Kernels of your own": ("parse_kernel",),
     "Kernels in Python": (
         "kernel",

@@ -88,12 +88,17 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",
     ("frontends/models.py", "from_torch"): "torch is optional",
+    ("frontends/models.py", "from_onnx"): "onnx is optional",
     ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
 OPTIONAL = ("torch", "jax", "matplotlib", "pyopencl", "cuda")
 # A front end is loaded by whoever has its framework: these folders import it as any other.
-FRAMES: Mapping[str, str] = {"frontends/torch/": "torch", "frontends/jax/": "jax"}
+FRAMES: Mapping[str, str] = {
+    "frontends/torch/": "torch",
+    "frontends/jax/": "jax",
+    "frontends/onnx/": "onnx",
+}
 
 # Where a target's name may be compared, besides `targets`.
 TARGET_NAMES: Mapping[tuple[str, str], str] = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilewright.engine import CompiledKernel, Packed, Schedule
     from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
-    from tilewright.frontends.models import from_torch
+    from tilewright.frontends.models import from_onnx, from_torch
     from tilewright.frontends.stablehlo import from_stablehlo
     from tilewright.graph.graph import Graph
     from tilewright.ir.buffer import Space, Swizzle
@@ -109,6 +109,7 @@ __all__ = [
     "f64",
     "floor",
     "fma",
+    "from_onnx",
     "from_stablehlo",
     "from_torch",
     "function",
@@ -312,6 +313,7 @@ _HOMES = {
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
     "TilewrightError": "tilewright.errors",
+    "from_onnx": "tilewright.frontends.models",
     "from_stablehlo": "tilewright.frontends.stablehlo",
     "from_torch": "tilewright.frontends.models",
     "register_recipe": "tilewright.recipes.users",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import UnsupportedError
@@ -24,6 +25,24 @@ def from_torch(exported: Any) -> Graph:
     except ImportError as error:
         raise _missing("PyTorch", "torch") from error
     return read(exported)
+
+
+def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
+    """The graph of an ONNX model: a path, or what ``onnx.load`` gives; for `compile`.
+
+    Initializers are constants of it; inputs and results are called as the model calls them. All
+    arrays are row-major. ``known`` are contents of inputs on which shapes depend, by their names;
+    calls do not pass these.
+
+    Raises `ArgumentError` for what is no model, or an ill-formed one, and `UnsupportedError` for
+    one of unknown sizes, for an op that is not there (saying which node it is), and where the
+    package ``onnx`` is not installed.
+    """
+    try:
+        from tilewright.frontends.onnx import from_onnx as read
+    except ImportError as error:
+        raise _missing("the package onnx", "onnx") from error
+    return read(model, known)
 
 
 def _missing(what: str, extra: str) -> UnsupportedError:

@@ -1,0 +1,10 @@
+"""ONNX in: models as graphs.
+
+In reading order: `reading` (a model, node by node), `values` (types, and what is known), `folding`
+(nodes of known values), `bodies` (ops by the functions that define them), `table` (the table of
+ops); then a file for each family: `elements`, `moving`, `reducing`, `multiplying`, `windows`.
+"""
+
+from tilewright.frontends.onnx.reading import from_onnx
+
+__all__ = ["from_onnx"]

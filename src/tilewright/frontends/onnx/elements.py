@@ -1,0 +1,327 @@
+"""Elementwise ops, with numpy's rule for shapes; narrow floats are computed in f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DType, boolean, f32, f64, u8
+from tilewright.frontends.onnx.table import Place, op, refuse, tensors
+from tilewright.frontends.onnx.values import type_of
+from tilewright.graph import functions
+from tilewright.graph.elementwise import bitcast, convert, elementwise
+from tilewright.graph.tensor import Tensor, axes
+from tilewright.graph.views import broadcast_in_dim, broadcast_to
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+
+Function = Callable[..., Expr]
+
+
+def wide(type_: DType) -> DType:
+    """What a type is computed in: f32 for narrower floats."""
+    return f32 if type_.is_float and type_.bits < 32 else type_
+
+
+def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Tensor:
+    """``function`` of elements of tensors that are broadcast to one shape; of the first one's type
+    without ``dtype``."""
+    shape = np.broadcast_shapes(*(each.shape for each in given))
+    result = given[0].dtype if dtype is None else dtype
+
+    def value(*elements: Expr) -> Expr:
+        return cast(result, function(*(cast(wide(each.type), each) for each in elements)))
+
+    return elementwise(value, *(broadcast_to(each, shape) for each in given), dtype=result)
+
+
+def _unary(name: str) -> Function:
+    return lambda x: unary(name, x)
+
+
+def _of_floats(function: Function) -> Function:
+    return lambda x: function(x) if x.type.is_float else x
+
+
+_UNARY: dict[str, Function] = {
+    **{name.capitalize(): _unary(name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
+    "Erf": _unary("erf"),
+    "Abs": _unary("abs"),
+    "Neg": lambda x: -x,
+    "Floor": _of_floats(_unary("floor")),
+    "Ceil": _of_floats(_unary("ceil")),
+    "Round": _of_floats(_unary("round")),
+    "Reciprocal": lambda x: const(1.0, x.type) / x,
+    "Sigmoid": functions.logistic,
+    "Sign": functions.sign,
+    "Tan": functions.tan,
+    "Sinh": functions.sinh,
+    "Cosh": functions.cosh,
+    "Asin": functions.asin,
+    "Acos": functions.acos,
+    "Atan": functions.atan,
+    "Asinh": functions.asinh,
+    "Acosh": functions.acosh,
+    "Atanh": functions.atanh,
+    "Relu": lambda x: maximum(x, const(0, x.type)),
+    "Softplus": lambda x: (
+        maximum(x, const(0, x.type)) + unary("log1p", unary("exp", -unary("abs", x)))
+    ),
+    "Softsign": lambda x: x / (const(1, x.type) + unary("abs", x)),
+    "Not": lambda x: ~x,
+    "BitwiseNot": lambda x: ~x,
+    "Identity": lambda x: x,
+}
+
+
+def _modulo(a: Expr, b: Expr) -> Expr:
+    return functions.remainder(a, b)
+
+
+_BINARY: dict[str, Function] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": functions.truncated_division,
+    "And": lambda a, b: a & b,
+    "Or": lambda a, b: a | b,
+    "Xor": lambda a, b: a ^ b,
+    "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseOr": lambda a, b: a | b,
+    "BitwiseXor": lambda a, b: a ^ b,
+    "PRelu": lambda a, b: select(a < const(0, a.type), a * b, a),
+}
+_COMPARED: dict[str, Function] = {
+    "Equal": lambda a, b: binary("eq", a, b),
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Greater": lambda a, b: b < a,
+    "GreaterOrEqual": lambda a, b: b <= a,
+}
+_SEVERAL: dict[str, Function] = {
+    "Max": maximum,
+    "Min": minimum,
+    "Sum": lambda a, b: a + b,
+    "Mean": lambda a, b: a + b,
+}
+
+
+def _builds(function: Function, dtype: DType | None = None) -> Callable[..., Tensor]:
+    def build(at: Place, *given: Tensor) -> Tensor:
+        return mapped(function, *given, dtype=dtype)
+
+    return build
+
+
+for _name, _function in (_UNARY | _BINARY).items():
+    if _name != "Div":
+        op(_name)(_builds(_function))
+for _name, _function in _COMPARED.items():
+    op(_name)(_builds(_function, boolean))
+
+
+@op("Div")
+def divide(at: Place, a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype.is_float:
+        return mapped(lambda x, y: x / y, a, b)
+    return mapped(functions.truncated_division, a, b)
+
+
+@op(*_SEVERAL)
+def several(at: Place, *given: Tensor) -> Tensor:
+    function = _SEVERAL[at.op]
+    count = len(given)
+
+    def value(first: Expr, *others: Expr) -> Expr:
+        for each in others:
+            first = function(first, each)
+        return first / const(count, first.type) if at.op == "Mean" else first
+
+    return mapped(value, *given)
+
+
+@op("Mod")
+def modulo(at: Place, a: Tensor, b: Tensor) -> Tensor:
+    return mapped(functions.fmod if at.attribute("fmod", 0) else _modulo, a, b)
+
+
+@op("Pow")
+def power(at: Place, a: Tensor, b: Tensor) -> Tensor:
+    computed = a.dtype if a.dtype.is_float and a.dtype.bits >= 32 else f32
+    if not a.dtype.is_float:
+        computed = f64
+    return mapped(lambda x, y: binary("pow", cast(computed, x), cast(computed, y)), a, b)
+
+
+@op("BitShift")
+def shift(at: Place, a: Tensor, b: Tensor) -> Tensor:
+    left = at.attribute("direction") == "LEFT"
+    return mapped(lambda x, y: x << y if left else x >> y, a, b)
+
+
+@op("Where")
+def where(at: Place, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    return elementwise(select, *(broadcast_to(each, shape) for each in (condition, a, b)))
+
+
+@op("Clip")
+def clip(at: Place, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    given = tensors((x, low, high))
+    least, most = at.attribute("min"), at.attribute("max")
+
+    def value(s: Expr, *bounds: Expr) -> Expr:
+        left = list(bounds)
+        if low is not None or least is not None:
+            s = maximum(s, left.pop(0) if low is not None else const(least, s.type))
+        if high is not None or most is not None:
+            s = minimum(s, left.pop(0) if high is not None else const(most, s.type))
+        return s
+
+    return mapped(value, *given)
+
+
+def _with_numbers(name: str, function: Function, **usual: float) -> None:
+    def build(at: Place, x: Tensor) -> Tensor:
+        numbers = [at.attribute(each, value) for each, value in usual.items()]
+        return mapped(lambda s: function(s, *(const(n, s.type) for n in numbers)), x)
+
+    op(name)(build)
+
+
+def _positive(s: Expr) -> Expr:
+    return const(0, s.type) < s
+
+
+_with_numbers("LeakyRelu", lambda s, a: select(s < const(0, s.type), s * a, s), alpha=0.01)
+_with_numbers("ThresholdedRelu", lambda s, a: select(a < s, s, const(0, s.type)), alpha=1.0)
+_with_numbers("Elu", lambda s, a: select(_positive(s), s, functions.expm1(s) * a), alpha=1.0)
+_with_numbers(
+    "Selu",
+    lambda s, a, g: select(_positive(s), s, functions.expm1(s) * a) * g,
+    alpha=1.67326319217681884765625,
+    gamma=1.05070102214813232421875,
+)
+_with_numbers(
+    "Celu",
+    lambda s, a: (
+        maximum(s, const(0, s.type)) + minimum(functions.expm1(s / a) * a, const(0, s.type))
+    ),
+    alpha=1.0,
+)
+_with_numbers(
+    "HardSigmoid",
+    lambda s, a, b: maximum(minimum(s * a + b, const(1, s.type)), const(0, s.type)),
+    alpha=0.2,
+    beta=0.5,
+)
+
+
+@op("IsNaN")
+def is_nan(at: Place, x: Tensor) -> Tensor:
+    return mapped(lambda s: binary("ne", s, s), x, dtype=boolean)
+
+
+@op("IsInf")
+def is_infinite(at: Place, x: Tensor) -> Tensor:
+    above, below = at.attribute("detect_positive", 1), at.attribute("detect_negative", 1)
+
+    def value(s: Expr) -> Expr:
+        found: Expr = const(False, boolean)
+        if above:
+            found = found | binary("eq", s, const(math.inf, s.type))
+        if below:
+            found = found | binary("eq", s, const(-math.inf, s.type))
+        return found
+
+    return mapped(value, x, dtype=boolean)
+
+
+@op("Cast", "CastLike")
+def cast_op(at: Place, x: Tensor, like: Tensor | None = None) -> Tensor:
+    to = type_of(at.attribute("to")) if like is None else like.dtype
+    if to.name.startswith("f8") and x.dtype.is_float and at.attribute("saturate", 1):
+        most = 448.0 if to.name == "f8_e4m3" else 57344.0
+        return mapped(lambda s: _saturated(s, most), x, dtype=to)
+    return convert(x, to)
+
+
+def _saturated(s: Expr, most: float) -> Expr:
+    inside = maximum(minimum(s, const(most, s.type)), const(-most, s.type))
+    return select(binary("ne", s, s), s, inside)
+
+
+@op("BitCast")
+def bit_cast(at: Place, x: Tensor) -> Tensor:
+    to = type_of(at.attribute("to"))
+    # A condition is a byte that is 0 or 1.
+    return convert(x, to) if boolean in (to, x.dtype) else bitcast(x, to)
+
+
+@op("Dropout")
+def dropout(
+    at: Place, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    if training is not None and bool(at.values(2).any()):
+        refuse("dropout that trains draws random numbers")
+    return x, at.builder.splat(True, boolean, x.shape)
+
+
+def quantized_range(type_: DType) -> tuple[int, int]:
+    """The least and the greatest number of an integer type."""
+    return int(type_.lowest), int(type_.highest)
+
+
+def per_axis(at: Place, x: Tensor, values: Tensor, axis: int) -> Tensor:
+    """Values along an axis, or of blocks, in the shape of ``x``."""
+    if not values.rank or values.elements == 1:
+        return broadcast_to(values.viewed((), [const(0)] * values.rank), x.shape)
+    if values.rank == 1 and values.shape[0] == x.shape[axis]:
+        return broadcast_in_dim(values, x.shape, (axis,))
+    block = at.attribute("block_size", 0)
+    if not block:
+        refuse("scales of this shape")
+    index: list[Any] = list(axes(x.rank))
+    index[axis] = index[axis] // block
+    return values.viewed(x.shape, index)
+
+
+@op("DequantizeLinear")
+def dequantize(at: Place, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    axis = at.attribute("axis", 1)
+    axis = axis % x.rank if x.rank else 0
+    type_ = scale.dtype
+    number = at.attribute("output_dtype", 0)
+    result = type_of(number) if number else type_
+    factors = per_axis(at, x, scale, axis)
+    if zero is None:
+        return mapped(lambda s, f: cast(f.type, s) * f, x, factors, dtype=result)
+    origin = per_axis(at, x, zero, axis)
+    return mapped(
+        lambda s, f, z: (cast(f.type, s) - cast(f.type, z)) * f, x, factors, origin, dtype=result
+    )
+
+
+@op("QuantizeLinear")
+def quantize(at: Place, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    number = at.attribute("output_dtype", 0)
+    to = zero.dtype if zero is not None else type_of(number) if number else u8
+    axis = at.attribute("axis", 1)
+    axis = axis % x.rank if x.rank else 0
+    given = [x, per_axis(at, x, scale, axis)]
+    if zero is not None:
+        given.append(per_axis(at, x, zero, axis))
+
+    def value(s: Expr, f: Expr, z: Expr | None = None) -> Expr:
+        quotient = s / cast(s.type, f)
+        if to.is_float:
+            return _saturated(quotient, 448.0 if to.name == "f8_e4m3" else 57344.0)
+        whole = unary("round", quotient)
+        if z is not None:
+            whole = whole + cast(whole.type, z)
+        low, high = quantized_range(to)
+        return maximum(minimum(whole, const(high, s.type)), const(low, s.type))
+
+    return mapped(value, *given, dtype=to)

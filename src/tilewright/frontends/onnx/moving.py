@@ -1,0 +1,356 @@
+"""Ops that move elements: views, pads, gathers and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import s64
+from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
+from tilewright.frontends.onnx.values import type_of
+from tilewright.graph.builder import domain
+from tilewright.graph.tensor import Tensor, axes, axis
+from tilewright.graph.views import (
+    broadcast_to,
+    concatenate,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.ir.stmt import Result, View
+
+
+def sized(at: Place, number: int, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The shape of the result: as the model says it, else from the contents of an input."""
+    if at.known[number] is None and at.shapes[0] is not None:
+        return at.shapes[0]
+    return tuple(int(each) for each in at.values(number).reshape(-1))
+
+
+@op("Reshape")
+def reshape_op(at: Place, x: Tensor, shape: Tensor | None = None) -> Tensor:
+    if "shape" in at.attributes:
+        given: tuple[int, ...] = tuple(at.attributes["shape"])
+    elif at.known[1] is None and at.shapes[0] is not None:
+        return reshape(x, at.shapes[0])
+    else:
+        given = tuple(int(each) for each in at.values(1))
+    if not at.attribute("allowzero", 0):
+        given = tuple(x.shape[n] if size == 0 else size for n, size in enumerate(given))
+    if -1 in given:
+        rest = prod(size for size in given if size != -1)
+        given = tuple(x.elements // max(1, rest) if size == -1 else size for size in given)
+    return reshape(x, given)
+
+
+@op("Flatten")
+def flatten(at: Place, x: Tensor) -> Tensor:
+    n = at.attribute("axis", 1)
+    n = n + x.rank if n < 0 else n
+    return reshape(x, (prod(x.shape[:n]), prod(x.shape[n:])))
+
+
+@op("Squeeze")
+def squeeze(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
+    dims = at.whole("axes", 1)
+    gone = (
+        [axis_of(n, x.rank) for n in dims]
+        if dims is not None
+        else [n for n, size in enumerate(x.shape) if size == 1]
+    )
+    return reshape(x, [size for n, size in enumerate(x.shape) if n not in gone])
+
+
+@op("Unsqueeze")
+def unsqueeze(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
+    dims = at.whole("axes", 1) or []
+    rank = x.rank + len(dims)
+    new = {axis_of(n, rank) for n in dims}
+    left = iter(x.shape)
+    return reshape(x, [1 if n in new else next(left) for n in range(rank)])
+
+
+@op("Transpose")
+def transpose_op(at: Place, x: Tensor) -> Tensor:
+    return transpose(x, at.attribute("perm", range(x.rank)[::-1]))
+
+
+@op("Expand")
+def expand(at: Place, x: Tensor, shape: Tensor) -> Tensor:
+    return broadcast_to(x, np.broadcast_shapes(x.shape, sized(at, 1)))
+
+
+@op("Tile")
+def tile(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
+    shape = (
+        at.shapes[0]
+        if at.known[1] is None and at.shapes[0] is not None
+        else [a * int(b) for a, b in zip(x.shape, at.values(1), strict=True)]
+    )
+    return x.viewed(shape, [axis(n) % size if size else axis(n) for n, size in enumerate(x.shape)])
+
+
+@op("Concat")
+def concat(at: Place, *given: Tensor) -> Tensor:
+    n = axis_of(at.attribute("axis", 1), given[0].rank)
+    kept = [each for each in given if each.elements] or list(given[:1])
+    return concatenate(kept, n)
+
+
+@op("Split")
+def split(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+    n = axis_of(at.attribute("axis", 0), x.rank)
+    given = at.whole("split", 1)
+    if given is None:
+        count = at.attribute("num_outputs", len(at.shapes))
+        each = -(-x.shape[n] // count)
+        given = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
+    start, made = 0, []
+    for size in given:
+        made.append(_part(x, n, start, start + size))
+        start += size
+    return tuple(made)
+
+
+def _part(x: Tensor, n: int, start: int, stop: int) -> Tensor:
+    first = [start if k == n else 0 for k in range(x.rank)]
+    return slice_(x, first, [stop if k == n else size for k, size in enumerate(x.shape)])
+
+
+@op("Slice")
+def slice_op(at: Place, x: Tensor, *_: Tensor | None) -> Tensor:
+    starts, ends = at.whole("starts", 1) or [], at.whole("ends", 2) or []
+    dims = at.whole("axes", 3, range(len(starts))) or []
+    steps = at.whole("steps", 4, [1] * len(starts)) or []
+    bounds = [(0, size, 1) for size in x.shape]
+    turned: list[int] = []
+    for n, start, end, step in zip(dims, starts, ends, steps, strict=True):
+        n = axis_of(n, x.rank)
+        places = range(x.shape[n])[slice(start, end, step)]
+        if step < 0:
+            turned.append(n)
+            places = places[::-1]
+        stop = places[-1] + 1 if places else 0
+        bounds[n] = (places[0] if places else 0, stop, abs(step))
+    first, last, by = zip(*bounds, strict=True) if bounds else ((), (), ())
+    return reverse(slice_(x, first, last, by), turned)
+
+
+@op("Pad")
+def pad_op(at: Place, x: Tensor, *others: Tensor | None) -> Tensor:
+    amounts = at.whole("pads", 1) or []
+    dims = at.whole("axes", 3, range(x.rank)) or []
+    low, high = [0] * x.rank, [0] * x.rank
+    for k, n in enumerate(dims):
+        low[axis_of(n, x.rank)], high[axis_of(n, x.rank)] = amounts[k], amounts[k + len(dims)]
+    mode = at.attribute("mode", "constant")
+    if mode == "constant":
+        given = others[1] if len(others) > 1 else None
+        value = given if given is not None else at.builder.splat(at.attribute("value", 0), x.dtype)
+        return pad(x, reshape(value, ()), low, high)
+    index: list[Expr] = []
+    for n, size in enumerate(x.shape):
+        place = axis(n) - low[n]
+        if mode == "reflect":
+            place = select(place < 0, -place, place)
+            place = select(place < size, place, const(2 * (size - 1)) - place)
+        elif mode == "edge":
+            place = minimum(maximum(place, const(0)), const(size - 1))
+        elif mode == "wrap":
+            place = place % size
+        else:
+            refuse(f"padding by {mode}")
+        index.append(place)
+    shape = [a + size + b for a, size, b in zip(low, x.shape, high, strict=True)]
+    return x.viewed(shape, index)
+
+
+def place_in(index: Expr, size: int) -> Expr:
+    """A place along a dim; negative ones count from the end. No other memory is touched."""
+    place = cast(s64, index)
+    if index.type.kind == "int":
+        place = select(place < 0, place + size, place)
+    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
+
+
+def taken(at: Place, x: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor:
+    """The elements of ``x`` at ``index``, in memory of their own."""
+    if 0 in shape or not x.elements:
+        return at.builder.tensor(shape, const(0, x.dtype))
+    made = at.builder.tensor(shape, x.at(*index))
+    return at.builder.materialize(made, at.builder.named("gather"))
+
+
+@op("Gather")
+def gather(at: Place, x: Tensor, indices: Tensor) -> Tensor:
+    n = axis_of(at.attribute("axis", 0), x.rank)
+    rank = indices.rank
+    place = place_in(indices.at(*(axis(n + k) for k in range(rank))), x.shape[n])
+    index = [axis(k) if k < n else place if k == n else axis(k + rank - 1) for k in range(x.rank)]
+    return taken(at, x, (*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), index)
+
+
+@op("GatherElements")
+def gather_elements(at: Place, x: Tensor, indices: Tensor) -> Tensor:
+    n = axis_of(at.attribute("axis", 0), x.rank)
+    index: list[Expr] = list(axes(x.rank))
+    index[n] = place_in(indices.value, x.shape[n])
+    return taken(at, x, indices.shape, index)
+
+
+@op("GatherND")
+def gather_nd(at: Place, x: Tensor, indices: Tensor) -> Tensor:
+    batch, outer = at.attribute("batch_dims", 0), indices.rank - 1
+    depth = indices.shape[-1]
+    front = [axis(k) for k in range(outer)]
+    places = [place_in(indices.at(*front, const(k)), x.shape[batch + k]) for k in range(depth)]
+    rest = range(batch + depth, x.rank)
+    index = [*front[:batch], *places, *(axis(outer + k - batch - depth) for k in rest)]
+    return taken(at, x, (*indices.shape[:-1], *(x.shape[k] for k in rest)), index)
+
+
+_COMBINERS = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def updated(
+    at: Place, x: Tensor, places: Sequence[Expr], source: Tensor, combiner: str | None
+) -> Tensor:
+    """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are replaced by those
+    of ``source``, or combined with them."""
+    if not source.elements or not x.elements:
+        return x
+    name = at.builder.named("scatter")
+    memory = at.builder.allocate(name, x.dtype, x.shape)
+    at.builder.store(memory, x, f"{name}_start")
+    result = Result(
+        (View(memory, tuple(places)),), (source.value,), combiner, unique=combiner is None
+    )
+    at.builder.compute(name, domain(source.shape), (result,))
+    return at.builder.whole(memory)
+
+
+@op("ScatterElements", "Scatter")
+def scatter_elements(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
+    n = axis_of(at.attribute("axis", 0), x.rank)
+    index: list[Expr] = list(axes(x.rank))
+    index[n] = place_in(indices.value, x.shape[n])
+    return updated(at, x, index, source, _COMBINERS[at.attribute("reduction", "none")])
+
+
+@op("ScatterND")
+def scatter_nd(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
+    outer, depth = indices.rank - 1, indices.shape[-1]
+    front = [axis(k) for k in range(outer)]
+    places = [place_in(indices.at(*front, const(k)), x.shape[k]) for k in range(depth)]
+    index = [*places, *(axis(outer + k - depth) for k in range(depth, x.rank))]
+    return updated(at, x, index, source, _COMBINERS[at.attribute("reduction", "none")])
+
+
+@op("OneHot")
+def one_hot(at: Place, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
+    shape = at.shapes[0]
+    count = int(at.values(1).reshape(-1)[0]) if at.known[1] is not None or shape is None else None
+    rank = indices.rank + 1
+    n = axis_of(at.attribute("axis", -1), rank)
+    if count is None:
+        assert shape is not None
+        count = shape[n]
+    whole = (*indices.shape[:n], count, *indices.shape[n:])
+    others = [axis(k) for k in range(rank) if k != n]
+    place = cast(s64, indices.at(*others))
+    place = select(place < 0, place + count, place)
+    off, on = values.at(const(0)), values.at(const(1))
+    made = at.builder.tensor(whole, select(binary("eq", place, axis(n)), on, off))
+    return at.builder.materialize(made, at.builder.named("one_hot"))
+
+
+@op("Trilu")
+def triangle(at: Place, x: Tensor, k: Tensor | None = None) -> Tensor:
+    offset = int(at.values(1).reshape(-1)[0]) if at.has(1) else 0
+    row, column = axis(x.rank - 2), axis(x.rank - 1)
+    inside = column >= row + offset if at.attribute("upper", 1) else column <= row + offset
+    if not x.elements:
+        return x
+    return at.builder.materialize(
+        x.within(x.shape, axes(x.rank), inside, const(0, x.dtype)), at.builder.named("triangle")
+    )
+
+
+@op("DepthToSpace")
+def depth_to_space(at: Place, x: Tensor) -> Tensor:
+    b, (n, c, h, w) = at.attribute("blocksize"), x.shape
+    if at.attribute("mode", "DCR") == "DCR":
+        parts = transpose(reshape(x, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        parts = transpose(reshape(x, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return reshape(parts, (n, c // b**2, h * b, w * b))
+
+
+@op("SpaceToDepth")
+def space_to_depth(at: Place, x: Tensor) -> Tensor:
+    b, (n, c, h, w) = at.attribute("blocksize"), x.shape
+    order = (0, 3, 5, 1, 2, 4) if at.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = transpose(reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return reshape(parts, (n, c * b * b, h // b, w // b))
+
+
+@op("ConstantOfShape")
+def constant_of_shape(at: Place, shape: Tensor) -> Tensor:
+    value: Any = at.attribute("value", np.zeros(1, np.float32))
+    return broadcast_to(reshape(at.builder.constant(value), ()), sized(at, 0))
+
+
+@op("EyeLike")
+def eye_like(at: Place, x: Tensor) -> Tensor:
+    number = at.attribute("dtype")
+    type_ = x.dtype if number is None else type_of(number)
+    here = binary("eq", axis(1) - axis(0), const(at.attribute("k", 0)))
+    return at.builder.tensor(x.shape, select(here, const(1, type_), const(0, type_)))
+
+
+@op("Range")
+def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
+    shape = at.shapes[0]
+    if shape is None:
+        first, last, by = (float(at.values(n).reshape(-1)[0]) for n in range(3))
+        shape = (max(0, int(np.ceil((last - first) / by))),)
+    value = start.at(*[const(0)] * start.rank)
+    by_value = step.at(*[const(0)] * step.rank)
+    made = at.builder.tensor(shape, value + cast(start.dtype, axis(0)) * by_value)
+    return at.builder.materialize(made, at.builder.named("range"))
+
+
+@op("Compress", "NonZero", "Unique", "NonMaxSuppression")
+def data_dependent(at: Place, *_: Tensor | None) -> Tensor:
+    refuse("the shape of its result depends on data")
+
+
+@op("CenterCropPad")
+def center_crop_pad(at: Place, x: Tensor, shape: Tensor) -> Tensor:
+    dims = [axis_of(n, x.rank) for n in at.attribute("axes", range(x.rank))]
+    if at.known[1] is None and at.shapes[0] is not None:
+        wanted = {n: at.shapes[0][n] for n in dims}
+    else:
+        wanted = dict(zip(dims, map(int, at.values(1)), strict=True))
+    low, high = [0] * x.rank, [0] * x.rank
+    for n, size in wanted.items():
+        more = size - x.shape[n]
+        low[n] = more // 2 if more >= 0 else -((-more) // 2)
+        high[n] = more - low[n]
+    return pad(x, at.builder.splat(0, x.dtype), low, high)
+
+
+@op("ReverseSequence")
+def reverse_sequence(at: Place, x: Tensor, lengths: Tensor) -> Tensor:
+    time, batch = at.attribute("time_axis", 0), at.attribute("batch_axis", 1)
+    length = cast(s64, lengths.at(axis(batch)))
+    place = select(axis(time) < length, length - 1 - axis(time), axis(time))
+    index: list[Expr] = list(axes(x.rank))
+    index[time] = minimum(maximum(place, const(0)), const(x.shape[time] - 1))
+    return taken(at, x, x.shape, index)

@@ -1,0 +1,151 @@
+"""Products of matrices and sums of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.dtypes import s32
+from tilewright.frontends.onnx.elements import mapped, quantized_range, wide
+from tilewright.frontends.onnx.reducing import combined
+from tilewright.frontends.onnx.table import Place, op, refuse
+from tilewright.graph.contractions import dot_general
+from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.graph.views import broadcast_to, reshape, transpose
+from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
+
+
+def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:
+    """numpy's ``matmul``: batches are broadcast, vectors are rows or columns."""
+    left = reshape(a, (1, *a.shape)) if a.rank == 1 else a
+    right = reshape(b, (*b.shape, 1)) if b.rank == 1 else b
+    batch = _common(left.shape[:-2], right.shape[:-2])
+    left = broadcast_to(left, (*batch, *left.shape[-2:]))
+    right = broadcast_to(right, (*batch, *right.shape[-2:]))
+    rank = len(batch)
+    front = tuple(range(rank))
+    found = dot_general(
+        left,
+        right,
+        (front, front),
+        ((rank + 1,), (rank,)),
+        dtype=a.dtype if dtype is None else dtype,
+    )
+    shape = list(batch)
+    shape += [] if a.rank == 1 else [a.shape[-2]]
+    shape += [] if b.rank == 1 else [b.shape[-1]]
+    return reshape(found, shape)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(each) for each in np.broadcast_shapes(tuple(a), tuple(b)))
+
+
+@op("MatMul")
+def matmul(at: Place, a: Tensor, b: Tensor) -> Tensor:
+    return product(a, b)
+
+
+@op("Gemm")
+def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    if at.attribute("transA", 0):
+        a = transpose(a, (1, 0))
+    if at.attribute("transB", 0):
+        b = transpose(b, (1, 0))
+    type_ = wide(a.dtype)
+    found = product(a, b, type_)
+    alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
+
+    def value(x: Expr, y: Expr | None = None) -> Expr:
+        x = x if alpha == 1 else _scaled(x, alpha)
+        if y is None:
+            return x
+        y = cast(type_, y)
+        return x + (y if beta == 1 else _scaled(y, beta))
+
+    given = [] if c is None else [broadcast_to(c, found.shape)]
+    return elementwise(value, found, *given, dtype=a.dtype)
+
+
+def _scaled(x: Expr, factor: float) -> Expr:
+    return x * const(factor if x.type.is_float else int(factor), x.type)
+
+
+@op("Einsum")
+def einsum(at: Place, *given: Tensor) -> Tensor:
+    text = at.attribute("equation").replace(" ", "")
+    left, _, right = text.partition("->")
+    terms = left.split(",")
+    if "..." in text or len(given) > 2 or any(len(set(each)) < len(each) for each in terms):
+        refuse(f"the equation {text!r}")
+    if not right and "->" not in text:
+        right = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
+    if len(given) == 1:
+        gone = [n for n, c in enumerate(terms[0]) if c not in right]
+        found = given[0]
+        if gone:
+            found = combined(found, gone, "add")
+        kept = [c for c in terms[0] if c in right]
+        return transpose(found, [kept.index(c) for c in right])
+    a, b = given
+    batch = [c for c in terms[0] if c in terms[1] and c in right]
+    summed = [c for c in terms[0] if c in terms[1] and c not in right]
+    rest = [[c for c in term if c not in batch and c not in summed] for term in terms]
+    if any(c not in right for each in rest for c in each):
+        refuse(f"the equation {text!r}")
+    places = [[term.index(c) for c in batch] for term in terms]
+    sums = [[term.index(c) for c in summed] for term in terms]
+    found = dot_general(a, b, (places[0], places[1]), (sums[0], sums[1]))
+    order = [*batch, *rest[0], *rest[1]]
+    return transpose(found, [order.index(c) for c in right])
+
+
+@op("MatMulInteger")
+def matmul_integer(
+    at: Place, a: Tensor, b: Tensor, za: Tensor | None = None, zb: Tensor | None = None
+) -> Tensor:
+    return product(centered(a, za, a.rank - 2), centered(b, zb, b.rank - 1))
+
+
+def centered(x: Tensor, zero: Tensor | None, along: int) -> Tensor:
+    """An integer tensor less its zero point, in s32."""
+    if zero is None:
+        return convert(x, s32)
+    if zero.elements == 1:
+        zero = zero.viewed(x.shape, [const(0)] * zero.rank)
+    elif zero.rank == 1:
+        zero = zero.viewed(x.shape, [axis(along)])
+    return elementwise(lambda s, z: cast(s32, s) - cast(s32, z), x, broadcast_to(zero, x.shape))
+
+
+@op("QLinearMatMul")
+def quantized_matmul(
+    at: Place,
+    a: Tensor,
+    scale_a: Tensor,
+    zero_a: Tensor,
+    b: Tensor,
+    scale_b: Tensor,
+    zero_b: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+) -> Tensor:
+    if any(each.elements != 1 for each in (scale_a, scale_b, scale)):
+        refuse("scales of rows or columns")
+    sums = product(centered(a, zero_a, a.rank - 2), centered(b, zero_b, b.rank - 1))
+    return requantized(sums, (scale_a, scale_b, scale), zero)
+
+
+def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor) -> Tensor:
+    """Sums of integers, times the first two scales by the third, rounded."""
+    type_ = zero.dtype
+    low, high = quantized_range(type_)
+    ones = [each.viewed((), [const(0)] * each.rank) for each in (*scales, zero)]
+
+    def value(s: Expr, a: Expr, b: Expr, c: Expr, z: Expr) -> Expr:
+        found = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
+        return maximum(minimum(found, const(high, a.type)), const(low, a.type))
+
+    return mapped(value, sums, *ones, dtype=type_)

@@ -1,0 +1,95 @@
+"""The table of ONNX's ops: which function builds an op's computes, and what it is told.
+
+    @op("Relu")
+    def relu(at: Place, x: Tensor) -> Tensor: ...
+
+A function gets the node's inputs in order, None for one that is left out, and gives as many tensors
+as there are results that it knows. What it cannot do it refuses by `refuse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from tilewright.errors import UnsupportedError
+from tilewright.graph.builder import Builder
+from tilewright.graph.tensor import Tensor
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+TABLE: dict[str, Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node: what builds, its attributes, what is known of its inputs, and its results' shapes
+    where the model says them."""
+
+    builder: Builder
+    op: str
+    version: int
+    attributes: Mapping[str, Any]
+    inputs: Sequence[str]
+    known: Sequence[np.ndarray[Any, Any] | None]
+    shapes: Sequence[tuple[int, ...] | None]
+
+    def attribute(self, name: str, usual: Any = None) -> Any:
+        """An attribute, or what it usually is."""
+        return self.attributes.get(name, usual)
+
+    def values(self, number: int) -> np.ndarray[Any, Any]:
+        """The contents of an input on which shapes depend. Refuses where they are not known."""
+        found = self.known[number] if number < len(self.known) else None
+        if found is None:
+            refuse(
+                f"shapes depend on the contents of {self.inputs[number]!r}",
+                f"give them: from_onnx(model, known={{{self.inputs[number]!r}: array}})",
+            )
+        return found
+
+    def has(self, number: int) -> bool:
+        """Whether an input is given."""
+        return number < len(self.inputs) and bool(self.inputs[number])
+
+    def whole(self, name: str, number: int, usual: Any = None) -> list[int] | None:
+        """A list of whole numbers: an attribute of older versions, an input of newer ones."""
+        if name in self.attributes:
+            given = self.attributes[name]
+            return [given] if isinstance(given, int) else [int(each) for each in given]
+        if self.has(number):
+            return [int(each) for each in self.values(number).reshape(-1)]
+        return list(usual) if usual is not None else None
+
+
+def op(*names: str) -> Callable[[H], H]:
+    """Lists a function under these names."""
+
+    def listed(handler: H) -> H:
+        for name in names:
+            if name in TABLE:
+                raise ValueError(f"{name} is in the table twice")
+            TABLE[name] = handler
+        return handler
+
+    return listed
+
+
+def refuse(why: str, cure: str | None = None) -> NoReturn:
+    """The node is not one that is there, for this reason."""
+    raise UnsupportedError(why, cure=cure)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < max(1, rank):
+        refuse(f"axis {axis} of {rank} dims")
+    return axis % max(1, rank)
+
+
+def tensors(given: Sequence[Tensor | None]) -> list[Tensor]:
+    """Those that are there."""
+    return [each for each in given if each is not None]

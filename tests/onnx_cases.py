@@ -1,0 +1,121 @@
+"""ONNX's backend node cases: `python tests/onnx_cases.py [--target T] [--part N/M] [NAME ...]`.
+
+Each is right, wrong, or refused with the reason. Where shapes depend on the contents of an input,
+these are given to `from_onnx` as known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+import tilewright as tw
+from tilewright.dtypes import dtype
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.onnx import from_onnx
+
+_UNKNOWN = re.compile(r"shapes depend on the contents of '(.*)'")
+
+
+def cases() -> list[Any]:
+    """All cases of nodes, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = {each.name: each for each in collect_testcases(None)}
+    return [found[name] for name in sorted(found)]
+
+
+def outcome(case: Any, target: str = "x86") -> tuple[str, str]:
+    """``right``, ``wrong`` or ``refused``; and why."""
+    try:
+        for inputs, results in case.data_sets:
+            wrong = _compared(case, inputs, results, target)
+            if wrong:
+                return "wrong", wrong
+    except TilewrightError as error:
+        return "refused", error.what
+    return "right", ""
+
+
+def _array(each: Any) -> Any:
+    return numpy_helper.to_array(each) if isinstance(each, TensorProto) else each
+
+
+def _compared(case: Any, inputs: Sequence[Any], results: Sequence[Any], target: str) -> str:
+    inputs, results = [*map(_array, inputs)], [*map(_array, results)]
+    if any(not isinstance(each, np.ndarray | np.generic) for each in (*inputs, *results)):
+        raise UnsupportedError("its arguments or results are no tensors")
+    names = [each.name for each in case.model.graph.input]
+    given = dict(zip(names, map(np.asarray, inputs), strict=True))
+    known: dict[str, Any] = {}
+    while True:
+        try:
+            graph = from_onnx(case.model, known)
+            break
+        except UnsupportedError as error:
+            asked = _UNKNOWN.match(error.what)
+            if asked is None or (asked[1] not in given and known):
+                raise
+            if asked[1] in given:
+                known[asked[1]] = given[asked[1]]
+            else:  # what a function's body makes of some
+                known |= {n: x for n, x in given.items() if x.dtype.kind in "iu" and x.size < 64}
+    program = tw.compile(graph, target=target, threads=1)
+    arrays = [
+        np.ascontiguousarray(each).reshape(each.shape)
+        for n, each in given.items()
+        if n not in known
+    ]
+    out = {
+        name: np.zeros(np.shape(each), np.asarray(each).dtype)
+        for name, each in zip(graph.outputs, results, strict=True)
+    }
+    program(*arrays, out=out)
+    for (name, found), wanted in zip(out.items(), results, strict=True):
+        type_ = dtype(wanted.dtype)
+        if type_.is_float and type_.bits < 32:
+            found, wanted = found.astype(np.float32), wanted.astype(np.float32)
+        try:
+            # Of narrow floats, each step rounds: two units in the last place.
+            rtol = 2 * type_.epsilon if type_.is_float and type_.bits < 32 else 0.0
+            rtol = max(rtol, case.rtol)
+            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=max(case.atol, 1e-6))
+        except AssertionError as error:
+            return f"{name}: " + " ".join(str(error).split())[:160]
+    return ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--target", default="x86")
+    parser.add_argument("--part", default="0/1")
+    asked = parser.parse_args(arguments)
+    part, parts = map(int, asked.part.split("/"))
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    chosen = [c for c in cases() if not asked.names or any(n in c.name for n in asked.names)]
+    for case in chosen[part::parts]:
+        result, why = outcome(case, asked.target)
+        counts[result] += 1
+        if result == "refused":
+            reasons[why] += 1
+        if result != "right":
+            print(f"{result:7} {case.name}: {why}", flush=True)
+    for why, count in reasons.most_common():
+        print(f"{count:5} refused: {why}")
+    print(", ".join(f"{counts[each]} {each}" for each in ("right", "wrong", "refused")))
+    return 1 if counts["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""ONNX models as graphs: what they compute is what the package's reference says."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import ArgumentError, UnsupportedError
+
+onnx = pytest.importorskip("onnx")
+reference: Any = import_module("onnx.reference")
+helper = onnx.helper
+FLOAT, INT = 1, 7
+
+
+def model(
+    nodes: list[Any],
+    inputs: dict[str, tuple[int, ...]],
+    outputs: dict[str, Any],
+    constants: dict[str, Any] | None = None,
+    version: int = 18,
+) -> Any:
+    """A model of f32 inputs and outputs (shapes; None: not known)."""
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, FLOAT, s) for n, s in outputs.items()],
+        [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9)
+
+
+def check(made: Any, target: str = "interpreter", **arrays: Any) -> Any:
+    """The graph's results are the reference's."""
+    expected = reference.ReferenceEvaluator(made).run(None, arrays)
+    graph = tw.from_onnx(made)
+    found = tw.compile(graph, target=target, threads=1)(**arrays)
+    results = found if isinstance(found, dict) else {graph.outputs[0]: found}
+    for each, wanted in zip(results.values(), expected, strict=True):
+        np.testing.assert_allclose(each, wanted, rtol=1e-4, atol=1e-5)
+    return graph
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def test_a_model_of_images() -> None:
+    node = helper.make_node
+    made = model(
+        [
+            node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+            node("BatchNormalization", ["c", "g", "g", "m", "g"], ["n"]),
+            node("Relu", ["n"], ["r"]),
+            node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+            node("Shape", ["p"], ["s"], end=1),
+            node("Concat", ["s", "rest"], ["t"], axis=0),
+            node("Reshape", ["p", "t"], ["f"]),
+            node("Gemm", ["f", "v"], ["y"], transB=1),
+            node("LogSoftmax", ["y"], ["z"]),
+        ],
+        {"x": (2, 3, 8, 8)},
+        {"z": (2, 5)},
+        {
+            "w": drawn(4, 3, 3, 3),
+            "b": drawn(4),
+            "g": np.abs(drawn(4)),
+            "m": drawn(4),
+            "v": drawn(5, 16),
+            "rest": np.array([-1]),
+        },
+    )
+    graph = check(made, "x86", x=drawn(2, 3, 8, 8))
+    assert graph.inputs == ("x",) and graph.outputs == ("z",)
+
+
+def test_ops_are_functions_of_others() -> None:
+    made = model(
+        [
+            helper.make_node("Gelu", ["x"], ["a"]),
+            helper.make_node("RMSNormalization", ["a", "w"], ["y"]),
+        ],
+        {"x": (3, 4)},
+        {"y": (3, 4)},
+        {"w": drawn(4)},
+        version=23,
+    )
+    check(made, x=drawn(3, 4))
+
+
+def test_loops_and_arms_of_known_control() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["s2"]), helper.make_node("Identity", ["s2"], ["o"])],
+        "body",
+        [helper.make_tensor_value_info(n, FLOAT, (2,)) for n in ("s", "e")],
+        [helper.make_tensor_value_info(n, FLOAT, (2,)) for n in ("s2", "o")],
+    )
+    scan = helper.make_node("Scan", ["start", "x"], ["end", "all"], num_scan_inputs=1, body=body)
+    made = model([scan], {"start": (2,), "x": (3, 2)}, {"end": (2,), "all": (3, 2)})
+    check(made, start=drawn(2), x=drawn(3, 2))
+    arms = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], ["y"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info("y", FLOAT, (3,))],
+        )
+        for kind in ("Exp", "Neg")
+    ]
+    node = helper.make_node("If", ["c"], ["z"], then_branch=arms[0], else_branch=arms[1])
+    made = model([node], {"x": (3,)}, {"z": (3,)}, {"c": np.array(False)})
+    check(made, x=drawn(3))
+
+
+def test_shapes_that_depend_on_inputs_are_given() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Tile", ["x", "r"], ["y"])],
+        "tile",
+        [
+            helper.make_tensor_value_info("x", FLOAT, (2, 3)),
+            helper.make_tensor_value_info("r", INT, (2,)),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, (None, None))],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(UnsupportedError, match="shapes depend on the contents of 'r'") as raised:
+        tw.from_onnx(made)
+    assert raised.value.cure is not None and "known={'r'" in raised.value.cure
+    run = tw.compile(tw.from_onnx(made, known={"r": np.array([2, 1])}), target="interpreter")
+    assert run(x=drawn(2, 3)).shape == (4, 3)
+
+
+def test_bad_models(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no ONNX model"):
+        tw.from_onnx(3)
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        tw.from_onnx(tmp_path / "none.onnx")
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(b"\xff\x01\x02 nothing")
+    with pytest.raises(ArgumentError, match="cannot be read as a model"):
+        tw.from_onnx(path)
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    good = model([relu], {"x": (2,)}, {"y": (2,)})
+    path.write_bytes(good.SerializeToString())
+    assert tw.from_onnx(path).inputs == ("x",)
+    unknown = helper.make_node("Relu", ["q"], ["y"])
+    with pytest.raises(ArgumentError, match="ill-formed"):
+        tw.from_onnx(model([unknown], {"x": (2,)}, {"y": (2,)}))
+    with pytest.raises(ArgumentError, match="ill-formed"):
+        tw.from_onnx(model([helper.make_node("Relux", ["x"], ["y"])], {"x": (2,)}, {"y": (2,)}))
+    lies = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, {"y": (2,)})
+    lies.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=FLOAT, dims=[1 << 40], raw_data=b"1234")
+    )
+    with pytest.raises(ArgumentError, match=r"cannot be read|ill-formed"):
+        tw.from_onnx(lies)
+    det = helper.make_node("Det", ["x"], ["y"], name="determinant")
+    with pytest.raises(UnsupportedError, match="the op Det is not there") as raised:
+        tw.from_onnx(model([det], {"x": (2, 2)}, {"y": ()}))
+    assert raised.value.where == "node determinant (Det)"
+    with pytest.raises(UnsupportedError, match="sizes that are not known"):
+        tw.from_onnx(model([relu], {"x": ("n",)}, {"y": ("n",)}))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(15))
+def test_backend_cases(part: int) -> None:
+    """One in ten of the cases: none is wrong."""
+    cases = import_module("onnx_cases")
+    for case in cases.cases()[part::150]:
+        result, why = cases.outcome(case)
+        assert result != "wrong", f"{case.name}: {why}"
