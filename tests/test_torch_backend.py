@@ -101,6 +101,19 @@ def test_what_is_not_native_is_an_island() -> None:
     assert isinstance(raised.value.inner_exception, UnsupportedError)
 
 
+def test_a_defect_is_an_island(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = import_module("tilewright.frontends.torch.table").TABLE
+
+    def faulty(at: Any, x: Any) -> Any:
+        raise KeyError("lost")
+
+    monkeypatch.setitem(table, "neg.default", faulty)
+    x = torch.randn(5)
+    close(compiled(lambda x: -x + 1)(x), 1 - x)
+    (island,) = frontend().report().islands
+    assert island.op == "aten.neg.default" and "a defect of tilewright's" in island.why
+
+
 def test_updates_in_place_views_and_aliases() -> None:
     def f(cache: Any, x: Any) -> Any:
         cache[1:3] = x.t() + 1

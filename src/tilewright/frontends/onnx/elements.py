@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType, boolean, f32, f64, u8
+from tilewright.dtypes import DType, boolean, f32, f64, s32, u8
 from tilewright.frontends.onnx.table import Place, op, refuse, tensors
 from tilewright.frontends.onnx.values import type_of
 from tilewright.graph import functions
@@ -245,6 +245,9 @@ def cast_op(at: Place, x: Tensor, like: Tensor | None = None) -> Tensor:
     if to.name.startswith("f8") and x.dtype.is_float and at.attribute("saturate", 1):
         most = 448.0 if to.name == "f8_e4m3" else 57344.0
         return mapped(lambda s: _saturated(s, most), x, dtype=to)
+    if to.is_nibble and x.dtype.is_float:
+        # What is too great wraps, as from an integer.
+        return convert(convert(x, s32), to)
     return convert(x, to)
 
 

@@ -66,10 +66,10 @@ def _make_native(
     fixed = [n for n, each in enumerate(node.args) if getattr(each, "name", None) in parameters]
     try:
         part = Part(translated(inner.graph, str(node.target)), fixed, options)
-    except TilewrightError as error:
+    except Exception as error:  # a defect of ours, too, must not stop a model
         if options.strict:
             raise
-        what = reason_of(error)
+        what = _said(error)
         ops = [n for n in inner.graph.nodes if n.op == "call_function" and n.target is not getitem]
         report.native -= len(ops)
         for each in ops:
@@ -171,9 +171,15 @@ def _refusal(node: Node) -> str | None:
         translation.run(node)
     except RefusedOpError as error:
         return error.why
-    except TilewrightError as error:
-        return reason_of(error)
+    except Exception as error:  # a defect of ours, too, must not stop a model
+        return _said(error)
     return None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TilewrightError):
+        return reason_of(error)
+    return f"a defect of tilewright's, please report it: {type(error).__name__}: {error}"
 
 
 def _stand_in(builder: Builder, translation: Translation, source: Node) -> None:
