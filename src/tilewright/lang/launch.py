@@ -58,8 +58,10 @@ class Launches:
         sizes, start, choice = self._choice(range_, arguments, local, offset)
         key = (choice, target, threads)
         found = self._compiled.get(key)
-        if found is None or found[1].captured:
+        if found is None:
             found = self._compiled[key] = self._compile(choice, target, threads)
+        elif found[1].captured:
+            self._function.made(choice)  # refuses values from outside that have changed
         if not prod(sizes):
             return
         code, made = found
