@@ -243,4 +243,5 @@ def is_finite(x: Expr) -> Expr:
 def _negative(x: Expr) -> Expr:
     """Whether the sign is minus, of zeros, too."""
     zero = number(0.0, x)
-    return (x < zero) | ((x == zero) & (number(1.0, x) / x < zero))
+    negative: Expr = (x < zero) | ((x == zero) & (number(1.0, x) / x < zero))
+    return negative
