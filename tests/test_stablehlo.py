@@ -381,6 +381,9 @@ REFUSED: dict[str, tuple[str, type[TilewrightError], str]] = {
              UnsupportedError, "not defined on f32"),
     "attribute": ('%0 = "stablehlo.transpose"(%a) {permutation = array<i64: 1>}'
                   " : (tensor<2xf32>) -> tensor<2xf32>", ProblemError, "an order of the 1 dims"),
+    "no dims": ('%b = stablehlo.constant dense<[[1], [2]]> : tensor<2x1xi64>\n%0 = '
+                '"stablehlo.broadcast_in_dim"(%b) : (tensor<2x1xi64>) -> tensor<2x2x2xi64>',
+                ProblemError, "broadcast_dimensions of .* is not a list of 2 numbers"),
     "missing": ('%0 = "stablehlo.transpose"(%a) : (tensor<2xf32>) -> tensor<2xf32>', ProblemError,
                 "permutation of stablehlo.transpose"),
     "shape from data": ("%0 = stablehlo.dynamic_iota %n, dim = 0"

@@ -289,7 +289,7 @@ def integers(
     """An attribute that is a list of numbers, however it is written."""
     value = operation.attributes.get(name)
     if value is None and default is not None:
-        return list(default)
+        value = list(default)
     if isinstance(value, Elements) and value.value.dtype.kind in "iub" and value.value.size < 10000:
         value = [int(each) for each in value.value.reshape(-1)]
     if not isinstance(value, list | tuple) or not all(isinstance(e, int) for e in value):
