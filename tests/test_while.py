@@ -140,7 +140,7 @@ REFUSALS = {
         "barrier stands in a loop that runs as often as a work-item wants: `while a[t] < 1.0:`",
     ),
     "barrier in a while of private memory": (
-        "workgroup for t in 4:\n    alloc x: f32[1] private\n    x[0] = 0.0\n"
+        "workgroup for t in 4:\n    alloc x: f32[1] private\n    x[0] = a[t]\n"
         "    while x[0] < 1.0:\n      x[0] = 1.0\n      barrier()",
         "barrier stands in a loop that runs as often as a work-item wants",
     ),
