@@ -113,6 +113,8 @@ def one_of_own(
 
 
 def coordinates(matrix: Matrix, index: Expr, place: Expr) -> tuple[Expr, Expr]:
+    """The row and the column of a work-item's element ``index``, which is number ``place`` of the
+    matrix. Where the lanes are whole rows, no division is needed."""
     lanes, cols = matrix.lanes, matrix.cols
     if lanes % cols == 0:
         return plus(times(index, lanes // cols), matrix.lane // cols), matrix.lane % cols
@@ -120,6 +122,7 @@ def coordinates(matrix: Matrix, index: Expr, place: Expr) -> tuple[Expr, Expr]:
 
 
 def place_of(matrix: Matrix, place: Expr) -> Expr:
+    """Where element ``place`` of the matrix lies in the memory that holds it."""
     return plus(matrix.start, place)
 
 
