@@ -159,3 +159,25 @@ def test_parts_are_on_where_a_lane_may_be() -> None:
     assert list(parts_on(mask, 8, 8, 2)) == [False, True, False, True]
     assert list(parts_on(mask, 6, 8, 2)) == [False, True, False, False]
     assert list(parts_on(None, 3, 8, 2)) == [True, True, False, False]
+
+
+@pytest.mark.parametrize("mask", ["2 <= k + i and k + i < 4", "k + i + o < 9", "k < 3"])
+def test_masks_of_loads_from_registers(mask: str) -> None:
+    """Where a mask is false, a load gives 0: it was left out where the memory was registers."""
+    kernel = tw.parse_kernel(f"""
+kernel masked(in x: s32[5, 8], out y: s32[2, 8]):
+  parallel for p in 1:
+    alloc s: s32[5, 8] private
+    unrolled for k in 5:
+      vector for o in 8:
+        s[k, o] = x[k, o]
+    for i in 2:
+      vector for o in 8:
+        y[i, o] = s32(0)
+      unrolled for k in 5:
+        vector for o in 8:
+          y[i, o] = y[i, o] + s[k, o | {mask}]
+""")
+    x = np.arange(40, dtype=np.int32).reshape(5, 8)
+    wanted = tw.compile(kernel, "interpreter")(x=x)
+    np.testing.assert_array_equal(tw.compile(kernel, "x86")(x=x), wanted)

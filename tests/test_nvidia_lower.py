@@ -207,10 +207,11 @@ def test_atomics_and_barriers() -> None:
     text = ptx(
         body(
             "grid for g in 4:",
-            "  lane for l in 64:",
-            "    atomic_add(&x[l], 1.0)",
-            "    subgroup_barrier()",
-            "    barrier()",
+            "  subgroup for s in 2:",
+            "    lane for l in 32:",
+            "      atomic_add(&x[l + s * 32], 1.0)",
+            "      subgroup_barrier()",
+            "      barrier()",
         )
     )
     assert re.search(r"(atom|red)\.global\.add\.f32", text)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tilewright.errors import ProblemError, TilewrightError
 from tilewright.ir.stmt import Kernel
@@ -37,9 +40,18 @@ def python_kernels(path: Path, name: str) -> tuple[Kernel, ...]:
     return tuple(each.as_kernel() for each in chosen)
 
 
+class _Source(SourceFileLoader):
+    """Reads the text each time: code that Python keeps beside it may be that of another text, as
+    long and written in the same second."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError("no code is kept of kernel files")
+
+
 def _loaded(path: Path) -> ModuleType:
     """The file as a module: what it does when imported is done."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loader = _Source(path.stem, str(path))
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
     if not path.exists() or spec is None or spec.loader is None:
         raise ProblemError(
             f"cannot read the kernel file {path}",

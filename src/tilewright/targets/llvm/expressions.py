@@ -365,11 +365,14 @@ class Expressions:
         condition = self._visit(expr.condition)
         if not isinstance(condition, Value):
             return self._visit(expr.a if condition else expr.b)
-        first, second = self._visit(expr.a), self._visit(expr.b)
+        return self.chosen(condition, self._visit(expr.a), self._visit(expr.b), expr.type)
+
+    def chosen(self, condition: Value, first: Result, second: Result, dtype: DType) -> Value:
+        """``first`` where ``condition`` holds, otherwise ``second``, both of ``dtype``."""
         lanes = max(
             condition.lanes, *(r.lanes if isinstance(r, Value) else 1 for r in (first, second))
         )
-        dtype, range_ = expr.type, EVERYTHING
+        range_ = EVERYTHING
         if dtype is s64:
             range_ = intervals.union(range_of(first), range_of(second))
             dtype = index_type(self.w, range_)

@@ -214,7 +214,7 @@ class MemoryMap:
         """The value of a load: a scalar where all lanes read one element."""
         address = loads[id(node)]
         if node.buffer in self.registers:
-            return self.slot(address)
+            return self._masked_slot(node, address, loads)
         mask = self.mask(node.mask, loads)
         if mask is False:
             return self.exprs.value(0, node.type)
@@ -231,6 +231,13 @@ class MemoryMap:
         if stride == 1:
             return self._load_vector(address, loads, mask)
         return self._gather(address, loads, mask)
+
+    def _masked_slot(self, node: Load, address: Address, loads: Loads) -> Value:
+        """What registers hold, and 0 where the mask of the load itself is false."""
+        mask = True if node.mask is None else self.exprs.evaluate(node.mask, loads)
+        if isinstance(mask, Value):
+            return self.exprs.chosen(mask, self.slot(address), 0, node.type)
+        return self.slot(address) if mask else self.exprs.value(0, node.type)
 
     def slot(self, address: Address) -> Value:
         """The registers that hold an element or a vector of a private buffer."""
