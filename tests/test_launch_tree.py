@@ -302,6 +302,24 @@ def test_names_of_the_host() -> None:
     assert [launch.values for launch in module.launches] == [("n",), ("t",)]
 
 
+@pytest.mark.parametrize("target", RUNNING)
+def test_values_on_both_sides_of_one_of_the_host(target: str) -> None:
+    """``near`` is used in the row behind ``far`` only; but ``far`` is the host's, and ends the row
+    that ``near`` stands in."""
+    text = (
+        "kernel k(m: s64 in 1..8, inout a: f32[64]):\n"
+        "  for t in m:\n"
+        "    near: f32 = f32(t)\n"
+        "    far: f32 = f32(t * 3)\n"
+        "    if t != 2:\n"
+        "      for i in 8:\n"
+        "        a[i] = a[i] + near\n"
+        "    launched for i in 64:\n"
+        "      a[i] = a[i] * 2.0 + far\n"
+    )
+    same(text, target, *[{"m": m, "a": numbers(64)} for m in (1, 5)])
+
+
 def test_control_without_launches_is_one_work_items() -> None:
     module = steps_of(
         "kernel k(inout a: f32[64]):\n"

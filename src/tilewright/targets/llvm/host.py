@@ -116,6 +116,18 @@ def _renewed(stmts: Sequence[Stmt], twice: Collection[Buffer]) -> tuple[Stmt, ..
     return tuple(left)
 
 
+def _is_used(variable: Var, stmts: Sequence[Stmt]) -> bool:
+    """Whether ``stmts`` mention ``variable``."""
+    return any(variable in mentioned(stmt) for stmt in stmts)
+
+
+def _is_of_a_row(buffer: Buffer, rest: Sequence[Stmt]) -> bool:
+    """Whether ``buffer`` is private memory that ``rest``, which begins where its row ends, does not
+    use: it may be registers then."""
+    private = buffer.space is Space.PRIVATE
+    return private and not any(buffer in buffers_in(stmt) for stmt in rest)
+
+
 class _Splitter:
     def __init__(self, kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool) -> None:
         self.is_launch = is_launch
@@ -153,15 +165,15 @@ class _Splitter:
                 found.append(Part(block(*serial), False))
                 serial.clear()
 
-        for position, stmt in enumerate(stmts):
-            if isinstance(stmt, Allocate) and self._is_of_a_row(stmt, stmts[position + 1 :]):
+        for stmt, end in zip(stmts, self._ends(stmts), strict=True):
+            if isinstance(stmt, Allocate) and _is_of_a_row(stmt.buffer, stmts[end:]):
                 serial.append(stmt)
             elif isinstance(stmt, Allocate):
                 self.workspaces.append(stmt.buffer)
             elif self._surrounds(stmt):
                 flush()
                 found += self._host(stmt)
-            elif isinstance(stmt, Let) and self._outlives(stmt, stmts[position + 1 :]):
+            elif isinstance(stmt, Let) and _is_used(stmt.var, stmts[end:]):
                 flush()
                 found += self._named(stmt.var, stmt.value)
             else:
@@ -194,27 +206,18 @@ class _Splitter:
             case _:
                 return False
 
-    def _outlives(self, let: Let, behind: Sequence[Stmt]) -> bool:
-        """Whether more than the statements in a row behind it use ``let``."""
-        launched = False
-        for stmt in behind:
-            launched = launched or self._surrounds(stmt)
-            if launched and let.var in mentioned(stmt):
-                return True
-        return False
-
-    def _is_of_a_row(self, stmt: Allocate, behind: Sequence[Stmt]) -> bool:
-        """Whether the statements in a row behind it alone use ``stmt``, private memory: it may be
-        registers then."""
-        if stmt.buffer.space is not Space.PRIVATE:
-            return False
-        ended = False
-        for position, each in enumerate(behind):
-            ends = isinstance(each, Let) and self._outlives(each, behind[position + 1 :])
-            ended = ended or ends or self._surrounds(each)
-            if ended and stmt.buffer in buffers_in(each):
-                return False
-        return True
+    def _ends(self, stmts: Sequence[Stmt]) -> list[int]:
+        """For each statement, where the row behind it ends: at a launch, at what stands around one,
+        or at a value that is the host's, as more than the row behind it uses it."""
+        ends: list[int] = []
+        end = len(stmts)
+        for position in reversed(range(len(stmts))):
+            ends.append(end)
+            stmt = stmts[position]
+            named = isinstance(stmt, Let) and _is_used(stmt.var, stmts[end:])
+            if named or self._surrounds(stmt):
+                end = position
+        return ends[::-1]
 
     def _host(self, stmt: Stmt) -> list[Node]:
         if self.is_launch(stmt):
