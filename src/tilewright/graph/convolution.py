@@ -10,6 +10,7 @@ from tilewright.dtypes import dtype as type_of
 from tilewright.graph.builder import Builder, described
 from tilewright.graph.contractions import Product, contract, factor, sums_of
 from tilewright.graph.tensor import Shape, Tensor, guarded
+from tilewright.graph.views import reshape, transpose
 from tilewright.ir.expr import Expr, Var, all_of, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 
@@ -137,6 +138,39 @@ def convolution(
     if groups == (1, 1):
         return contract(builder, made.product(), name, type_, accumulator)
     return made.grouped(builder, name, type_, accumulator)
+
+
+def transposed_convolution(
+    x: Tensor,
+    kernel: Tensor,
+    padding: Sequence[Sequence[int]],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int = 1,
+    dtype: object = None,
+) -> Tensor:
+    """What the gradient of a convolution by its image is: elements of ``x`` (N, O, ...) go through
+    ``kernel`` (O, C / groups, ...), ``strides`` apart. ``padding`` is that of the image, whose
+    windows of all taps it cuts: (low, high) for each spatial dim."""
+    taps = kernel.shape[2:]
+    reach = [(size - 1) * step for size, step in zip(taps, dilations, strict=True)]
+    if groups > 1:
+        inputs, outputs = kernel.shape[0] // groups, kernel.shape[1]
+        parts = reshape(kernel, (groups, inputs, outputs, *taps))
+        parts = transpose(parts, (1, 0, 2, *range(3, parts.rank)))
+        kernel = reshape(parts, (inputs, groups * outputs, *taps))
+    rest = tuple(range(2, x.rank))
+    return convolution(
+        x,
+        kernel,
+        Dims((0, 1, rest), (0, 1, rest), (0, 1, rest)),
+        padding=[(r - low, r - high) for r, (low, high) in zip(reach, padding, strict=True)],
+        base_dilations=strides,
+        dilations=dilations,
+        reversal=[True] * len(taps),
+        feature_groups=groups,
+        dtype=dtype,
+    )
 
 
 # What spatial dims are called, from the last one.

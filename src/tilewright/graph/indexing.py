@@ -14,6 +14,24 @@ from tilewright.ir.expr import Expr, all_of, cast, const, load, maximum, minimum
 from tilewright.ir.stmt import Dim, Result, View
 
 
+def place_in(index: Expr, size: int) -> Expr:
+    """A place along a dim of ``size``; negative ones count from the end, and what lies outside is
+    moved inside, so that no other memory is touched."""
+    place = cast(s64, index)
+    if index.type.kind == "int":
+        place = select(place < 0, place + size, place)
+    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
+
+
+def taken(tensor: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor:
+    """The elements of ``tensor`` at ``index``, in memory of their own."""
+    builder = tensor.builder
+    if 0 in shape or not tensor.elements:
+        return builder.tensor(builder.checked(shape), const(0, tensor.dtype))
+    made = builder.tensor(builder.checked(shape), tensor.at(*index))
+    return builder.materialize(made, builder.named("gather"))
+
+
 @dataclass(frozen=True)
 class Windows:
     """How windows of a tensor are addressed, as StableHLO's gather and scatter say it.

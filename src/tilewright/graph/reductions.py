@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tilewright.dtypes import DType
 from tilewright.graph.builder import Builder, builder_of, described, domain
@@ -177,3 +178,11 @@ def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence
                 f"{described(first)} begins a reduction of {described(each)}",
                 f"begin with one {each.dtype}",
             )
+
+
+def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:
+    """``x`` without ``dims``, which a named combiner reduces from its identity on."""
+    identities: dict[str, Any] = {
+        "add": 0, "mul": 1, "min": x.dtype.highest, "max": x.dtype.lowest, "and": True, "or": False
+    }  # fmt: skip
+    return reduce([x], [x.builder.splat(identities[combiner], x.dtype)], dims, combiner)[0]

@@ -65,7 +65,14 @@ def broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) 
 
 def broadcast_to(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """`broadcast_in_dim` with the dims at the end, as numpy does."""
+    if tensor.shape == tuple(shape):
+        return tensor
     return broadcast_in_dim(tensor, shape, range(len(shape) - tensor.rank, len(shape)))
+
+
+def along(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """A tensor without ``dims``, repeated along these to ``shape``."""
+    return broadcast_in_dim(tensor, shape, [n for n in range(len(shape)) if n not in dims])
 
 
 def slice_(

@@ -12,17 +12,13 @@ from tilewright.dtypes import DType, boolean, f32, f64, s32, u8
 from tilewright.frontends.onnx.table import Place, op, refuse, tensors
 from tilewright.frontends.onnx.values import type_of
 from tilewright.graph import functions
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import bitcast, convert, elementwise
 from tilewright.graph.tensor import Tensor, axes
 from tilewright.graph.views import broadcast_in_dim, broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
 
 Function = Callable[..., Expr]
-
-
-def wide(type_: DType) -> DType:
-    """What a type is computed in: f32 for narrower floats."""
-    return f32 if type_.is_float and type_.bits < 32 else type_
 
 
 def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Tensor:
@@ -32,7 +28,9 @@ def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Te
     result = given[0].dtype if dtype is None else dtype
 
     def value(*elements: Expr) -> Expr:
-        return cast(result, function(*(cast(wide(each.type), each) for each in elements)))
+        return cast(
+            result, function(*(cast(accumulator_for(each.type), each) for each in elements))
+        )
 
     return elementwise(value, *(broadcast_to(each, shape) for each in given), dtype=result)
 

@@ -12,6 +12,7 @@ from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.graph.builder import domain
+from tilewright.graph.indexing import place_in, taken
 from tilewright.graph.tensor import Tensor, axes, axis
 from tilewright.graph.views import (
     broadcast_to,
@@ -171,29 +172,13 @@ def pad_op(at: Place, x: Tensor, *others: Tensor | None) -> Tensor:
     return x.viewed(shape, index)
 
 
-def place_in(index: Expr, size: int) -> Expr:
-    """A place along a dim; negative ones count from the end. No other memory is touched."""
-    place = cast(s64, index)
-    if index.type.kind == "int":
-        place = select(place < 0, place + size, place)
-    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
-
-
-def taken(at: Place, x: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor:
-    """The elements of ``x`` at ``index``, in memory of their own."""
-    if 0 in shape or not x.elements:
-        return at.builder.tensor(shape, const(0, x.dtype))
-    made = at.builder.tensor(shape, x.at(*index))
-    return at.builder.materialize(made, at.builder.named("gather"))
-
-
 @op("Gather")
 def gather(at: Place, x: Tensor, indices: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 0), x.rank)
     rank = indices.rank
     place = place_in(indices.at(*(axis(n + k) for k in range(rank))), x.shape[n])
     index = [axis(k) if k < n else place if k == n else axis(k + rank - 1) for k in range(x.rank)]
-    return taken(at, x, (*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), index)
+    return taken(x, (*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), index)
 
 
 @op("GatherElements")
@@ -201,7 +186,7 @@ def gather_elements(at: Place, x: Tensor, indices: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 0), x.rank)
     index: list[Expr] = list(axes(x.rank))
     index[n] = place_in(indices.value, x.shape[n])
-    return taken(at, x, indices.shape, index)
+    return taken(x, indices.shape, index)
 
 
 @op("GatherND")
@@ -212,7 +197,7 @@ def gather_nd(at: Place, x: Tensor, indices: Tensor) -> Tensor:
     places = [place_in(indices.at(*front, const(k)), x.shape[batch + k]) for k in range(depth)]
     rest = range(batch + depth, x.rank)
     index = [*front[:batch], *places, *(axis(outer + k - batch - depth) for k in rest)]
-    return taken(at, x, (*indices.shape[:-1], *(x.shape[k] for k in rest)), index)
+    return taken(x, (*indices.shape[:-1], *(x.shape[k] for k in rest)), index)
 
 
 _COMBINERS = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -353,4 +338,4 @@ def reverse_sequence(at: Place, x: Tensor, lengths: Tensor) -> Tensor:
     place = select(axis(time) < length, length - 1 - axis(time), axis(time))
     index: list[Expr] = list(axes(x.rank))
     index[time] = minimum(maximum(place, const(0)), const(x.shape[time] - 1))
-    return taken(at, x, x.shape, index)
+    return taken(x, x.shape, index)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.dtypes import s32
-from tilewright.frontends.onnx.elements import mapped, quantized_range, wide
-from tilewright.frontends.onnx.reducing import combined
+from tilewright.frontends.onnx.elements import mapped, quantized_range
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.contractions import dot_general
+from tilewright.graph.contractions import accumulator_for, dot_general
 from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.reductions import combined
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.graph.views import broadcast_to, reshape, transpose
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
@@ -54,7 +54,7 @@ def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
         a = transpose(a, (1, 0))
     if at.attribute("transB", 0):
         b = transpose(b, (1, 0))
-    type_ = wide(a.dtype)
+    type_ = accumulator_for(a.dtype)
     found = product(a, b, type_)
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
 

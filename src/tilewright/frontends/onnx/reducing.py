@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from tilewright.dtypes import f64, s32, s64
-from tilewright.frontends.onnx.elements import mapped, wide
+from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.library import library
-from tilewright.graph.reductions import reduce, scan
+from tilewright.graph.reductions import combined, reduce, scan
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, broadcast_to, iota, pad, reshape, slice_
+from tilewright.graph.views import along, broadcast_in_dim, broadcast_to, iota, pad, reshape, slice_
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 from tilewright.problems.library import SortProblem, TopKProblem
-
-
-def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:
-    """``x`` without ``dims``, which a named combiner reduces from its identity on."""
-    identities: dict[str, Any] = {
-        "add": 0, "mul": 1, "min": x.dtype.highest, "max": x.dtype.lowest
-    }  # fmt: skip
-    return reduce([x], [x.builder.splat(identities[combiner], x.dtype)], dims, combiner)[0]
-
-
-def along(x: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    """A tensor without ``dims``, repeated along these to ``shape``."""
-    return broadcast_in_dim(x, shape, [n for n in range(len(shape)) if n not in dims])
-
 
 _BEFORE: dict[str, Callable[[Expr], Expr]] = {
     "ReduceL1": lambda x: unary("abs", x),
@@ -63,7 +49,7 @@ def reduction(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
     if not at.attribute("keepdims", 1):
         shape = tuple(size for n, size in enumerate(x.shape) if n not in gone)
     type_ = x.dtype
-    values = convert(x, wide(type_))
+    values = convert(x, accumulator_for(type_))
     if at.op == "ReduceLogSumExp":
         found = _log_sum_exp(convert(x, f64) if not type_.is_float else values, gone)
     else:
@@ -102,7 +88,7 @@ def softmax(at: Place, x: Tensor) -> Tensor:
         dims = [1]
     else:
         dims = [axis_of(at.attribute("axis", -1), x.rank)]
-    values = convert(x, wide(x.dtype))
+    values = convert(x, accumulator_for(x.dtype))
     if at.op == "Hardmax":
         _, place = extreme(values, dims[0], True, False)
         here = iota(at.builder, s64, x.shape, dims[0])
@@ -150,7 +136,7 @@ def running(at: Place, x: Tensor, dim: Tensor) -> Tensor:
     n = axis_of(int(at.values(1).reshape(-1)[0]), x.rank)
     adds = at.op == "CumSum"
     backwards, exclusive = at.attribute("reverse", 0), at.attribute("exclusive", 0)
-    type_ = wide(x.dtype)
+    type_ = accumulator_for(x.dtype)
     first = at.builder.splat(0 if adds else 1, type_)
     values = convert(x, type_)
     if exclusive:
@@ -218,8 +204,8 @@ def normalization(
     at: Place, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     number = at.attribute("stash_type", 1)
-    type_ = type_of(number) if number == 1 else wide(x.dtype)
-    values = convert(x, wide(x.dtype) if x.dtype is f64 else type_)
+    type_ = type_of(number) if number == 1 else accumulator_for(x.dtype)
+    values = convert(x, accumulator_for(x.dtype) if x.dtype is f64 else type_)
     shape, eps = x.shape, at.attribute("epsilon", 1e-5)
     if at.op == "LayerNormalization":
         n = axis_of(at.attribute("axis", -1), x.rank)
@@ -266,7 +252,7 @@ def normalization(
 def batch_normalization(
     at: Place, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, ...]:
-    type_, eps = wide(x.dtype), at.attribute("epsilon", 1e-5)
+    type_, eps = accumulator_for(x.dtype), at.attribute("epsilon", 1e-5)
     spread = [broadcast_in_dim(convert(t, type_), x.shape, (1,)) for t in (scale, bias)]
     values = convert(x, type_)
     if at.attribute("training_mode", 0):

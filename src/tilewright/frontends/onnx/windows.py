@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DType, s64
-from tilewright.frontends.onnx.elements import wide
 from tilewright.frontends.onnx.multiplying import centered, requantized
-from tilewright.frontends.onnx.reducing import combined
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.convolution import Dims, Window, convolution
+from tilewright.graph.contractions import accumulator_for
+from tilewright.graph.convolution import Window, convolution, transposed_convolution
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import reduce
+from tilewright.graph.reductions import combined, reduce
 from tilewright.graph.tensor import Tensor, axis, guarded
-from tilewright.graph.views import broadcast_in_dim, reshape, transpose
+from tilewright.graph.views import broadcast_in_dim, reshape
 from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select, unary
 
@@ -70,7 +69,7 @@ def convolved(
 
 @op("Conv")
 def conv(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return convolved(at, x, weight, bias, wide(x.dtype), x.dtype)
+    return convolved(at, x, weight, bias, accumulator_for(x.dtype), x.dtype)
 
 
 @op("ConvInteger")
@@ -108,43 +107,25 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
     steps = at.attribute("dilations", [1] * count)
     more = at.attribute("output_padding", [0] * count)
     taps = weight.shape[2:]
-    reach = [(taps[n] - 1) * steps[n] for n in range(count)]
-    full = [(x.shape[2 + n] - 1) * strides[n] + reach[n] + 1 for n in range(count)]
+    full = [
+        (x.shape[2 + n] - 1) * strides[n] + (taps[n] - 1) * steps[n] + 1 + more[n]
+        for n in range(count)
+    ]
     auto = at.attribute("auto_pad", "NOTSET")
     wanted = at.attribute("output_shape")
     if wanted is None and auto.startswith("SAME"):
         wanted = [x.shape[2 + n] * strides[n] for n in range(count)]
     if wanted is not None:
-        total = [full[n] + more[n] - wanted[-count + n] for n in range(count)]
-        less = [t // 2 for t in total]
-        cut = [
-            (t - s, s) if auto != "SAME_UPPER" else (s, t - s)
-            for t, s in zip(total, less, strict=True)
-        ]
-        cut = (
-            [(s, t - s) for t, s in zip(total, less, strict=True)] if auto == "SAME_UPPER" else cut
-        )
+        total = [full[n] - wanted[-count + n] for n in range(count)]
+        less = [(t // 2, t - t // 2) for t in total]
+        cut = less if auto == "SAME_UPPER" else [(high, low) for low, high in less]
     else:
         pads = at.attribute("pads", [0] * 2 * count)
         cut = [(pads[n], pads[count + n]) for n in range(count)]
-    padding = [(reach[n] - a, reach[n] - b + more[n]) for n, (a, b) in enumerate(cut)]
-    if groups > 1:
-        inner, outer = weight.shape[0] // groups, weight.shape[1]
-        parts = reshape(weight, (groups, inner, outer, *taps))
-        parts = transpose(parts, (1, 0, 2, *range(3, parts.rank)))
-        weight = reshape(parts, (inner, groups * outer, *taps))
-    rest = tuple(range(2, x.rank))
-    found = convolution(
-        x,
-        weight,
-        Dims((0, 1, rest), (0, 1, rest), (0, 1, rest)),
-        padding=padding,
-        base_dilations=strides,
-        dilations=steps,
-        reversal=[True] * count,
-        feature_groups=groups,
-        dtype=wide(x.dtype),
-    )
+    # The image has more elements at the end than the windows reach.
+    padding = [(low, high - more[n]) for n, (low, high) in enumerate(cut)]
+    sums = accumulator_for(x.dtype)
+    found = transposed_convolution(x, weight, padding, strides, steps, groups, sums)
     if bias is None:
         return convert(found, x.dtype)
     spread = broadcast_in_dim(bias, found.shape, (1,))
@@ -253,7 +234,7 @@ def _counted(shape: Sequence[int], windows: Sequence[Window], at: Place, x: Tens
 
 @op("AveragePool")
 def average_pool(at: Place, x: Tensor) -> Tensor:
-    windows, type_ = _windows(at, x), wide(x.dtype)
+    windows, type_ = _windows(at, x), accumulator_for(x.dtype)
     total = _pooled(convert(x, type_), windows, "add")
     number = at.builder.tensor(total.shape, cast(type_, _counted(total.shape, windows, at, x)))
     return elementwise(lambda t, n: t / n, total, number, dtype=x.dtype)
@@ -262,7 +243,9 @@ def average_pool(at: Place, x: Tensor) -> Tensor:
 @op("LpPool")
 def lp_pool(at: Place, x: Tensor) -> Tensor:
     p = at.attribute("p", 2)
-    values = elementwise(lambda s: _raised(unary("abs", s), p), convert(x, wide(x.dtype)))
+    values = elementwise(
+        lambda s: _raised(unary("abs", s), p), convert(x, accumulator_for(x.dtype))
+    )
     total = _pooled(values, _windows(at, x), "add")
     return elementwise(lambda t: _raised(t, 1 / p), total, dtype=x.dtype)
 
@@ -282,7 +265,7 @@ def global_pool(at: Place, x: Tensor) -> Tensor:
     if at.op == "GlobalMaxPool":
         return reshape(combined(x, dims, "max"), shape)
     count = float(prod(x.shape[2:]))
-    total = combined(convert(x, wide(x.dtype)), dims, "add")
+    total = combined(convert(x, accumulator_for(x.dtype)), dims, "add")
     return reshape(elementwise(lambda s: s / const(count, s.type), total, dtype=x.dtype), shape)
 
 
@@ -414,7 +397,7 @@ def _along(at: Place, x: Tensor, n: int, places: np.ndarray[Any, Any], mode: str
         usual = "floor" if at.op == "Upsample" or at.version < 11 else "round_prefer_floor"
         value = element(np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places)))
     else:
-        type_ = wide(x.dtype)
+        type_ = accumulator_for(x.dtype)
         total: Expr | None = None
         for table, weights in _taps(at, places, size, mode):
             part = cast(type_, element(table)) * cast(type_, entry(weights.astype(np.float32)))

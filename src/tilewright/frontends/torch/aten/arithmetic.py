@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.dtypes import boolean
-from tilewright.frontends.torch.aten.promotion import (
-    TO_FLOAT,
-    Given,
-    Number,
-    broadcast_to,
-    pointwise,
-    promoted,
-)
+from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph import functions
 from tilewright.graph.elementwise import elementwise
 from tilewright.graph.tensor import Tensor
+from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
 
 

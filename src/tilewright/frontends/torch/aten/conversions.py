@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from tilewright.dtypes import dtype
-from tilewright.frontends.torch.aten.promotion import broadcast_to
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.graph.elementwise import bitcast, convert
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import reshape
+from tilewright.graph.views import broadcast_to, reshape
 
 
 @aten("_to_copy.default", "prims.convert_element_type.default")

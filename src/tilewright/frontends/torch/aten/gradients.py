@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType
-from tilewright.frontends.torch.aten.pooling import (
-    spatial_windows,
-    window_divisors,
-)
+from tilewright.frontends.torch.aten.pooling import spatial_windows, window_divisors
 from tilewright.frontends.torch.aten.products import Sliding, slid, spread, weight_gradient
-from tilewright.frontends.torch.aten.sums import combined, wide
 from tilewright.frontends.torch.table import Place, aten
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.convolution import Window
 from tilewright.graph.elementwise import convert
+from tilewright.graph.reductions import combined
 from tilewright.graph.tensor import Tensor, axis, guarded
 from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, const, select
@@ -35,7 +33,7 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     window = Sliding(tuple(stride), tuple(padding), tuple(dilation), groups)
-    sums = wide(grad.dtype)
+    sums = accumulator_for(grad.dtype)
     found: list[Tensor | None] = [None, None, None]
     if output_mask[0]:
         by_input = (
@@ -117,7 +115,7 @@ def max_pool_backward(
         index.append(place)
         conditions += needed
         flat = flat * size + axis(first + n)
-    type_ = wide(grad.dtype)
+    type_ = accumulator_for(grad.dtype)
     value = _taken(convert(grad, type_).at(*index), places.at(*index), flat, type_)
     inside = all_of(conditions)
     if inside is not None:

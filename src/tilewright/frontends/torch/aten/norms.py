@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import dtype
-from tilewright.frontends.torch.aten.sums import along, combined, variance_of, wide
+from tilewright.frontends.torch.aten.sums import variance_of
 from tilewright.frontends.torch.table import Place, aten
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.reductions import combined
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, broadcast_to, reshape
+from tilewright.graph.views import along, broadcast_in_dim, broadcast_to, reshape
 from tilewright.ir.expr import Expr, cast, const, unary
 
 
@@ -24,7 +26,7 @@ def softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> Tens
     if not x.rank:
         return elementwise(lambda s: const(1, at.dtype), x)
     dim %= x.rank
-    x = convert(x, wide(x.dtype))
+    x = convert(x, accumulator_for(x.dtype))
     greatest = along(combined(x, [dim], "max"), x.shape, [dim])
     powers = elementwise(lambda s, m: unary("exp", s - m), x, greatest, name="exponentials")
     total = along(combined(powers, [dim], "add"), x.shape, [dim])
@@ -36,7 +38,7 @@ def log_softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> 
     if not x.rank:
         return elementwise(lambda s: const(0, at.dtype), x)
     dim %= x.rank
-    shifted = _shifted(convert(x, wide(x.dtype)), dim)
+    shifted = _shifted(convert(x, accumulator_for(x.dtype)), dim)
     powers = elementwise(lambda s: unary("exp", s), shifted, name="exponentials")
     total = along(combined(powers, [dim], "add"), x.shape, [dim])
     return elementwise(lambda s, t: s - unary("log", t), shifted, total, dtype=at.dtype)
@@ -59,7 +61,7 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     first = x.rank - len(normalized)
     dims = tuple(range(first, x.rank))
-    values = convert(x, wide(x.dtype))
+    values = convert(x, accumulator_for(x.dtype))
     variance, mean = variance_of(values, dims)
     scale = _inverse_deviation(variance, eps)
     factors = [broadcast_to(each, x.shape) for each in (weight, bias) if each is not None]
@@ -105,7 +107,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    type_ = wide(x.dtype)
+    type_ = accumulator_for(x.dtype)
     scale = _inverse_deviation(convert(variance, type_), eps)
     given = [each for each in (weight, bias) if each is not None]
 
@@ -136,7 +138,7 @@ def _normalized_by_batch(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The result, what is kept for gradients, and the variances."""
     dims = tuple(n for n in range(x.rank) if n != 1)
-    values = convert(x, wide(x.dtype))
+    values = convert(x, accumulator_for(x.dtype))
     variance, mean = variance_of(values, dims)
     scale = _inverse_deviation(variance, eps)
     given = [each for each in (weight, bias) if each is not None]
@@ -194,7 +196,7 @@ def group_norm(
     group: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grouped = reshape(convert(x, wide(x.dtype)), (n, group, c // group, *x.shape[2:]))
+    grouped = reshape(convert(x, accumulator_for(x.dtype)), (n, group, c // group, *x.shape[2:]))
     dims = tuple(range(2, grouped.rank))
     variance, mean = variance_of(grouped, dims)
     scale = _inverse_deviation(variance, eps)

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.dtypes import boolean, s64
-from tilewright.frontends.torch.aten.promotion import Number, broadcast_to
-from tilewright.frontends.torch.aten.sums import wide
+from tilewright.dtypes import boolean
+from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph.builder import domain
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert
+from tilewright.graph.indexing import place_in, taken
 from tilewright.graph.tensor import Shape, Tensor, axes, axis
-from tilewright.graph.views import reshape
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select
+from tilewright.graph.views import broadcast_to, reshape
+from tilewright.ir.expr import Expr, cast, const, select
 from tilewright.ir.stmt import Result, View
-
-
-def place_in(index: Expr, size: int) -> Expr:
-    """A place along a dim of ``size``; negative ones count from the end."""
-    place = cast(s64, index)
-    if index.type.kind == "int":
-        place = select(place < 0, place + size, place)
-    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
 
 
 def _loaded(index: Tensor) -> Tensor:
@@ -35,14 +28,6 @@ def _loaded(index: Tensor) -> Tensor:
     if not index.dtype.is_integer:
         refuse(f"places are {index.dtype}")
     return index
-
-
-def _taken(at: Place, x: Tensor, index: Sequence[Expr]) -> Tensor:
-    """The elements of ``x`` at ``index``, in memory of their own."""
-    if 0 in at.shape or not x.elements:
-        return at.builder.tensor(at.shape, const(0, x.dtype))
-    name = at.builder.named("gather")
-    return at.builder.materialize(at.builder.tensor(at.shape, x.at(*index)), name)
 
 
 @aten("embedding.default")
@@ -56,7 +41,7 @@ def embedding(
 ) -> Tensor:
     rank = index.rank
     place = place_in(_loaded(index).at(*axes(rank)), weight.shape[0])
-    return _taken(at, weight, [place, axis(rank)])
+    return taken(weight, at.shape, [place, axis(rank)])
 
 
 @aten("index_select.default")
@@ -68,14 +53,14 @@ def index_select(at: Place, x: Tensor, dim: int, index: Tensor) -> Tensor:
     places = [
         place_in(flat.at(a), x.shape[n]) if n == dim else a for n, a in enumerate(axes(x.rank))
     ]
-    return _taken(at, x, places)
+    return taken(x, at.shape, places)
 
 
 @aten("gather.default")
 def gather(at: Place, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if not x.rank:
         return broadcast_to(x, at.shape)
-    return _taken(at, x, _along(x.shape, dim % x.rank, _loaded(index)))
+    return taken(x, at.shape, _along(x.shape, dim % x.rank, _loaded(index)))
 
 
 def _along(shape: Shape, dim: int, index: Tensor) -> list[Expr]:
@@ -117,7 +102,7 @@ def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if all(each is None for each in indices):
         return x
     places, _ = _indexed(x.shape, indices)
-    return _taken(at, x, places)
+    return taken(x, at.shape, places)
 
 
 def updated(
@@ -131,7 +116,7 @@ def updated(
     builder = x.builder
     if not source.elements or not x.elements:
         return x
-    type_ = wide(x.dtype) if combiner == "add" else x.dtype
+    type_ = accumulator_for(x.dtype) if combiner == "add" else x.dtype
     name = builder.named("scatter")
     memory = builder.allocate(name, type_, x.shape)
     builder.store(memory, convert(x, type_), f"{name}_start")

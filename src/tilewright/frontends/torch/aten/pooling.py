@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.dtypes import DType, s64
-from tilewright.frontends.torch.aten.sums import combined, wide
 from tilewright.frontends.torch.table import Place, aten
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.convolution import Window
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import reduce
+from tilewright.graph.reductions import combined, reduce
 from tilewright.graph.tensor import Shape, Tensor, axis, guarded
 from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select
@@ -135,7 +135,7 @@ def avg_pool(
 ) -> Tensor:
     kernel = _each(kernel, 3 if at.op.startswith("avg_pool3d") else 2)
     windows = spatial_windows(x.shape, at.shape, kernel, stride, padding)
-    type_ = wide(x.dtype)
+    type_ = accumulator_for(x.dtype)
     total = pooled(convert(x, type_), windows, "add")
     return _divided(at, total, x, windows, count_include_pad, divisor_override)
 
@@ -160,7 +160,7 @@ def window_divisors(
     grad: Tensor, windows: Sequence[Window], sizes: Sequence[int], pads: bool, divisor: int | None
 ) -> Tensor:
     """``grad`` of each window, divided as `avg_pool` divides."""
-    type_ = wide(grad.dtype)
+    type_ = accumulator_for(grad.dtype)
     if divisor is not None:
         number = grad.builder.splat(float(divisor), type_, grad.shape)
     else:
@@ -172,7 +172,7 @@ def window_divisors(
 @aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(at: Place, x: Tensor, size: Sequence[int]) -> Tensor:
     """Window ``o`` of ``m`` along n elements is from floor(o n / m) to ceil((o + 1) n / m)."""
-    type_ = wide(x.dtype)
+    type_ = accumulator_for(x.dtype)
     first = x.rank - len(size)
     sizes, results = x.shape[first:], at.shape[first:]
     if all(m == 1 for m in results):

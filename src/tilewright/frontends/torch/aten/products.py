@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
-from tilewright.frontends.torch.aten.promotion import Number, broadcast_to
-from tilewright.frontends.torch.aten.sums import wide
+from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import dot_general, matmul
-from tilewright.graph.convolution import Dims, convolution
+from tilewright.graph.contractions import accumulator_for, dot_general, matmul
+from tilewright.graph.convolution import Dims, convolution, transposed_convolution
 from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, reshape, transpose
+from tilewright.graph.views import broadcast_in_dim, broadcast_to
 from tilewright.ir.expr import Expr, cast, const
 
 
@@ -36,7 +35,7 @@ def dot(at: Place, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     at: Place, bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    return plus(at, matmul(a, b, dtype=wide(at.dtype)), bias, beta, alpha)
+    return plus(at, matmul(a, b, dtype=accumulator_for(at.dtype)), bias, beta, alpha)
 
 
 def plus(at: Place, product: Tensor, bias: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
@@ -69,7 +68,7 @@ def convolution_op(
     groups: int,
 ) -> Tensor:
     window = Sliding(tuple(stride), tuple(padding), tuple(dilation), groups)
-    sums = wide(at.dtype)
+    sums = accumulator_for(at.dtype)
     if transposed:
         found = spread(x, weight, window, at.shape[2:], sums)
     else:
@@ -107,28 +106,13 @@ def spread(
 ) -> Tensor:
     """What `slid` is the gradient of, and the other way round: elements of ``x`` (N, O, ...) go to
     an image of ``sizes`` through ``weight`` (O, C / groups, ...)."""
-    spatial = range(len(sizes))
-    taps, groups = weight.shape[2:], window.groups
-    reach = [(taps[n] - 1) * window.dilation[n] for n in spatial]
-    low = [reach[n] - window.padding[n] for n in spatial]
-    length = [(x.shape[2 + n] - 1) * window.stride[n] + 1 for n in spatial]
-    high = [sizes[n] + reach[n] - length[n] - low[n] for n in spatial]
-    if groups > 1:
-        inputs, outputs = weight.shape[0] // groups, weight.shape[1]
-        parts = reshape(weight, (groups, inputs, outputs, *taps))
-        parts = transpose(parts, (1, 0, 2, *range(3, parts.rank)))
-        weight = reshape(parts, (inputs, groups * outputs, *taps))
-    rest = tuple(range(2, x.rank))
-    return convolution(
-        x,
-        weight,
-        Dims((0, 1, rest), (0, 1, rest), (0, 1, rest)),
-        padding=list(zip(low, high, strict=True)),
-        base_dilations=window.stride,
-        dilations=window.dilation,
-        reversal=[True] * len(sizes),
-        feature_groups=groups,
-        dtype=type_,
+    padding = []
+    for n, size in enumerate(sizes):
+        reach = (weight.shape[2 + n] - 1) * window.dilation[n]
+        length = (x.shape[2 + n] - 1) * window.stride[n] + reach + 1
+        padding.append((window.padding[n], length - size - window.padding[n]))
+    return transposed_convolution(
+        x, weight, padding, window.stride, window.dilation, window.groups, type_
     )
 
 

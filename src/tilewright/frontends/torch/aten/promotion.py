@@ -15,7 +15,7 @@ from tilewright.dtypes import DType, dtype
 from tilewright.frontends.torch.table import Place, refuse
 from tilewright.graph.elementwise import elementwise
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim
+from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, cast, const
 
 DEFAULT = KIND.DEFAULT
@@ -53,14 +53,6 @@ def _promoted(given: tuple[tuple[Any, bool], ...], kind: KIND) -> tuple[DType, D
     ]
     computed, result = elementwise_dtypes(*stand_ins, type_promotion_kind=kind)
     return dtype(computed), dtype(result)
-
-
-def broadcast_to(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``tensor`` in ``shape`` by PyTorch's rule: missing dims in front, and those of size 1."""
-    if tensor.shape == shape:
-        return tensor
-    first = len(shape) - len(tensor.shape)
-    return broadcast_in_dim(tensor, shape, tuple(range(first, len(shape))))
 
 
 def pointwise(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontends.torch.aten.sums import wide
 from tilewright.frontends.torch.table import Place, aten
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.expr import Expr, cast, const
@@ -48,7 +48,7 @@ def upsample_nearest(at: Place, x: Tensor, size: Any, scales: Any) -> Tensor:
 def upsample_bilinear(
     at: Place, x: Tensor, size: Sequence[int] | None, align_corners: bool, scales: Any
 ) -> Tensor:
-    type_ = wide(x.dtype)
+    type_ = accumulator_for(x.dtype)
     values = convert(x, type_)
     parts: list[tuple[tuple[Expr, Expr], Expr]] = []
     for n, factor in enumerate(_factors(scales, 2), 2):

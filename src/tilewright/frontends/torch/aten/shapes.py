@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontends.torch.aten.promotion import broadcast_to
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph.elementwise import convert
 from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import concatenate, pad, reshape, reverse, slice_, transpose
+from tilewright.graph.views import (
+    broadcast_to,
+    concatenate,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
 from tilewright.ir.expr import Expr, const, select
 
 

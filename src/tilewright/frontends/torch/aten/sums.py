@@ -6,35 +6,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tilewright.dtypes import DType, boolean, f32, s64
+from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten, dims_of
+from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import reduce, scan
+from tilewright.graph.reductions import combined, reduce, scan
 from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, iota, reshape
+from tilewright.graph.views import along, iota, reshape
 from tilewright.ir.expr import Expr, binary, cast, const, select
 
 Dims = Sequence[int] | int | None
-
-
-def wide(type_: DType) -> DType:
-    """What a type is computed in: f32 for narrower floats."""
-    return f32 if type_.is_float and type_.bits < 32 else type_
-
-
-def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:
-    """``x`` without ``dims``, which a named combiner reduces from its identity on."""
-    identities: dict[str, Any] = {
-        "add": 0, "mul": 1, "min": x.dtype.highest, "max": x.dtype.lowest, "and": True, "or": False
-    }  # fmt: skip
-    initial = x.builder.splat(identities[combiner], x.dtype)
-    return reduce([x], [initial], dims, combiner)[0]
-
-
-def along(x: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    """A tensor without ``dims``, repeated along these to ``shape``."""
-    return broadcast_in_dim(x, shape, [n for n in range(len(shape)) if n not in dims])
 
 
 def mean_of(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -64,7 +46,7 @@ def sum_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: An
 
 @aten("mean.dim", "mean.default")
 def mean(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    found = mean_of(convert(x, wide(at.dtype)), dims_of(dims, x.rank))
+    found = mean_of(convert(x, accumulator_for(at.dtype)), dims_of(dims, x.rank))
     return reshape(convert(found, at.dtype), at.shape)
 
 
@@ -119,7 +101,7 @@ def var(
     correction: Number | None = None,
 ) -> Tensor:
     rest = float(unbiased) if correction is None else float(correction)
-    found, _ = variance_of(convert(x, wide(x.dtype)), dims_of(dims, x.rank), rest)
+    found, _ = variance_of(convert(x, accumulator_for(x.dtype)), dims_of(dims, x.rank), rest)
     return reshape(convert(found, at.dtype), at.shape)
 
 
@@ -128,7 +110,7 @@ def var_mean(
     at: Place, x: Tensor, dims: Dims = None, *, correction: Number | None = None, **_: Any
 ) -> tuple[Tensor, Tensor]:
     rest = 1.0 if correction is None else float(correction)
-    found = variance_of(convert(x, wide(x.dtype)), dims_of(dims, x.rank), rest)
+    found = variance_of(convert(x, accumulator_for(x.dtype)), dims_of(dims, x.rank), rest)
     variance, center = (reshape(convert(each, at.dtype), at.shape) for each in found)
     return variance, center
 
@@ -207,7 +189,7 @@ def cumprod(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
 
 
 def _running(at: Place, x: Tensor, dim: int, first: int, step: Any) -> Tensor:
-    type_ = wide(at.dtype)
+    type_ = accumulator_for(at.dtype)
     x = convert(x, type_)
     if not x.rank:
         return convert(x, at.dtype)
