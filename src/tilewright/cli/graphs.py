@@ -13,7 +13,7 @@ import typer
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
 from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.progress import progress
-from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
+from tilewright.errors import ProblemError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo.program import StableHLO
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.listing import kernels_text, program_text
@@ -25,7 +25,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.measure.rounds import measure
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
-from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verify_on
+from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verdict_of, verify_on
 
 _PASSES = tuple(each.name for each in PASSES)
 _STAGES = ("graph", *_PASSES, "kernels", "program", "llvm", "asm", "schedule", "config")
@@ -69,23 +69,19 @@ def _checked(
     case: GraphCase, graph: StableHLO, compile: Callable[[], Verifiable], draw: int
 ) -> Verdict:
     """What the file's own checks say of one call."""
-    try:
+
+    def check() -> Verdict:
         program = compile()
         given = case.case(draw).call(program)
         results = {name: given.pop(name) for name in graph.outputs}
         program(**given, out=results)
-        for check in graph.checks:
-            fault = check.fault(results)
+        for expected in graph.checks:
+            fault = expected.fault(results)
             if fault is not None:
-                return Verdict(Status.FAILED, f"line {check.span.line}: {fault}")
-    except UnsupportedError as error:
-        return Verdict(Status.SKIPPED, one_line(error))
-    except TilewrightError as error:
-        return Verdict(Status.FAILED, f"{type(error).__name__}: {one_line(error)}")
-    except Exception as error:
-        # A defect: one file must not end the run of hundreds.
-        return Verdict(Status.FAILED, f"crashed: {type(error).__name__}: {error}")
-    return Verdict(Status.PASSED)
+                return Verdict(Status.FAILED, f"line {expected.span.line}: {fault}")
+        return Verdict(Status.PASSED)
+
+    return verdict_of(check)
 
 
 def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifiable:

@@ -143,40 +143,38 @@ class Calls:
         return self._evaluator.evaluate(value, frame, stmt)
 
     def _update(self, effect: Update, function: Function, stmt: Call, frame: Frame) -> None:
-        place = stmt.args[function.position(effect.place)]
-        assert isinstance(place, View)
-        operand = self._value(effect.value, function, stmt, frame)
-        storage, offsets, mask = self._target(place, stmt, frame)
-        if storage is None or (mask is not None and not np.any(mask)):
-            return
-        site = Site(stmt, frame)
-        self._memory.check_defined(storage, offsets, mask, site)
-        if not effect.atomic:
-            storage.note("read", self._memory.runs, (offsets, mask, site), self._memory.findings)
-        verb = "atomic" if effect.atomic else "write"
-        self._memory.note(verb, place.buffer, (offsets, mask, site))
-        self._memory.observe("update", place.buffer, offsets, mask, site)
-        update = _Update(effect.operator, operand)
-        before = _apply(update, storage, offsets, mask, frame)
-        if effect.old is not None:
+        update = _Update(effect.operator, self._value(effect.value, function, stmt, frame))
+        before = self._updated(effect.place, update, effect.atomic, function, (stmt, frame))
+        if effect.old is not None and before is not None:
             self._keep(effect.old, function, (stmt, frame), before)
 
     def _exchange(self, effect: Exchange, function: Function, stmt: Call, frame: Frame) -> None:
-        place = stmt.args[function.position(effect.place)]
-        assert isinstance(place, View)
-        value = self._value(effect.value, function, stmt, frame)
         expected = None
         if effect.expected is not None:
             expected = self._value(effect.expected, function, stmt, frame)
+        update = _Update("", self._value(effect.value, function, stmt, frame), expected)
+        before = self._updated(effect.place, update, True, function, (stmt, frame))
+        if before is not None:
+            self._keep(effect.old, function, (stmt, frame), before)
+
+    def _updated(
+        self, name: str, update: _Update, atomic: bool, function: Function, at: tuple[Call, Frame]
+    ) -> Any:
+        """Updates the elements of the argument ``name``, and gives what each lane found there; None
+        where no lane has one."""
+        stmt, frame = at
+        place = stmt.args[function.position(name)]
+        assert isinstance(place, View)
         storage, offsets, mask = self._target(place, stmt, frame)
         if storage is None or (mask is not None and not np.any(mask)):
-            return
+            return None
         site = Site(stmt, frame)
         self._memory.check_defined(storage, offsets, mask, site)
-        self._memory.note("atomic", place.buffer, (offsets, mask, site))
+        if not atomic:
+            storage.note("read", self._memory.runs, (offsets, mask, site), self._memory.findings)
+        self._memory.note("atomic" if atomic else "write", place.buffer, (offsets, mask, site))
         self._memory.observe("update", place.buffer, offsets, mask, site)
-        before = _apply(_Update("", value, expected), storage, offsets, mask, frame)
-        self._keep(effect.old, function, (stmt, frame), before)
+        return _apply(update, storage, offsets, mask, frame)
 
     def _shuffle(self, effect: Shuffle, function: Function, stmt: Call, frame: Frame) -> None:
         value = self._value(effect.value, function, stmt, frame)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
-from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,10 +53,6 @@ class Source:
         if not found.isascii():
             column = len(found.encode()[:column].decode(errors="ignore"))
         return start + column
-
-    def line_of(self, offset: int) -> int:
-        """The line, from 1, of a character."""
-        return bisect_right(self._lines, offset)
 
 
 def source_of(function: FunctionType) -> Source:

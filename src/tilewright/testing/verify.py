@@ -98,7 +98,8 @@ def verify(
 
 def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Verdict:
     """Compiles a kernel and checks it on ``trials``, which are made as they come; see `verify`."""
-    try:
+
+    def check() -> Verdict:
         kernel = compile()
         worst = 0.0
         for trial in trials:
@@ -107,6 +108,15 @@ def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Ver
             if fault is not None:
                 mismatch = fault if isinstance(fault, Mismatch) else None
                 return Verdict(Status.FAILED, f"on {trial.name}: {fault}", mismatch, worst)
+        return Verdict(Status.PASSED, error=worst)
+
+    return verdict_of(check)
+
+
+def verdict_of(check: Callable[[], Verdict]) -> Verdict:
+    """What ``check`` finds, or what the error says that it ends with."""
+    try:
+        return check()
     except UnsupportedError as error:
         return Verdict(Status.SKIPPED, one_line(error))
     except TilewrightError as error:
@@ -114,7 +124,6 @@ def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Ver
     except Exception as error:
         # A defect: one case must not end the run of thousands.
         return Verdict(Status.FAILED, f"crashed: {type(error).__name__}: {error}")
-    return Verdict(Status.PASSED, error=worst)
 
 
 def one_line(error: TilewrightError) -> str:

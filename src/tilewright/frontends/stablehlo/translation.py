@@ -254,11 +254,6 @@ def arrays(
     return found
 
 
-def each_part(function: Callable[[Tensor], Tensor], array: Array) -> tuple[Tensor, ...]:
-    """``function`` of the one tensor, or of both parts."""
-    return tuple(map(function, array.parts))
-
-
 def result_tensor(operation: Operation, index: int = 0) -> types.Tensor:
     """The type of a result, which is a tensor."""
     type_ = operation.results[index].type if index < len(operation.results) else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Block, Compute, For, Let, Stmt
 from tilewright.ir.visit import map_exprs, nested, substitute, with_nested
-from tilewright.passes.spmd.nests import fresh
+from tilewright.passes.spmd.nests import OwnNames
 
 
 def with_distinct_names(body: Stmt, taken: set[str]) -> Stmt:
@@ -31,8 +31,7 @@ def with_distinct_names(body: Stmt, taken: set[str]) -> Stmt:
 
 class _Renaming:
     def __init__(self, taken: set[str]) -> None:
-        self._taken = taken
-        self._defined: set[Var] = set()
+        self._own = OwnNames(taken)
 
     def visit(self, stmt: Stmt, names: dict[Var, Expr]) -> Stmt:
         """``stmt`` with the ``names`` that variables have here; a let adds its own."""
@@ -45,20 +44,12 @@ class _Renaming:
             used = {old: new for old, new in names.items() if old not in own_names}
         stmt = map_exprs(stmt, lambda expr: substitute(expr, used))
         if isinstance(stmt, Let):
-            own = self._own(stmt.var)
+            own = self._own.of(stmt.var)
             names[stmt.var] = own
             return stmt if own is stmt.var else replace(stmt, var=own)
         if isinstance(stmt, For):
-            own = self._own(stmt.var)
+            own = self._own.of(stmt.var)
             body = self.visit(stmt.body, {**names, stmt.var: own})
             same = own is stmt.var and body is stmt.body
             return stmt if same else replace(stmt, var=own, body=body)
         return with_nested(stmt, tuple(self.visit(part, dict(names)) for part in nested(stmt)))
-
-    def _own(self, variable: Var) -> Var:
-        if variable not in self._defined:
-            self._defined.add(variable)
-            return variable
-        own = var(fresh(variable.name, self._taken), variable.type)
-        self._defined.add(own)
-        return own

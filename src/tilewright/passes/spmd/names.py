@@ -42,7 +42,7 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import ItemNest, OwnNames, fresh, map_nests, names_of
 
 # An element of private memory at an index of numbers.
 Place = tuple[Buffer, tuple[int, ...]]
@@ -86,7 +86,7 @@ class _Namer:
     def __init__(self, body: Stmt, taken: set[str]) -> None:
         self._taken = taken
         self._buffers = _constant_places(body)
-        self._defined: set[Var] = set()
+        self._own = OwnNames(taken)
 
     def run(self, body: Stmt) -> Stmt:
         return self._visit(body, {}, {})
@@ -101,7 +101,7 @@ class _Namer:
         stmt = map_exprs(stmt, lambda expr: _valued(substitute(expr, names), known))
         match stmt:
             case For():
-                variable = self._own(stmt.var)
+                variable = self._own.of(stmt.var)
                 inside = {**names, stmt.var: variable}
                 body = self._visit(stmt.body, dict(known), inside)
                 return replace(stmt, var=variable, body=body)
@@ -133,7 +133,7 @@ class _Namer:
             new = self._visit(part, known, names)
             match new:
                 case Let():
-                    variable = self._own(new.var)
+                    variable = self._own.of(new.var)
                     names[new.var] = variable
                     made.append(replace(new, var=variable))
                     inside.add(variable)
@@ -155,15 +155,6 @@ class _Namer:
         for place in [place for place, value in known.items() if value in inside]:
             del known[place]
         return Block(tuple(made), stmt.span)
-
-    def _own(self, variable: Var) -> Var:
-        """``variable``, or another one where that has a meaning already."""
-        if variable not in self._defined:
-            self._defined.add(variable)
-            return variable
-        own = var(fresh(variable.name, self._taken), variable.type)
-        self._defined.add(own)
-        return own
 
 
 def _valued(expr: Expr, known: Mapping[Place, Expr]) -> Expr:

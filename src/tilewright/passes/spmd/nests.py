@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Const, Var, var
 from tilewright.ir.stmt import Allocate, Block, Compute, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import nested, walk_stmts, with_nested
@@ -83,6 +83,22 @@ def names_of(kernel: Kernel) -> set[str]:
             case _:
                 pass
     return found
+
+
+class OwnNames:
+    """Names that are defined once each."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._defined: set[Var] = set()
+
+    def of(self, variable: Var) -> Var:
+        """``variable``, or another one where that has a meaning already."""
+        own = variable
+        if variable in self._defined:
+            own = var(fresh(variable.name, self._taken), variable.type)
+        self._defined.add(own)
+        return own
 
 
 def fresh(name: str, taken: set[str]) -> str:
