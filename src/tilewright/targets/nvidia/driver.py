@@ -24,11 +24,11 @@ from tilewright.targets.nvidia.copies import ALIGNMENT
 from tilewright.targets.nvidia.device import Device, ask, check_process, driver_release
 from tilewright.targets.nvidia.launch import Arguments, Launcher
 from tilewright.targets.nvidia.memory import (
+    Calls,
     KeptMemory,
     OwnStream,
-    allocate,
+    finish,
     follow,
-    release,
     synchronize,
 )
 from tilewright.targets.program import Abi, Parameter, Passed, Placement
@@ -125,7 +125,7 @@ class KernelProgram:
         self.abi = abi
         self._calling = Calling(abi)
         self._host = Placement((False,) * len(abi.arrays))
-        self._spare: list[OwnStream] = []
+        self._calls = Calls(device)
         self._plans: dict[tuple[bool, ...], _Plan] = {}
         self._module: Any = None
         self._launchers: list[Launcher] = []
@@ -154,31 +154,11 @@ class KernelProgram:
     def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
         """Runs the kernel on its arguments, in order."""
         with self._current():
-            own = self._own_stream() if placement.stream is None else None
-            stream = own.handle if own else placement.stream
-            assert stream is not None
             plan = self._plan(placement)
             sizes = plan.sizes(arguments)
-            memory: list[int] = []
-            try:
-                for size in sizes.memory:
-                    memory.append(allocate(self.device, size, stream))
-                there = plan.arguments(arguments, memory)
-                self._enqueue(arguments, there, sizes, placement, stream)
-                while memory:
-                    release(self.device, memory.pop(), stream)
-                self._finish(placement, stream)
-            except DeviceError:
-                for each in memory:
-                    with suppress(DeviceError):
-                        release(self.device, each, stream)
-                # Copies may still be at memory of the caller, which may go now.
-                with suppress(DeviceError):
-                    synchronize(stream)
-                raise
-        # One that failed is not used again.
-        if own:
-            self._spare.append(own)
+            with self._calls.call(placement) as memory:
+                there = plan.arguments(arguments, [memory.take(size) for size in sizes.memory])
+                self._enqueue(arguments, there, sizes, placement, memory.stream)
 
     def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
         """A call of no arguments on these, with memory of its own on the device."""
@@ -196,7 +176,7 @@ class KernelProgram:
             with lock, self._current():
                 try:
                     self._enqueue(arguments, there, sizes, placement, stream)
-                    self._finish(placement, stream)
+                    finish(placement, stream)
                 except DeviceError:
                     with suppress(DeviceError):
                         synchronize(stream)
@@ -230,12 +210,6 @@ class KernelProgram:
                     cure=error.cure,
                 ) from error
 
-    def _own_stream(self) -> OwnStream:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return OwnStream(self.device)
-
     def _plan(self, placement: Placement) -> _Plan:
         found = self._plans.get(placement.resident)
         if found is None:
@@ -263,14 +237,6 @@ class KernelProgram:
         for position, size, written in sizes.copied:
             if written:
                 ask("cuMemcpyDtoHAsync", passed[position], there[position], size, stream)
-
-    def _finish(self, placement: Placement, stream: int) -> None:
-        """Whoever uses the results finds them."""
-        if placement.stream is None or not all(placement.resident):
-            synchronize(stream)
-            return
-        for other in placement.beside:
-            follow(other, stream)
 
     # Loading.
 

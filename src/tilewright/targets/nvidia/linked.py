@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
-from tilewright.errors import DeviceError, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.targets.linking import Base, Place, Plan, Run, walk
 from tilewright.targets.nvidia.device import ask, check_process
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.memory import (
+    CallMemory,
+    Calls,
     KeptMemory,
     OwnStream,
-    allocate,
     follow,
-    release,
     synchronize,
 )
 from tilewright.targets.program import DeviceMemory, Passed, Placement
@@ -50,7 +49,7 @@ class LinkedProgram:
         self.device_number, self.alignment = first.device_number, first.alignment
         self._programs, self._plan = programs, plan
         self._first = first
-        self._spare: list[OwnStream] = []
+        self._calls = Calls(self.device)
         self._constants = [self._on_device(each) for each in constants]
         self._host = Placement((False,) * len(plan.arguments))
 
@@ -73,51 +72,22 @@ class LinkedProgram:
     def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
         """Runs all steps on these arrays, some of them in the device's memory."""
         check_process()
-        with self.device.current():
-            own = self._own_stream() if placement.stream is None else None
-            stream = own.handle if own else placement.stream
-            assert stream is not None
-            taken: list[int] = []
-            try:
-                for other in placement.beside:
-                    follow(stream, other)
-                self._steps(arguments, placement, stream, taken)
-                while taken:
-                    release(self.device, taken.pop(), stream)
-                if placement.stream is None or not all(placement.resident):
-                    synchronize(stream)
-                else:
-                    for other in placement.beside:
-                        follow(other, stream)
-            except DeviceError:
-                for each in taken:
-                    with suppress(DeviceError):
-                        release(self.device, each, stream)
-                # Copies may still be at memory of the caller, which may go now.
-                with suppress(DeviceError):
-                    synchronize(stream)
-                raise
-        # One that failed is not used again.
-        if own:
-            self._spare.append(own)
+        with self.device.current(), self._calls.call(placement) as memory:
+            for other in placement.beside:
+                follow(memory.stream, other)
+            self._steps(arguments, placement, memory)
 
-    def _steps(
-        self, arguments: Sequence[Passed], placement: Placement, stream: int, taken: list[int]
-    ) -> None:
-        """Puts all of a call on the stream; ``taken`` gets the memory that it takes."""
-
-        def take(size: int) -> int:
-            taken.append(allocate(self.device, size, stream))
-            return taken[-1]
-
-        arena = take(self._plan.arena)
+    def _steps(self, arguments: Sequence[Passed], placement: Placement, memory: CallMemory) -> None:
+        """Puts all of a call on its stream."""
+        stream = memory.stream
+        arena = memory.take(self._plan.arena)
         there = [int(each) for each in arguments]
         copied: list[int] = []
         for position, resident in enumerate(placement.resident):
             if not resident:
                 # Results, too: kernels may leave parts of one as they were.
                 size = self._plan.arguments[position].bytes
-                there[position] = take(size)
+                there[position] = memory.take(size)
                 ask("cuMemcpyHtoDAsync", there[position], arguments[position], size, stream)
                 copied.append(position)
 
@@ -147,12 +117,6 @@ class LinkedProgram:
             if known.written:
                 back = there[position]
                 ask("cuMemcpyDtoHAsync", arguments[position], back, known.bytes, stream)
-
-    def _own_stream(self) -> OwnStream:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return OwnStream(self.device)
 
     def _on_device(self, constant: Any) -> DeviceMemory:
         """A constant in the device's memory; one that is there stays as it is."""

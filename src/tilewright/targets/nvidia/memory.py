@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+from tilewright.errors import DeviceError
 from tilewright.targets.nvidia.device import Device, ask, check_process, load_cuda
+from tilewright.targets.program import Placement
 
 # Bytes that stay with this process when a call has freed them: allocating them anew takes longer
 # than most kernels.
@@ -60,6 +63,76 @@ def follow(stream: int, other: int) -> None:
 def synchronize(stream: int) -> None:
     """Waits until ``stream`` has done what it has by now."""
     ask("cuStreamSynchronize", stream)
+
+
+def finish(placement: Placement, stream: int) -> None:
+    """Whoever uses the results of a call that ``stream`` has finds them."""
+    if placement.stream is None or not all(placement.resident):
+        synchronize(stream)
+        return
+    for other in placement.beside:
+        follow(other, stream)
+
+
+class CallMemory:
+    """What one call takes: its stream, and memory in the order of that."""
+
+    def __init__(self, device: Device, stream: int) -> None:
+        self._device = device
+        self.stream = stream
+        self._pointers: list[int] = []
+
+    def take(self, size: int) -> int:
+        """So many bytes, until the call is done."""
+        self._pointers.append(allocate(self._device, size, self.stream))
+        return self._pointers[-1]
+
+    def release(self) -> None:
+        """Gives all of it back once the stream has done what it has by now."""
+        while self._pointers:
+            release(self._device, self._pointers.pop(), self.stream)
+
+    def abandon(self) -> None:
+        """Gives back what still can be, and waits: copies may be at memory of the caller, which may
+        go now."""
+        for pointer in self._pointers:
+            with suppress(DeviceError):
+                release(self._device, pointer, self.stream)
+        with suppress(DeviceError):
+            synchronize(self.stream)
+
+
+class Calls:
+    """The calls of one program, which may be at work at once, each on a stream."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._spare: list[OwnStream] = []
+
+    @contextmanager
+    def call(self, placement: Placement) -> Iterator[CallMemory]:
+        """A call at work, on the stream of ``placement`` or on one of its own; at the end results
+        are there and memory is given back, also where the device refuses something."""
+        own = self._own_stream() if placement.stream is None else None
+        stream = own.handle if own else placement.stream
+        assert stream is not None
+        memory = CallMemory(self._device, stream)
+        try:
+            yield memory
+            memory.release()
+            finish(placement, stream)
+        except DeviceError:
+            memory.abandon()
+            raise
+        # One that failed is not used again.
+        if own:
+            self._spare.append(own)
+
+    def _own_stream(self) -> OwnStream:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return OwnStream(self._device)
 
 
 class OwnStream:
