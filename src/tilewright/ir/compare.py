@@ -175,7 +175,12 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
         case Allocate():
             return [("buffer", stmt.buffer)]
         case Store():
-            return [("buffer", stmt.buffer), ("index", stmt.index), ("value", stmt.value)]
+            return [
+                ("buffer", stmt.buffer),
+                ("index", stmt.index),
+                ("value", stmt.value),
+                ("stream", stmt.stream),
+            ]
         case Call():
             return [("function", stmt.function), ("args", stmt.args)]
         case Compute():

@@ -218,6 +218,8 @@ class _StatementParser(ComputeParser):
                 return self._block()
             case "name", "[":
                 return self._store()
+            case "name", "name" if token.text == "stream":
+                return self._store()
             case "name", "(":
                 return self._function()
             case "name", "=" | ":":
@@ -312,6 +314,9 @@ class _StatementParser(ComputeParser):
 
     def _store(self) -> Store:
         start = self.token.start
+        stream = self.token.text == "stream" and self.ahead(1).kind == "name"
+        if stream:
+            self.take()
         view = self.view()
         if view.mask is not None:
             raise self.refusal("a store has no mask", start, cure="put it in an `if`")
@@ -319,7 +324,7 @@ class _StatementParser(ComputeParser):
         value = self.typed_expression(view.buffer.dtype, f"what {view.buffer.name} holds")
         span = self.span(start)
         self.line_end()
-        return Store(view.buffer, view.index, value, span)
+        return Store(view.buffer, view.index, value, span, stream)
 
     def _function(self) -> Call:
         name = self.take()

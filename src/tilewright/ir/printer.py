@@ -279,7 +279,8 @@ def _opaque(stmt: Opaque) -> str:
 
 
 def _store(stmt: Store) -> str:
-    return f"{_joined(_access(stmt.buffer, stmt.index))} = {_expression(stmt.value)}"
+    place = _joined(_access(stmt.buffer, stmt.index))
+    return f"{'stream ' * stmt.stream}{place} = {_expression(stmt.value)}"
 
 
 def _call(stmt: Call) -> str:

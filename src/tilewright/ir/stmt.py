@@ -115,12 +115,14 @@ class Allocate(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Store(Stmt):
-    """``buffer[index] = value``; the types agree."""
+    """``buffer[index] = value``; the types agree. With ``stream``, nobody needs it soon: a target
+    may store past its caches, which then need not read what is overwritten."""
 
     buffer: Buffer
     index: tuple[Expr, ...]
     value: Expr
     span: Span | None = None
+    stream: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

@@ -27,6 +27,7 @@ from tilewright.recipes.reordering import (
 )
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.fuse_dims import fuse_dims
@@ -65,6 +66,7 @@ def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> Sch
         result.stage(f"tiled {root}", tiled_root(result.kernel, root, config))
     result.stage("lowered", lower_rest(result.kernel, config.vector))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    result.stage("streamed", streamed(result.kernel, machine))
     return result
 
 

@@ -22,6 +22,7 @@ from tilewright.passes.spmd import places_items, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.opening import open_nests
@@ -51,6 +52,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))
+        result.stage("streamed", streamed(result.kernel, machine))
     return result
 
 

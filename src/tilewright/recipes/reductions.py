@@ -36,6 +36,7 @@ from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, sizes
 from tilewright.recipes.start import Start
+from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.flow import with_operands
 from tilewright.schedule.loops import lower_computes
@@ -113,6 +114,7 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
             result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
     result.stage("lowered", _lowered(result.kernel, config))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    result.stage("streamed", streamed(result.kernel, machine))
     return result
 
 

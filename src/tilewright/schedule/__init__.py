@@ -20,9 +20,9 @@ order), `enclose` (one iteration around), `widen`, `slices`,
 `divide_reduction` and `stream_k` (partial results),
 `fuse_nests` (two nests of workgroups made one), `work_together` (a workgroup's work-items),
 `tensorize`, `fragments` (matrices that lanes hold
-together), `loops` and `points` (lowering to loops). `storage`, `identity`, `dependence`, `digits`
-and `runs` hold what several of them need; `schedule` has the `KernelSchedule`, which records them;
-`excerpt` is for models that try them out.
+together), `loops` and `points` (lowering to loops), `stream_stores` (past the caches).
+`storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `schedule`
+has the `KernelSchedule`, which records them; `excerpt` is for models that try them out.
 """
 
 from tilewright.schedule.asynchronous import start_products
@@ -63,6 +63,7 @@ from tilewright.schedule.spread import spread
 from tilewright.schedule.stage import stage
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.stream_k import stream_k
+from tilewright.schedule.stream_stores import stream_stores
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.transform import TRANSFORMS
@@ -119,6 +120,7 @@ __all__ = [
     "stage_result",
     "start_products",
     "stream_k",
+    "stream_stores",
     "tensorize",
     "tile",
     "tile_and_fuse",

@@ -65,6 +65,7 @@ from tilewright.schedule.spread import spread
 from tilewright.schedule.stage import stage
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.stream_k import stream_k
+from tilewright.schedule.stream_stores import stream_stores
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.transform import TRANSFORMS
@@ -321,6 +322,7 @@ class KernelSchedule:
     stage_result = _method(stage_result)
     start_products = _method(start_products)
     stream_k = _method(stream_k)
+    stream_stores = _method(stream_stores)
     tensorize = _method(tensorize)
     tile = _method(tile)
     tile_and_fuse = _method(tile_and_fuse)

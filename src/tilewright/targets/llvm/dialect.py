@@ -34,6 +34,8 @@ class Dialect:
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
     decides by itself how long registers hold one, and LLVM takes longer the more there is.
     A register of vectors has ``vector_bytes`` (0: masked loads need not know).
+    ``stream_fence`` is the function behind which all see what was stored past the caches (empty:
+    such stores are as others).
     ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
     integers of 128 bits.
     """
@@ -55,6 +57,7 @@ class Dialect:
     words: bool = False
     double_words: bool = True
     vector_bytes: int = 0
+    stream_fence: str = ""
 
 
 PLAIN = Dialect()

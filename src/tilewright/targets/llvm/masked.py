@@ -56,12 +56,12 @@ def plain_load(w: Writer, pointer: Pointer, dtype: DType, lanes: int) -> Value:
     return Value(text, dtype, lanes)
 
 
-def plain_store(w: Writer, pointer: Pointer, value: Value) -> None:
-    """All lanes of ``value`` from ``pointer`` on."""
+def plain_store(w: Writer, pointer: Pointer, value: Value, how: str = "") -> None:
+    """All lanes of ``value`` from ``pointer`` on; ``how`` is what LLVM is told beside."""
     if value.dtype is boolean:
         value = in_memory(w, value)
     align = max(value.dtype.bytes, pointer.align)
-    w.emit(f"store {value.typed}, {pointer.typed}, align {align}")
+    w.emit(f"store {value.typed}, {pointer.typed}, align {align}{how}")
 
 
 def lane_of(w: Writer, value: Value, lane: int) -> Value:

@@ -38,6 +38,9 @@ from tilewright.targets.llvm.writer import Writer
 _SHARED_ALIGNMENT = 128
 # The same of swizzled ones at most: eight rows of 128 bytes, which change places by their address.
 _WHOLE_ALIGNMENT = 1024
+# Bytes at whose multiples vectors are stored past the caches, and LLVM's word for such stores.
+STREAMED = 16
+_STREAM = "!0"
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
@@ -107,9 +110,10 @@ class MemoryMap:
             offset += coefficient * int(value)
         return offset
 
-    def root(self, buffer: Buffer, text: str, space: int) -> None:
-        """Says where ``buffer`` begins."""
-        self.pointers[id(buffer), ()] = Pointer(text, text, space, self.w.dialect.alignment)
+    def root(self, buffer: Buffer, text: str, space: int, align: int = 1) -> None:
+        """Says where ``buffer`` begins, and of what its address is a multiple at least."""
+        align = max(align, self.w.dialect.alignment)
+        self.pointers[id(buffer), ()] = Pointer(text, text, space, align)
 
     def share(self, buffer: Buffer, space: int) -> None:
         """Gives ``buffer`` a place in the memory of the workgroup, once: unrolled iterations have
@@ -331,11 +335,17 @@ class MemoryMap:
     # Stores.
 
     def store(
-        self, address: Address, result: Result, loads: Loads, free_tail: bool = False
+        self,
+        address: Address,
+        result: Result,
+        loads: Loads,
+        free_tail: bool = False,
+        stream: bool = False,
     ) -> None:
         """Stores ``result`` at ``address`` in the lanes that are active.
 
-        With ``free_tail``, nobody reads what registers hold in the other lanes.
+        With ``free_tail``, nobody reads what registers hold in the other lanes; with ``stream``,
+        nobody needs what is in memory soon.
         """
         dtype, stride = address.buffer.dtype, self.stride(address)
         if address.buffer in self.registers:
@@ -352,7 +362,7 @@ class MemoryMap:
             )
         value = self.exprs.value(result, dtype, self.lanes.count)
         if stride == 1:
-            self._store_vector(address, value, loads)
+            self._store_vector(address, value, loads, stream)
         else:
             self._scatter(address, value, loads)
 
@@ -413,9 +423,17 @@ class MemoryMap:
         pointer = self.pointer(address, loads)
         plain_store(self.w, pointer, as_integers(self.w, value))
 
-    def _store_vector(self, address: Address, value: Value, loads: Loads) -> None:
+    def _store_vector(
+        self, address: Address, value: Value, loads: Loads, stream: bool = False
+    ) -> None:
         assert self.lanes is not None
-        pointer = self.pointer(address, loads)
+        pointer, whole = self.pointer(address, loads), self.lanes.active == value.lanes
+        aligned = pointer.align >= STREAMED and value.lanes * value.dtype.bytes % STREAMED == 0
+        stream = stream and bool(self.w.dialect.stream_fence)
+        if stream and aligned and whole and self.predicate is None:
+            self.w.declarations[_STREAM] = f"{_STREAM} = !{{i32 1}}"
+            plain_store(self.w, pointer, value, f", !nontemporal {_STREAM}")
+            return
         self._masked.store(pointer, value, self.lanes.active, self.predicate)
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:

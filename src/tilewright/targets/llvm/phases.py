@@ -3,11 +3,14 @@
 At the top of a kernel, and inside of control around them, each perfect nest of ``parallel`` loops
 is a phase: its iterations, flattened, run on any thread, in any order. Other statements in a row
 are a phase of one iteration. `entry` has how the module is called.
+
+What stores past the caches is written twice: stores of that kind want vectors at multiples of their
+size, and which memory a call passes is known then only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +18,8 @@ from tilewright.dtypes import s64
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, var
-from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt, Store
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.atomics import ATOMICS
 from tilewright.targets.llvm.calls import EmitCall, emit_prefetch
@@ -42,6 +46,7 @@ from tilewright.targets.llvm.inputs import (
     inputs_of,
 )
 from tilewright.targets.llvm.masked import ZEROS, in_memory
+from tilewright.targets.llvm.memory import STREAMED
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.nests import bind_digits, count_of, nest
 from tilewright.targets.llvm.plan import LetPlan, Plan
@@ -167,16 +172,28 @@ class _Lowering:
         self._phases += 1
         phase = _Phase(f"phase{number}", part.body, loops, scope, scope.used(part.body))
         count = count_of(loops, scope.facts)
+        streamed = self._streamed(part.body)
         self.functions.append(self._range(phase))
+        if streamed:
+            self.functions.append(self._range(phase, streamed))
         if isinstance(count, int):
-            self.functions.append(self._share(phase, f"{count}"))
+            self.functions.append(self._share(phase, f"{count}", streamed))
             self.entry.phase(number, count)
             return
         slot = self.entry.slot()
         value = self._value(count, scope)
         self.entry.keep(slot, "i64", value)
-        self.functions.append(self._share(phase, "%total", slot))
+        self.functions.append(self._share(phase, "%total", streamed, slot))
         self.entry.phase(number, value)
+
+    def _streamed(self, part: Stmt) -> set[Buffer]:
+        """The arguments that ``part`` stores to past the caches."""
+        if not self.dialect.stream_fence:
+            return set()
+        stores = (stmt for stmt in walk_stmts(part) if isinstance(stmt, Store) and stmt.stream)
+        return {stmt.buffer for stmt in stores} & {
+            a for a in self.arguments if isinstance(a, Buffer)
+        }
 
     # Functions.
 
@@ -200,18 +217,21 @@ class _Lowering:
             lines.append(f"  %h{i} = load {carrier_type(value.type)}, ptr %t{i}")
         return lines
 
-    def _range(self, phase: _Phase) -> str:
-        """``NAME.range(arguments..., i64 low, i64 high)``."""
+    def _range(self, phase: _Phase, streamed: Collection[Buffer] = ()) -> str:
+        """``NAME.range(arguments..., i64 low, i64 high)``; ``NAME.stream``, where the addresses of
+        those ``streamed`` are known to be multiples of `STREAMED`."""
         parameters = ", ".join(self._typed(phase.values, " noalias"))
-        header = (
-            f"define internal void @{phase.name}.range({parameters}, i64 %low, i64 %high) #0 {{"
-        )
+        name = f"{phase.name}.{'stream' if streamed else 'range'}"
+        header = f"define internal void @{name}({parameters}, i64 %low, i64 %high) #0 {{"
         w, _ = self._written(
             phase.body,
             phase.scope,
             phase.values,
             lambda statements, plans: _write_range(statements, bool(phase.loops), plans),
+            streamed,
         )
+        if streamed:
+            w.call_void(self.dialect.stream_fence, "", "")
         return "\n".join(lines_of(header, w))
 
     def _written(
@@ -220,6 +240,7 @@ class _Lowering:
         scope: HostScope,
         values: Sequence[Var],
         write: Callable[[Statements, list[Plan]], T],
+        aligned: Collection[Buffer] = (),
     ) -> tuple[Writer, T]:
         memory, result = write_function(
             part,
@@ -229,10 +250,11 @@ class _Lowering:
             lambda: Writer(self.declarations, self.dialect),
             lambda memory, _planner: Statements(memory, self.instructions, _CALLS, self.units),
             write,
+            aligned=aligned,
         )
         return memory.w, result
 
-    def _share(self, phase: _Phase, count: str, slot: int = 0) -> str:
+    def _share(self, phase: _Phase, count: str, streamed: Collection[Buffer], slot: int = 0) -> str:
         """``NAME(args, thread, threads)``: this thread's share, as even as it goes."""
         lines = [f"define internal void @{phase.name}(ptr %args, i64 %thread, i64 %threads) #0 {{"]
         lines += self._slots_read(phase.values)
@@ -246,6 +268,24 @@ class _Lowering:
             f"  %last = mul i64 %next, {count}",
             "  %low = udiv i64 %first, %threads",
             "  %high = udiv i64 %last, %threads",
+        ]
+        if streamed:
+            together = "0"
+            for i, argument in enumerate(self.arguments):
+                if argument in streamed:
+                    lines.append(f"  %n{i} = ptrtoint ptr %a{i} to i64")
+                    lines.append(f"  %o{i} = or i64 %n{i}, {together}")
+                    together = f"%o{i}"
+            lines += [
+                f"  %odd = and i64 {together}, {STREAMED - 1}",
+                "  %aligned = icmp eq i64 %odd, 0",
+                "  br i1 %aligned, label %stream, label %range",
+                "stream:",
+                f"  call void @{phase.name}.stream({arguments}, i64 %low, i64 %high)",
+                "  ret void",
+                "range:",
+            ]
+        lines += [
             f"  call void @{phase.name}.range({arguments}, i64 %low, i64 %high)",
             "  ret void",
             "}",

@@ -17,7 +17,7 @@ _UNITS = Units(tiles=emit_tiles)
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
     `CompilationError`."""
-    dialect = Dialect(vector_bytes=machine.vector_bytes)
+    dialect = Dialect(vector_bytes=machine.vector_bytes, stream_fence="llvm.x86.sse.sfence")
     instructions = {each.name: each for each in machine.instructions}
     with starting_from(Facts.of(kernel)):
         return write_phases(kernel, instructions, dialect, _UNITS)

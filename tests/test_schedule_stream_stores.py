@@ -1,0 +1,80 @@
+"""Stores past the caches: before, after, refusals, and what processors make of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import ScheduleError
+from tilewright.ir.printer import to_text
+from tilewright.passes import run
+from tilewright.schedule import stream_stores
+from tilewright.targets.registry import find_target
+
+LOOPS = """
+kernel scale(in x: f32[{n}], out y: f32[{n}]):
+  for i_o in {blocks}:
+    vector for i in 8:
+      y[8 * i_o + i] = x[8 * i_o + i] * 2.0
+"""
+
+
+def test_stores_are_marked() -> None:
+    kernel = tw.parse_kernel(LOOPS.format(n=64, blocks=8))
+    after = to_text(stream_stores(kernel, ["y"]))
+    assert after.splitlines()[-1] == "      stream y[i + i_o * 8] = x[i + i_o * 8] * 2.0"
+    assert to_text(tw.parse_kernel(after)) == after
+    x = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(tw.compile(tw.parse_kernel(after), "interpreter")(x=x), x * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "buffer", "message"),
+    [
+        (LOOPS.format(n=64, blocks=8), "z", "stream_stores: 'z' is no array"),
+        (LOOPS.format(n=64, blocks=8), "x", "stream_stores: 'x' is read, too"),
+    ],
+)
+def test_refusals(text: str, buffer: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        stream_stores(tw.parse_kernel(text), [buffer])
+
+
+def test_memory_that_begins_anywhere_is_written_right() -> None:
+    """Vectors are stored past the caches at multiples of their size only."""
+    schedule = tw.Schedule(tw.parse_kernel(LOOPS.format(n=64, blocks=8)), "x86:avx2")
+    schedule.stream_stores(["y"])
+    target = find_target("x86:avx2")
+    assert "movntps" in target.assembly(target.lower(run(schedule.kernel)))
+    made = tw.compile(schedule)
+    x = np.arange(64, dtype=np.float32)
+    memory = np.empty(80, np.float32)
+    for start in range(5):
+        memory[:] = -1
+        made(x=x, y=memory[start : start + 64])
+        np.testing.assert_array_equal(memory[start : start + 64], x * 2)
+        assert (memory[:start] == -1).all() and (memory[start + 64 :] == -1).all()
+
+
+@pytest.mark.parametrize(("rows", "streams"), [(64, False), (4096, True)])
+def test_results_larger_than_the_caches_go_past_them(rows: int, streams: bool) -> None:
+    text = f"""
+kernel scale(in x: f32[{rows}, 4096], out y: f32[{rows}, 4096]):
+  compute scale(i in {rows}, j in 4096):
+    y[i, j] = x[i, j] * 2.0
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2")
+    assert ("stream y[" in to_text(made.schedule.kernel)) == streams
+
+
+def test_what_is_read_again_stays_in_the_caches() -> None:
+    text = """
+kernel sums(in x: f32[4096, 4096], out y: f32[4096, 4096]):
+  compute scan(ordered i in 4096, j in 4096):
+    before = y[i - 1, j | 0 < i]
+    x = x[i, j]
+    y[i, j] = before + x
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2")
+    assert "stream" not in to_text(made.schedule.kernel)
