@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir.computes import complication, mentioned
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
+from tilewright.ir.computes import loading, mentioned
+from tilewright.ir.stmt import Combiner, Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import places_items, stages
@@ -86,8 +86,12 @@ def _computes(kernel: Kernel) -> Iterator[Compute]:
 
 
 def _lanes(compute: Compute) -> str | None:
-    """The dim along which neighbouring results of a simple compute lie together in memory."""
-    return contiguous_dim(compute) if complication(compute) is None else None
+    """The dim along which neighbouring results of a simple compute lie together in memory. What it
+    reads may be at loaded places."""
+    outputs = compute.outputs
+    known = len(outputs) == 1 and not compute.is_ordered and not loading(compute, outputs[0])
+    named = not isinstance(compute.results[0].combiner, Combiner)
+    return contiguous_dim(compute) if known and named else None
 
 
 def _inside(compute: Compute) -> list[str]:

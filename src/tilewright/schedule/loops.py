@@ -45,8 +45,7 @@ def lower_computes(
     ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
     must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes; with
-    ``tails``, one of a dim whose extent is not constant stands behind the others, which then have
-    no masks. Loops
+    ``tails``, it stands behind the others, which then have no masks. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
     innermost. Ordered dims come behind all others but the vector, in their own order: that of the
     points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
@@ -134,7 +133,7 @@ class _Lowering:
             body = lower_point(compute, dim.var < dim.extent, facts, names)
             return For(dim.var, lanes, body, LoopKind.VECTOR)
         outer = var(fresh(f"{dim.var.name}_o", place.names | {dim.var.name}))
-        if self.tails and not isinstance(dim.extent, Const):
+        if self.tails and dim.extent % self.lanes is not const(0):
             return self._with_tail(compute, dim, outer, place)
         pieces, extent = tile_extents(dim.extent, self.lanes, outer, place.facts)
         position = outer * self.lanes + dim.var
@@ -156,6 +155,9 @@ class _Lowering:
         rest = dim.extent % lanes
         facts = place.facts.assume(const(0) < rest).loop(dim.var, lanes)
         behind = _moved(compute, dim, whole * lanes + dim.var)
+        if isinstance(rest, Const):
+            body = lower_point(behind, None, facts, names)
+            return block(vectors, For(dim.var, rest, body, LoopKind.VECTOR))
         body = lower_point(behind, dim.var < rest, facts, names)
         return block(vectors, If(const(0) < rest, For(dim.var, lanes, body, LoopKind.VECTOR)))
 

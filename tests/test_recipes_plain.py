@@ -1,0 +1,56 @@
+"""Kernels that no other recipe knows: which of them run in vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.ir.printer import to_text
+
+GATHER = """
+kernel gather(in ids: s32[12], in x: f32[50, {n}], out y: f32[12, {n}]):
+  compute copy(i in 12, j in {n}):
+    id = ids[i]
+    x = x[s64(id), j]
+    y[i, j] = x
+"""
+
+
+@pytest.mark.parametrize("n", [16, 21])
+def test_rows_at_loaded_places_are_copied_in_vectors(n: int) -> None:
+    made = tw.compile(tw.parse_kernel(GATHER.format(n=n)), "x86:avx2", threads=2)
+    text = to_text(made.schedule.kernel)
+    assert "vector for j in 8" in text
+    # What is left of a row stands behind, without masks.
+    assert ("vector for j in 5" in text) == (n == 21) and "if" not in text
+    rng = np.random.default_rng(0)
+    ids, x = rng.integers(0, 50, 12).astype(np.int32), rng.random((50, n), np.float32)
+    np.testing.assert_array_equal(made(ids=ids, x=x), x[ids])
+
+
+def test_lanes_that_read_at_places_of_their_own() -> None:
+    text = """
+kernel gather(in ids: s32[21], in x: f32[50], out y: f32[21]):
+  compute copy(i in 21):
+    id = ids[i]
+    x = x[s64(id)]
+    y[i] = x
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    assert "vector for i" in to_text(made.schedule.kernel)
+    rng = np.random.default_rng(0)
+    ids, x = rng.integers(0, 50, 21).astype(np.int32), rng.random(50, np.float32)
+    np.testing.assert_array_equal(made(ids=ids, x=x), x[ids])
+
+
+def test_results_at_loaded_places_run_in_order() -> None:
+    text = """
+kernel scatter(in ids: s32[16], in x: f32[16], inout y: f32[50]):
+  compute add(i in 16):
+    id = ids[i]
+    x = x[i]
+    y[s64(id)] add= x
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    assert "vector for" not in to_text(made.schedule.kernel)
