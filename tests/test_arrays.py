@@ -74,6 +74,16 @@ def test_numpy(element: DType) -> None:
     assert (scalar.shape, scalar.strides) == ((), ())
 
 
+def test_numpy_scalars_are_read_where_they_are() -> None:
+    """The array that a scalar's interface describes is a new one, gone when it was looked at."""
+    for number in (np.float32(1.5), np.int64(-3), np.bool_(True), np.float16(0.25)):
+        info = describe(number)
+        assert (info.shape, info.writable) == ((), False)
+        others = [np.full((), 7, number.dtype) for _ in range(8)]
+        found = ctypes.string_at(info.pointer, number.itemsize)
+        assert found == number.tobytes() and len(others) == 8
+
+
 @pytest.mark.parametrize("wrap", [DLPackOnly, OldDLPack, InterfaceOnly, memoryview])
 def test_protocols(wrap: Callable[[Any], Any]) -> None:
     whole = np.arange(60, dtype=np.float32).reshape(3, 4, 5)

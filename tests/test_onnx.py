@@ -168,6 +168,128 @@ def test_bad_models(tmp_path: Path) -> None:
         tw.from_onnx(model([relu], {"x": ("n",)}, {"y": ("n",)}))
 
 
+# Cases of ONNX's own, by the module that has them: one of each form that the op has.
+CASES = {
+    "adagrad": ["adagrad_multiple"],
+    "adam": ["adam_multiple"],
+    "col2im": ["col2im_dilations", "col2im_5d"],
+    "compress": ["compress_0", "compress_default_axis"],
+    "deformconv": ["deform_conv_with_mask_bias", "deform_conv_with_multiple_offset_groups"],
+    "dft": ["dft", "dft_inverse_opset19", "dft_irfft", "dft_rfft"],
+    "gridsample": [
+        *("gridsample_bicubic", "gridsample_border_padding", "gridsample_reflection_padding"),
+        "gridsample_volumetric_nearest_align_corners_0",
+    ],
+    "gru": ["gru_bidirectional", "gru_batchwise", "gru_with_initial_bias"],
+    "if_": ["if"],
+    "loop": ["loop11"],
+    "lstm": ["lstm_with_peepholes", "lstm_reverse", "lstm_batchwise"],
+    "maxunpool": ["maxunpool_export_with_output_shape"],
+    "momentum": ["momentum", "nesterov_momentum"],
+    "resize": [
+        *("resize_tf_crop_and_resize_axes_3_2", "resize_downsample_scales_cubic_antialias"),
+        *(
+            "resize_downsample_sizes_linear_antialias",
+            "resize_upsample_scales_linear_half_pixel_symmetric",
+        ),
+        "resize_downsample_scales_linear_align_corners",
+    ],
+    "rnn": ["simple_rnn_bidirectional", "rnn_seq_length"],
+    "roialign": ["roialign_aligned_false", "roialign_mode_max"],
+    "stft": ["stft_with_window"],
+    "tensorscatter": ["tensorscatter_3d", "tensorscatter_circular"],
+    "topk": ["top_k_uint64", "top_k_same_values"],
+}
+
+
+@pytest.mark.parametrize("module", CASES)
+def test_cases_of_ops(module: str) -> None:
+    cases = import_module("onnx_cases")
+    import_module(f"onnx.backend.test.case.node.{module}")
+    named = {
+        each.name: each for each in import_module("onnx.backend.test.case.node")._NodeTestCases
+    }
+    for name in CASES[module]:
+        assert cases.outcome(named[f"test_{name}"], "interpreter") == ("right", ""), name
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction: str) -> None:
+    """Each sequence gives what it gives alone, and zeros behind its end."""
+    gates, both = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 2 if direction == "bidirectional" else 1
+    steps, batch, inner, hidden = 4, 3, 2, 3
+    weights = {
+        "w": drawn(both, gates * hidden, inner),
+        "r": drawn(both, gates * hidden, hidden),
+        "b": drawn(both, 2 * gates * hidden),
+    }
+    results = ["y", "h", "c"] if kind == "LSTM" else ["y", "h"]
+    lengths = [4, 1, 3]
+
+    def run(x: Any, sizes: list[int] | None) -> list[Any]:
+        node = helper.make_node(
+            kind,
+            ["x", "w", "r", "b", *(["s"] if sizes else [])],
+            results,
+            hidden_size=hidden,
+            direction=direction,
+            clip=2.0,
+        )
+        constants = weights | ({"s": np.array(sizes, np.int32)} if sizes else {})
+        shapes = dict.fromkeys(results, (both, x.shape[1], hidden))
+        shapes["y"] = (x.shape[0], both, x.shape[1], hidden)
+        made = model([node], {"x": x.shape}, shapes, constants)
+        found = tw.compile(tw.from_onnx(made), target="interpreter")(x=x)
+        return [found[each] for each in results]
+
+    x = drawn(steps, batch, inner)
+    y, *last = run(x, lengths)
+    for n, length in enumerate(lengths):
+        alone, *end = run(np.ascontiguousarray(x[:length, n : n + 1]), None)
+        np.testing.assert_allclose(y[:length, :, n], alone[:, :, 0], rtol=1e-5, atol=1e-6)
+        assert not y[length:, :, n].any()
+        for each, wanted in zip(last, end, strict=True):
+            np.testing.assert_allclose(each[:, n], wanted[:, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_loop_that_depends_on_data() -> None:
+    """Doubles as long as the sum is less than 100."""
+    names = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["s", "s"], ["s2"]),
+            helper.make_node("ReduceSum", ["s2"], ["t"], keepdims=0),
+            helper.make_node("Less", ["t", "limit"], ["more"]),
+        ],
+        "body",
+        [names("i", INT, ()), names("go", 9, ()), names("s", FLOAT, (2,))],
+        [names("more", 9, ()), names("s2", FLOAT, (2,))],
+    )
+    start = helper.make_node("Identity", ["limit_in"], ["limit"])
+    count = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    graph = helper.make_graph(
+        [start, count],
+        "loop",
+        [names("x", FLOAT, (2,)), names("limit_in", FLOAT, ()), names("n", INT, ())],
+        [names("y", FLOAT, (2,))],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    run = tw.compile(tw.from_onnx(made), target="interpreter")
+    x = np.array([1, 2], np.float32)
+    for n, limit, times in ((10, 100.0, 64), (2, 100.0, 4), (0, 100.0, 1)):
+        found = run(x=x, limit_in=np.float32(limit).reshape(()), n=np.array(n))
+        np.testing.assert_array_equal(found, x * times)
+    # The count is known, and how soon the body's condition ends it is not.
+    made = model([start, count], {"x": (2,), "limit_in": ()}, {"y": (2,)}, {"n": np.array(10)})
+    run = tw.compile(tw.from_onnx(made), target="interpreter")
+    np.testing.assert_array_equal(run(x=x, limit_in=np.array(20, np.float32)), x * 8)
+    loop = helper.make_node("Loop", ["", "", "x"], ["y"], body=body)
+    endless = model([start, loop], {"x": (2,), "limit_in": ()}, {"y": (2,)})
+    with pytest.raises(UnsupportedError, match="neither a count nor a condition"):
+        tw.from_onnx(endless)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(15))
 def test_backend_cases(part: int) -> None:

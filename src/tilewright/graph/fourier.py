@@ -9,8 +9,9 @@ import numpy as np
 
 from tilewright.graph.contractions import dot_general
 from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor
+from tilewright.graph.tensor import Tensor, axis
 from tilewright.graph.views import broadcast_to, reshape, transpose
+from tilewright.ir.expr import Expr, const, select
 
 Pair = tuple[Tensor, Tensor]
 # A transform of so many points is one product with its matrix.
@@ -32,6 +33,32 @@ def fourier(z: Pair, dims: Sequence[int], *, inverse: bool = False) -> Pair:
         scale = 1.0 / count if count else 1.0
         z = (_scaled(z[0], scale), _scaled(z[1], scale))
     return z
+
+
+def mirrored(z: Pair, size: int, dims: Sequence[int]) -> Pair:
+    """All ``size`` points along the last dim of a transform of real numbers along ``dims``, of
+    which the first half is there: the others are conjugates of those at the opposite place."""
+    real, imaginary = z
+    rank, builder = real.rank, real.builder
+    shape = [*real.shape[:-1], size]
+    last = axis(rank - 1)
+    known = last < real.shape[-1]
+    index: list[Expr] = []
+    for n in range(rank):
+        if n == rank - 1:
+            index.append(select(known, last, const(size) - last))
+        elif n in dims:
+            opposite = (const(shape[n]) - axis(n)) % const(max(shape[n], 1))
+            index.append(select(known, axis(n), opposite))
+        else:
+            index.append(axis(n))
+    if 0 in shape or 0 in real.shape:
+        zero = builder.splat(0.0, real.dtype, shape)
+        return zero, zero
+    value = imaginary.at(*index)
+    turned = builder.tensor(shape, select(known, value, -value))
+    whole = real.viewed(shape, index)
+    return builder.materialize(whole, "mirrored"), builder.materialize(turned, "mirrored")
 
 
 def _scaled(tensor: Tensor, scale: float) -> Tensor:

@@ -45,7 +45,8 @@ def describe(array: Any, name: str = "array") -> ArrayInfo:
         return describe_tensor(array, name, "cpu")
     if has(array, "__dlpack__", name) and has(array, "__dlpack_device__", name):
         return _describe_dlpack(array, name)
-    if has(array, "__array_interface__", name):
+    # A numpy scalar's interface is a new array's each time; its buffer is the scalar itself.
+    if not isinstance(array, np.generic) and has(array, "__array_interface__", name):
         return _describe_interface(array, name)
     if has(array, "__cuda_array_interface__", name):
         raise _not_here(name, "it has __cuda_array_interface__")

@@ -1,8 +1,10 @@
 """ONNX in: models as graphs.
 
-In reading order: `reading` (a model, node by node), `values` (types, and what is known), `folding`
-(nodes of known values), `bodies` (ops by the functions that define them), `table` (the table of
-ops); then a file for each family: `elements`, `moving`, `reducing`, `multiplying`, `windows`.
+In reading order: `reading` (a model, node by node), `scopes` (what names mean), `values` (types,
+and what is known), `control` (branches and loops), `folding` (nodes of known values), `bodies` (ops
+by the functions that define them), `table` (the table of ops); then a file for each family:
+`elements`, `moving`, `reducing`, `multiplying`, `windows`, `resizing`, `sampling`, `transforms`,
+`recurrent`, `training`.
 """
 
 from tilewright.frontends.onnx.reading import from_onnx

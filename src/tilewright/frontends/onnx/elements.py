@@ -43,7 +43,7 @@ def _of_floats(function: Function) -> Function:
     return lambda x: function(x) if x.type.is_float else x
 
 
-_UNARY: dict[str, Function] = {
+UNARY: dict[str, Function] = {
     **{name.capitalize(): _unary(name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
     "Erf": _unary("erf"),
     "Abs": _unary("abs"),
@@ -113,7 +113,7 @@ def _builds(function: Function, dtype: DType | None = None) -> Callable[..., Ten
     return build
 
 
-for _name, _function in (_UNARY | _BINARY).items():
+for _name, _function in (UNARY | _BINARY).items():
     if _name != "Div":
         op(_name)(_builds(_function))
 for _name, _function in _COMPARED.items():
@@ -181,40 +181,37 @@ def clip(at: Place, x: Tensor, low: Tensor | None = None, high: Tensor | None = 
     return mapped(value, *given)
 
 
-def _with_numbers(name: str, function: Function, **usual: float) -> None:
-    def build(at: Place, x: Tensor) -> Tensor:
-        numbers = [at.attribute(each, value) for each, value in usual.items()]
-        return mapped(lambda s: function(s, *(const(n, s.type) for n in numbers)), x)
-
-    op(name)(build)
-
-
 def _positive(s: Expr) -> Expr:
     return const(0, s.type) < s
 
 
-_with_numbers("LeakyRelu", lambda s, a: select(s < const(0, s.type), s * a, s), alpha=0.01)
-_with_numbers("ThresholdedRelu", lambda s, a: select(a < s, s, const(0, s.type)), alpha=1.0)
-_with_numbers("Elu", lambda s, a: select(_positive(s), s, functions.expm1(s) * a), alpha=1.0)
-_with_numbers(
-    "Selu",
-    lambda s, a, g: select(_positive(s), s, functions.expm1(s) * a) * g,
-    alpha=1.67326319217681884765625,
-    gamma=1.05070102214813232421875,
-)
-_with_numbers(
-    "Celu",
-    lambda s, a: (
-        maximum(s, const(0, s.type)) + minimum(functions.expm1(s / a) * a, const(0, s.type))
+# Functions of an element and of attributes, with what these usually are.
+NUMBERED: dict[str, tuple[Function, dict[str, float]]] = {
+    "LeakyRelu": (lambda s, a: select(s < const(0, s.type), s * a, s), {"alpha": 0.01}),
+    "ThresholdedRelu": (lambda s, a: select(a < s, s, const(0, s.type)), {"alpha": 1.0}),
+    "Elu": (lambda s, a: select(_positive(s), s, functions.expm1(s) * a), {"alpha": 1.0}),
+    "Selu": (
+        lambda s, a, g: select(_positive(s), s, functions.expm1(s) * a) * g,
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
-    alpha=1.0,
-)
-_with_numbers(
-    "HardSigmoid",
-    lambda s, a, b: maximum(minimum(s * a + b, const(1, s.type)), const(0, s.type)),
-    alpha=0.2,
-    beta=0.5,
-)
+    "Celu": (
+        lambda s, a: (
+            maximum(s, const(0, s.type)) + minimum(functions.expm1(s / a) * a, const(0, s.type))
+        ),
+        {"alpha": 1.0},
+    ),
+    "HardSigmoid": (
+        lambda s, a, b: maximum(minimum(s * a + b, const(1, s.type)), const(0, s.type)),
+        {"alpha": 0.2, "beta": 0.5},
+    ),
+}
+
+
+@op(*NUMBERED)
+def of_attributes(at: Place, x: Tensor) -> Tensor:
+    function, usual = NUMBERED[at.op]
+    numbers = [at.attribute(each, value) for each, value in usual.items()]
+    return mapped(lambda s: function(s, *(const(n, s.type) for n in numbers)), x)
 
 
 @op("IsNaN")
@@ -265,7 +262,7 @@ def bit_cast(at: Place, x: Tensor) -> Tensor:
 def dropout(
     at: Place, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    if training is not None and bool(at.values(2).any()):
+    if training is not None and bool(at.values(2).any()) and (ratio is None or at.values(1).any()):
         refuse("dropout that trains draws random numbers")
     return x, at.builder.splat(True, boolean, x.shape)
 

@@ -12,7 +12,7 @@ from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.graph.builder import domain
-from tilewright.graph.indexing import place_in, taken
+from tilewright.graph.indexing import place_in, take, taken
 from tilewright.graph.tensor import Tensor, axes, axis
 from tilewright.graph.views import (
     broadcast_to,
@@ -31,7 +31,7 @@ def sized(at: Place, number: int, wanted: Sequence[int] | None = None) -> tuple[
     """The shape of the result: as the model says it, else from the contents of an input."""
     if at.known[number] is None and at.shapes[0] is not None:
         return at.shapes[0]
-    return tuple(int(each) for each in at.values(number).reshape(-1))
+    return tuple(at.integers(number))
 
 
 @op("Reshape")
@@ -41,7 +41,7 @@ def reshape_op(at: Place, x: Tensor, shape: Tensor | None = None) -> Tensor:
     elif at.known[1] is None and at.shapes[0] is not None:
         return reshape(x, at.shapes[0])
     else:
-        given = tuple(int(each) for each in at.values(1))
+        given = tuple(at.integers(1))
     if not at.attribute("allowzero", 0):
         given = tuple(x.shape[n] if size == 0 else size for n, size in enumerate(given))
     if -1 in given:
@@ -240,7 +240,7 @@ def scatter_nd(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
 @op("OneHot")
 def one_hot(at: Place, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     shape = at.shapes[0]
-    count = int(at.values(1).reshape(-1)[0]) if at.known[1] is not None or shape is None else None
+    count = at.integers(1)[0] if at.known[1] is not None or shape is None else None
     rank = indices.rank + 1
     n = axis_of(at.attribute("axis", -1), rank)
     if count is None:
@@ -257,7 +257,7 @@ def one_hot(at: Place, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor
 
 @op("Trilu")
 def triangle(at: Place, x: Tensor, k: Tensor | None = None) -> Tensor:
-    offset = int(at.values(1).reshape(-1)[0]) if at.has(1) else 0
+    offset = at.integers(1)[0] if at.has(1) else 0
     row, column = axis(x.rank - 2), axis(x.rank - 1)
     inside = column >= row + offset if at.attribute("upper", 1) else column <= row + offset
     if not x.elements:
@@ -311,7 +311,31 @@ def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     return at.builder.materialize(made, at.builder.named("range"))
 
 
-@op("Compress", "NonZero", "Unique", "NonMaxSuppression")
+@op("Compress")
+def compress(at: Place, x: Tensor, condition: Tensor) -> Tensor:
+    axis_given = at.attribute("axis")
+    if axis_given is None:
+        x, axis_given = reshape(x, (x.elements,)), 0
+    n = axis_of(axis_given, x.rank)
+    (places,) = np.nonzero(at.values(1)[: x.shape[n]])
+    return take(x, at.builder.constant(places), n)
+
+
+@op("TensorScatter")
+def tensor_scatter(
+    at: Place, cache: Tensor, update: Tensor, starts: Tensor | None = None
+) -> Tensor:
+    n = axis_of(at.attribute("axis", -2), cache.rank)
+    index: list[Expr] = list(axes(cache.rank))
+    if starts is not None:
+        index[n] = index[n] + cast(s64, starts.at(axis(0)))
+    if at.attribute("mode", "linear") == "circular":
+        index[n] = index[n] % cache.shape[n]
+    index[n] = place_in(index[n], cache.shape[n])
+    return updated(at, cache, index, update, None)
+
+
+@op("NonZero", "Unique", "NonMaxSuppression")
 def data_dependent(at: Place, *_: Tensor | None) -> Tensor:
     refuse("the shape of its result depends on data")
 

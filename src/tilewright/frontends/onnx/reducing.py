@@ -7,11 +7,12 @@ from math import prod
 
 from tilewright.dtypes import f64, s32, s64
 from tilewright.frontends.onnx.elements import mapped
-from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
+from tilewright.frontends.onnx.table import Place, axis_of, op
 from tilewright.frontends.onnx.values import type_of
 from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.library import library
+from tilewright.graph.nests import sort
 from tilewright.graph.reductions import combined, reduce, scan
 from tilewright.graph.tensor import Tensor
 from tilewright.graph.views import along, broadcast_in_dim, broadcast_to, iota, pad, reshape, slice_
@@ -133,7 +134,7 @@ def arg(at: Place, x: Tensor) -> Tensor:
 
 @op("CumSum", "CumProd")
 def running(at: Place, x: Tensor, dim: Tensor) -> Tensor:
-    n = axis_of(int(at.values(1).reshape(-1)[0]), x.rank)
+    n = axis_of(at.integers(1)[0], x.rank)
     adds = at.op == "CumSum"
     backwards, exclusive = at.attribute("reverse", 0), at.attribute("exclusive", 0)
     type_ = accumulator_for(x.dtype)
@@ -161,10 +162,15 @@ def running(at: Place, x: Tensor, dim: Tensor) -> Tensor:
 def top_k(at: Place, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, Tensor]:
     n = axis_of(at.attribute("axis", -1), x.rank)
     given = at.attribute("k")
-    count = int(at.values(1).reshape(-1)[0]) if given is None else given
+    count = at.integers(1)[0] if given is None else given
+    largest = bool(at.attribute("largest", 1))
     if not x.dtype.is_float and x.dtype.bits > 32:
-        refuse(f"sorting of {x.dtype}")
-    if at.attribute("largest", 1):
+        order = iota(at.builder, s64, x.shape, n)
+        ordered = sort([x, order], n, lambda a, b: b[0] < a[0] if largest else a[0] < b[0])
+        stop = [count if k == n else size for k, size in enumerate(x.shape)]
+        values, places = (slice_(each, [0] * x.rank, stop) for each in ordered)
+        return values, places
+    if largest:
         found = library(
             at.builder, TopKProblem(x.shape, n, amount=(count,)), types={"indices": s32}, src=x
         )

@@ -45,11 +45,12 @@ class Place:
         """The contents of an input on which shapes depend. Refuses where they are not known."""
         found = self.known[number] if number < len(self.known) else None
         if found is None:
-            refuse(
-                f"shapes depend on the contents of {self.inputs[number]!r}",
-                f"give them: from_onnx(model, known={{{self.inputs[number]!r}: array}})",
-            )
+            depends(self.inputs[number])
         return found
+
+    def integers(self, number: int) -> list[int]:
+        """The same as whole numbers."""
+        return [int(each) for each in self.values(number).reshape(-1)]
 
     def has(self, number: int) -> bool:
         """Whether an input is given."""
@@ -61,7 +62,7 @@ class Place:
             given = self.attributes[name]
             return [given] if isinstance(given, int) else [int(each) for each in given]
         if self.has(number):
-            return [int(each) for each in self.values(number).reshape(-1)]
+            return self.integers(number)
         return list(usual) if usual is not None else None
 
 
@@ -81,6 +82,14 @@ def op(*names: str) -> Callable[[H], H]:
 def refuse(why: str, cure: str | None = None) -> NoReturn:
     """The node is not one that is there, for this reason."""
     raise UnsupportedError(why, cure=cure)
+
+
+def depends(name: str) -> NoReturn:
+    """Refuses a node whose shapes depend on an input that is not known."""
+    refuse(
+        f"shapes depend on the contents of {name!r}",
+        f"give them: from_onnx(model, known={{{name!r}: array}})",
+    )
 
 
 def axis_of(axis: int, rank: int) -> int:

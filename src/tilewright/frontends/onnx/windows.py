@@ -1,22 +1,21 @@
-"""Convolutions, pooling, and images of another size."""
+"""Convolutions and pooling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, prod
-from typing import Any
-
-import numpy as np
 
 from tilewright.dtypes import DType, s64
+from tilewright.frontends.onnx.moving import updated
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.convolution import Window, convolution, transposed_convolution
 from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.indexing import place_in
 from tilewright.graph.reductions import combined, reduce
 from tilewright.graph.tensor import Tensor, axis, guarded
-from tilewright.graph.views import broadcast_in_dim, reshape
+from tilewright.graph.views import broadcast_in_dim, pad, reshape
 from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select, unary
 
@@ -45,6 +44,14 @@ def _padding(
     return found
 
 
+def with_bias(found: Tensor, bias: Tensor | None, result: DType) -> Tensor:
+    """Images with a number added to each channel, as ``result``."""
+    if bias is None:
+        return convert(found, result)
+    spread = broadcast_in_dim(bias, found.shape, (1,))
+    return elementwise(lambda s, b: s + cast(s.type, b), found, spread, dtype=result)
+
+
 def convolved(
     at: Place, x: Tensor, weight: Tensor, bias: Tensor | None, type_: DType, result: DType
 ) -> Tensor:
@@ -61,10 +68,7 @@ def convolved(
         feature_groups=at.attribute("group", 1),
         dtype=type_,
     )
-    if bias is None:
-        return convert(found, result)
-    spread = broadcast_in_dim(bias, found.shape, (1,))
-    return elementwise(lambda s, b: s + cast(s.type, b), found, spread, dtype=result)
+    return with_bias(found, bias, result)
 
 
 @op("Conv")
@@ -126,10 +130,7 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
     padding = [(low, high - more[n]) for n, (low, high) in enumerate(cut)]
     sums = accumulator_for(x.dtype)
     found = transposed_convolution(x, weight, padding, strides, steps, groups, sums)
-    if bias is None:
-        return convert(found, x.dtype)
-    spread = broadcast_in_dim(bias, found.shape, (1,))
-    return elementwise(lambda s, b: s + cast(s.type, b), found, spread, dtype=x.dtype)
+    return with_bias(found, bias, x.dtype)
 
 
 def _windows(at: Place, x: Tensor) -> list[Window]:
@@ -269,6 +270,66 @@ def global_pool(at: Place, x: Tensor) -> Tensor:
     return reshape(elementwise(lambda s: s / const(count, s.type), total, dtype=x.dtype), shape)
 
 
+@op("Col2Im")
+def columns_to_image(at: Place, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
+    """Sums over the windows that each element is in: those of a transposed convolution."""
+    sizes, taps = at.integers(1), at.integers(2)
+    count = len(sizes)
+    strides, steps = (at.attribute(n, [1] * count) for n in ("strides", "dilations"))
+    pads = at.attribute("pads", [0] * 2 * count)
+    blocks = [
+        Window(taps[n], strides[n], pads[n], pads[count + n], 1, steps[n]).positions(sizes[n])
+        for n in range(count)
+    ]
+    if x.shape[1] % prod(taps) or x.shape[2] != prod(blocks):
+        refuse(f"{list(x.shape)} as windows of {taps} in an image of {sizes}")
+    channels = x.shape[1] // prod(taps)
+    parts = reshape(convert(x, accumulator_for(x.dtype)), (x.shape[0], channels, *taps, *blocks))
+    index: list[Expr] = [axis(0), axis(1)]
+    places: list[Expr] = []
+    conditions: list[Expr] = []
+    for n in range(count):
+        tap = axis(2 + count + n)
+        place = axis(2 + n) + pads[n] - tap * steps[n]
+        conditions += [place >= 0, binary("eq", place % strides[n], const(0))]
+        place = place // strides[n]
+        conditions.append(place < blocks[n])
+        index.append(tap)
+        places.append(place)
+    inside = all_of(conditions)
+    assert inside is not None
+    seen = parts.within(
+        (x.shape[0], channels, *sizes, *taps),
+        [*index, *places],
+        inside,
+        const(0, parts.dtype),
+    )
+    zero = at.builder.splat(0, parts.dtype)
+    (found,) = reduce([seen], [zero], range(2 + count, 2 + 2 * count), "add")
+    return convert(found, x.dtype)
+
+
+@op("MaxUnpool")
+def max_unpool(at: Place, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
+    taps = at.attribute("kernel_shape")
+    count = len(taps)
+    strides = at.attribute("strides", [1] * count)
+    pads = at.attribute("pads", [0] * 2 * count)
+    sizes = [
+        (x.shape[2 + n] - 1) * strides[n] - pads[n] - pads[count + n] + taps[n]
+        for n in range(count)
+    ]
+    whole = (*x.shape[:2], *sizes)
+    empty = at.builder.splat(0, x.dtype, (prod(whole),))
+    place = place_in(places.value, prod(whole))
+    found = reshape(updated(at, empty, [place], x, None), whole)
+    if shape is None:
+        return found
+    wanted = at.integers(2)
+    more = [a - b for a, b in zip(wanted, whole, strict=True)]
+    return pad(found, at.builder.splat(0, x.dtype), [0] * x.rank, more)
+
+
 @op("LRN")
 def local_response(at: Place, x: Tensor) -> Tensor:
     size, alpha = at.attribute("size"), at.attribute("alpha", 1e-4)
@@ -289,119 +350,3 @@ def local_response(at: Place, x: Tensor) -> Tensor:
         return s / unary("exp", unary("log", base) * const(beta, s.type))
 
     return elementwise(value, x, total)
-
-
-@op("Resize", "Upsample")
-def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
-    """By tables of places and weights for each dim, which are made here."""
-    scales, shape, dims = _resized(at, x)
-    mode = at.attribute("mode", "nearest")
-    if at.attribute("antialias", 0):
-        refuse(f"resizing by {mode}, antialiased")
-    result = list(x.shape)
-    for n, size in zip(dims, shape, strict=True):
-        result[n] = size
-    found = x
-    coordinate = at.attribute("coordinate_transformation_mode", "half_pixel")
-    if at.op == "Upsample" or at.version < 11:
-        coordinate = "asymmetric"
-    if coordinate == "tf_crop_and_resize":
-        refuse("resizing of a crop")
-    for n, scale in zip(dims, scales, strict=True):
-        if result[n] != x.shape[n] or scale != 1:
-            places = _coordinates(coordinate, x.shape[n], result[n], scale)
-            found = _along(at, found, n, places, mode)
-    return found
-
-
-def _resized(at: Place, x: Tensor) -> tuple[list[float], list[int], list[int]]:
-    """Scales, sizes and numbers of the dims that change."""
-    dims = [n % x.rank for n in at.attribute("axes", range(x.rank))]
-    number = 1 if at.op == "Upsample" or at.version < 11 else 2
-    if "scales" in at.attributes or (
-        at.has(number) and at.known[number] is not None and at.values(number).size
-    ):
-        raw = at.attributes.get("scales")
-        scales = [float(each) for each in (at.values(number) if raw is None else raw)]
-        return scales, [int(x.shape[n] * s) for n, s in zip(dims, scales, strict=True)], dims
-    sizes = [int(each) for each in at.values(3 if at.has(3) else number)]
-    scales = [size / x.shape[n] for n, size in zip(dims, sizes, strict=True)]
-    policy = at.attribute("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        scale = (min if policy == "not_larger" else max)(scales)
-        scales = [scale] * len(dims)
-        sizes = [int(x.shape[n] * scale + 0.5) for n in dims]
-    return scales, sizes, dims
-
-
-def _coordinates(mode: str, size: int, result: int, scale: float) -> np.ndarray[Any, Any]:
-    """Where each place of the result lies in the source."""
-    places = np.arange(result, dtype=np.float64)
-    if mode == "asymmetric":
-        return places / scale
-    if mode == "align_corners":
-        return places * (size - 1) / (result - 1) if result > 1 else np.zeros(result)
-    if mode == "pytorch_half_pixel" and result == 1:
-        return np.full(1, -0.5)
-    if mode == "half_pixel_symmetric":
-        adjustment = result / (scale * size)
-        center = size / 2
-        return center * (1 - adjustment) + (places + 0.5) / scale - 0.5
-    return (places + 0.5) / scale - 0.5
-
-
-def _taps(
-    at: Place, places: np.ndarray[Any, Any], size: int, mode: str
-) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Places in the source and their weights, for each neighbour that counts. Keys, "Cubic
-    Convolution Interpolation for Digital Image Processing", 1981."""
-    low = np.floor(places)
-    part = places - low
-    if mode == "linear":
-        tables = [(low, 1 - part), (low + 1, part)]
-    elif mode == "cubic":
-        a = at.attribute("cubic_coeff_a", -0.75)
-        far = [a * (((d - 5) * d + 8) * d - 4) for d in (1 + part, 2 - part)]
-        near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (part, 1 - part)]
-        weights = [far[0], near[0], near[1], far[1]]
-        tables = [(low + n - 1, weight) for n, weight in enumerate(weights)]
-    else:
-        refuse(f"resizing by {mode}")
-    if at.attribute("exclude_outside", 0):
-        inside = [(p, w * ((p >= 0) & (p < size))) for p, w in tables]
-        total = sum(w for _, w in inside)
-        tables = [(p, w / total) for p, w in inside]
-    return tables
-
-
-_NEAREST: dict[str, Callable[[Any], Any]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-
-
-def _along(at: Place, x: Tensor, n: int, places: np.ndarray[Any, Any], mode: str) -> Tensor:
-    size = x.shape[n]
-    shape = (*x.shape[:n], len(places), *x.shape[n + 1 :])
-
-    def entry(table: np.ndarray[Any, Any]) -> Expr:
-        return at.builder.constant(table).at(axis(n))
-
-    def element(table: np.ndarray[Any, Any]) -> Expr:
-        place = entry(np.clip(table, 0, size - 1).astype(np.int64))
-        return x.at(*(place if k == n else axis(k) for k in range(x.rank)))
-
-    if mode == "nearest":
-        usual = "floor" if at.op == "Upsample" or at.version < 11 else "round_prefer_floor"
-        value = element(np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places)))
-    else:
-        type_ = accumulator_for(x.dtype)
-        total: Expr | None = None
-        for table, weights in _taps(at, places, size, mode):
-            part = cast(type_, element(table)) * cast(type_, entry(weights.astype(np.float32)))
-            total = part if total is None else total + part
-        assert total is not None
-        value = cast(x.dtype, total)
-    return at.builder.materialize(at.builder.tensor(shape, value), at.builder.named("resize"))

@@ -35,7 +35,7 @@ from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.graph import nests, views
 from tilewright.graph.control import while_
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.fourier import fourier
+from tilewright.graph.fourier import fourier, mirrored
 from tilewright.graph.indexing import dynamic_slice, dynamic_update_slice
 from tilewright.graph.random_bits import halves, joined, philox, threefry
 from tilewright.graph.tensor import Tensor, axis
@@ -148,7 +148,7 @@ def _fft(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
     if real_in:
         z = (given.parts[0], t.builder.splat(0.0, type_, given.shape))
     elif real_out:
-        z = _mirrored(given, length[-1], dims)
+        z = mirrored((given.parts[0], given.parts[1]), length[-1], dims)
     else:
         z = (given.parts[0], given.parts[1])
     found = fourier(z, dims, inverse=kind in ("IFFT", "IRFFT"))
@@ -159,32 +159,6 @@ def _fft(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
         halves_ = [views.slice_(each, [0] * rank, stop) for each in found]
         return [Array(result.element, tuple(halves_))]
     return [Array(result.element, found)]
-
-
-def _mirrored(given: Array, size: int, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """All points of a transform of real numbers, of which the first half is there: the others are
-    conjugates of those at the opposite place."""
-    rank = given.rank
-    shape = [*given.shape[:-1], size]
-    last = axis(rank - 1)
-    known = last < given.shape[-1]
-    index: list[Expr] = []
-    for n in range(rank):
-        if n == rank - 1:
-            index.append(select(known, last, const(size) - last))
-        elif n in dims:
-            opposite = (const(shape[n]) - axis(n)) % const(max(shape[n], 1))
-            index.append(select(known, axis(n), opposite))
-        else:
-            index.append(axis(n))
-    builder = given.parts[0].builder
-    if 0 in shape or 0 in given.shape:
-        zero = builder.splat(0.0, given.parts[0].dtype, shape)
-        return zero, zero
-    real = given.parts[0].viewed(shape, index)
-    value = given.parts[1].at(*index)
-    imaginary = builder.tensor(shape, select(known, value, -value))
-    return builder.materialize(real, "mirrored"), builder.materialize(imaginary, "mirrored")
 
 
 def _map(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:

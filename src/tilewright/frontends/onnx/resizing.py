@@ -1,0 +1,157 @@
+"""Images of another size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontends.onnx.table import Place, op, refuse
+from tilewright.graph.contractions import accumulator_for
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.ir.expr import Expr, cast, const, select
+
+Numbers = np.ndarray[Any, Any]
+
+
+@op("Resize", "Upsample")
+def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
+    """By tables of places and weights for each dim, which are made here."""
+    scales, shape, dims = _resized(at, x)
+    coordinate = at.attribute("coordinate_transformation_mode", "half_pixel")
+    if at.op == "Upsample" or at.version < 11:
+        coordinate = "asymmetric"
+    crops = coordinate == "tf_crop_and_resize"
+    corners = at.values(1).reshape(2, -1).T if crops else np.tile([0.0, 1.0], (len(dims), 1))
+    found = x
+    for n, size, scale, part in zip(dims, shape, scales, corners, strict=True):
+        if size == x.shape[n] and scale == 1 and list(part) == [0, 1]:
+            continue
+        if crops:
+            places = _cropped(part[0], part[1], x.shape[n], size)
+        else:
+            places = _coordinates(coordinate, x.shape[n], size, scale)
+        found = _along(at, found, n, places, scale, crops)
+    return found
+
+
+def _resized(at: Place, x: Tensor) -> tuple[list[float], list[int], list[int]]:
+    """Scales, sizes and numbers of the dims that change."""
+    dims = [n % x.rank for n in at.attribute("axes", range(x.rank))]
+    number = 1 if at.op == "Upsample" or at.version < 11 else 2
+    if "scales" in at.attributes or (
+        at.has(number) and at.known[number] is not None and at.values(number).size
+    ):
+        raw = at.attributes.get("scales")
+        scales = [float(each) for each in (at.values(number) if raw is None else raw)]
+        return scales, [int(x.shape[n] * s) for n, s in zip(dims, scales, strict=True)], dims
+    sizes = at.integers(3 if at.has(3) else number)
+    scales = [size / x.shape[n] for n, size in zip(dims, sizes, strict=True)]
+    policy = at.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        scale = (min if policy == "not_larger" else max)(scales)
+        scales = [scale] * len(dims)
+        sizes = [int(x.shape[n] * scale + 0.5) for n in dims]
+    return scales, sizes, dims
+
+
+def _cropped(start: float, stop: float, size: int, result: int) -> Numbers:
+    """Where places of the result lie, from one part of the source to another."""
+    if result == 1:
+        return np.full(1, (start + stop) * (size - 1) / 2)
+    return (start + np.arange(result) * (stop - start) / (result - 1)) * (size - 1)
+
+
+def _coordinates(mode: str, size: int, result: int, scale: float) -> Numbers:
+    """Where each place of the result lies in the source."""
+    places = np.arange(result, dtype=np.float64)
+    # The size that was asked for, which the result's is the whole part of.
+    asked = scale * size
+    if mode == "asymmetric":
+        return places / scale
+    if mode == "align_corners":
+        return places * (size - 1) / (asked - 1) if asked != 1 else np.zeros(result)
+    if mode == "pytorch_half_pixel" and result == 1:
+        return np.full(1, -0.5)
+    if mode == "half_pixel_symmetric":
+        adjustment = result / asked
+        center = size / 2
+        return center * (1 - adjustment) + (places + 0.5) / scale - 0.5
+    return (places + 0.5) / scale - 0.5
+
+
+# How far an element counts, and how much by its distance.
+Weight = Callable[[Numbers, float], Numbers]
+
+
+def _linear(distance: Numbers, _: float) -> Numbers:
+    weight: Numbers = np.maximum(1 - distance, 0)
+    return weight
+
+
+def _cubic(distance: Numbers, a: float) -> Numbers:
+    """R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+_WEIGHTS: dict[str, tuple[int, Weight]] = {"linear": (1, _linear), "cubic": (2, _cubic)}
+
+
+def _taps(
+    at: Place, places: Numbers, size: int, mode: str, scale: float
+) -> list[tuple[Numbers, Numbers]]:
+    """Places in the source and their weights, for each neighbour that counts: for ``antialias``,
+    as many more as the result is smaller."""
+    if mode not in _WEIGHTS:
+        refuse(f"resizing by {mode}")
+    reach, weight = _WEIGHTS[mode]
+    scale = min(scale, 1.0) if at.attribute("antialias", 0) else 1.0
+    low = np.floor(places)
+    first = int(np.floor(-reach / scale)) + 1
+    tables = []
+    for step in range(first, 2 - first):
+        distance = np.abs(low + step - places) * scale
+        tables.append((low + step, weight(distance, at.attribute("cubic_coeff_a", -0.75))))
+    if at.attribute("exclude_outside", 0):
+        tables = [(p, w * ((p >= 0) & (p < size))) for p, w in tables]
+    total = sum(w for _, w in tables)
+    return [(p, w / total) for p, w in tables]
+
+
+_NEAREST: dict[str, Callable[[Any], Any]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _along(at: Place, x: Tensor, n: int, places: Numbers, scale: float, crops: bool) -> Tensor:
+    size, mode = x.shape[n], at.attribute("mode", "nearest")
+    shape = (*x.shape[:n], len(places), *x.shape[n + 1 :])
+
+    def entry(table: Numbers) -> Expr:
+        return at.builder.constant(table).at(axis(n))
+
+    def element(table: Numbers) -> Expr:
+        place = entry(np.clip(table, 0, size - 1).astype(np.int64))
+        return x.at(*(place if k == n else axis(k) for k in range(x.rank)))
+
+    if mode == "nearest":
+        usual = "floor" if at.op == "Upsample" or at.version < 11 else "round_prefer_floor"
+        value = element(np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places)))
+    else:
+        type_ = accumulator_for(x.dtype)
+        total: Expr | None = None
+        for table, weights in _taps(at, places, size, mode, scale):
+            part = cast(type_, element(table)) * cast(type_, entry(weights.astype(np.float32)))
+            total = part if total is None else total + part
+        assert total is not None
+        value = cast(x.dtype, total)
+    if crops:
+        outside = entry((places < 0) | (places > size - 1))
+        value = select(outside, const(at.attribute("extrapolation_value", 0.0), x.dtype), value)
+    return at.builder.materialize(at.builder.tensor(shape, value), at.builder.named("resize"))

@@ -1,0 +1,104 @@
+"""Fourier transforms, and what goes with them."""
+
+from __future__ import annotations
+
+from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
+from tilewright.graph.contractions import accumulator_for
+from tilewright.graph.elementwise import convert, elementwise
+from tilewright.graph.fourier import Pair, fourier, mirrored
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.graph.views import (
+    broadcast_in_dim,
+    concatenate,
+    pad,
+    reshape,
+    slice_,
+    transpose,
+)
+from tilewright.ir.expr import const
+
+
+@op("DFT")
+def transform(
+    at: Place, x: Tensor, length: Tensor | None = None, dim: Tensor | None = None
+) -> Tensor:
+    if dim is not None:
+        given = at.integers(2)[0]
+    else:
+        given = at.attribute("axis", 1 if at.version < 20 else -2)
+    n = axis_of(given, x.rank)
+    if n == x.rank - 1:
+        refuse("a transform along the parts of complex numbers")
+    inverse, half = bool(at.attribute("inverse", 0)), bool(at.attribute("onesided", 0))
+    size = 2 * (x.shape[n] - 1) if inverse and half else x.shape[n]
+    if length is not None:
+        size = at.integers(1)[0]
+    last = x.rank - 2
+    order = [*(k for k in range(last + 1) if k != n), n]
+    z = _parts(x)
+    rows = (transpose(z[0], order), transpose(z[1], order))
+    found = _along_last(rows, size, inverse, half)
+    back = [order.index(k) for k in range(last + 1)]
+    parts = [transpose(each, back) for each in found]
+    return convert(_joined(parts[:1] if inverse and half else parts), x.dtype)
+
+
+def _parts(x: Tensor) -> Pair:
+    """The real and the imaginary parts that lie in the last dim, if there are any."""
+    front, type_ = [axis(n) for n in range(x.rank - 1)], accumulator_for(x.dtype)
+    values = convert(x, type_)
+    real = values.viewed(x.shape[:-1], [*front, const(0)])
+    if x.shape[-1] == 1:
+        return real, x.builder.splat(0.0, type_, x.shape[:-1])
+    return real, values.viewed(x.shape[:-1], [*front, const(1)])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return concatenate([reshape(each, (*each.shape, 1)) for each in parts], parts[0].rank)
+
+
+def _along_last(z: Pair, size: int, inverse: bool, half: bool) -> Pair:
+    """The transform of ``size`` points along the last dim; of ``half`` of them, where they belong
+    to real numbers."""
+    count = size // 2 + 1
+    last = z[0].rank - 1
+    z = mirrored(_sized(z, count), size, [last]) if inverse and half else _sized(z, size)
+    found = fourier(z, [last], inverse=inverse)
+    return _sized(found, count) if half and not inverse else found
+
+
+def _sized(z: Pair, size: int) -> Pair:
+    """``size`` points along the last dim: zeros behind, or less."""
+    first, second = (_cut(each, size) for each in z)
+    return first, second
+
+
+def _cut(x: Tensor, size: int) -> Tensor:
+    if x.shape[-1] >= size:
+        return slice_(x, [0] * x.rank, [*x.shape[:-1], size])
+    rest = [0] * (x.rank - 1)
+    more = size - x.shape[-1]
+    return pad(x, x.builder.splat(0.0, x.dtype), [0] * x.rank, [*rest, more])
+
+
+@op("STFT")
+def short_time_transform(
+    at: Place,
+    signal: Tensor,
+    step: Tensor,
+    window: Tensor | None = None,
+    length: Tensor | None = None,
+) -> Tensor:
+    stride = at.integers(1)[0]
+    if length is not None:
+        size = at.integers(3)[0]
+    else:
+        size = signal.shape[1] if window is None else window.shape[0]
+    count = max(0, 1 + (signal.shape[1] - size) // stride)
+    shape = (signal.shape[0], count, size)
+    frames = [each.viewed(shape, [axis(0), axis(1) * stride + axis(2)]) for each in _parts(signal)]
+    if window is not None:
+        factor = broadcast_in_dim(convert(window, frames[0].dtype), shape, (2,))
+        frames = [elementwise(lambda s, w: s * w, each, factor) for each in frames]
+    found = _along_last((frames[0], frames[1]), size, False, bool(at.attribute("onesided", 1)))
+    return convert(_joined(list(found)), signal.dtype)

@@ -1,0 +1,106 @@
+"""Elements between elements: images sampled at places that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import s64
+from tilewright.graph.functions import number
+from tilewright.graph.reductions import reduce
+from tilewright.graph.tensor import Tensor, axis, guarded
+from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select, unary
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How an element counts by its distance from a place: elements from ``before`` in front of the
+    one at the place or before it, ``taps`` of them."""
+
+    before: int
+    taps: int
+    weight: Callable[[Expr], Expr]
+
+
+NEAREST = Kernel(0, 1, lambda d: number(1.0, d))
+LINEAR = Kernel(0, 2, lambda d: number(1.0, d) - d)
+
+
+def cubic(a: float) -> Kernel:
+    """R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981."""
+
+    def weight(d: Expr) -> Expr:
+        near = ((number(a + 2, d) * d - number(a + 3, d)) * d) * d + number(1.0, d)
+        far = number(a, d) * (((d - number(5.0, d)) * d + number(8.0, d)) * d - number(4.0, d))
+        return select(d <= number(1.0, d), near, far)
+
+    return Kernel(1, 4, weight)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Which elements along a dim are sampled, and how much each counts: of shape (windows,
+    places..., taps). What lies outside of the dim counts as 0."""
+
+    place: Tensor
+    weight: Tensor
+
+
+def taps(where: Tensor, kernel: Kernel, moved: Callable[[Expr], Expr] | None = None) -> Taps:
+    """The elements around each of ``where`` (floats, in elements), which ``moved`` (of a place in
+    s64) puts elsewhere."""
+    builder, rank = where.builder, where.rank
+    shape = (*where.shape, kernel.taps)
+    low = unary("floor", where.value)
+    step = axis(rank) - kernel.before
+    place = cast(s64, low) + step
+    distance = unary("abs", where.value - (low + cast(where.dtype, step)))
+    weight = kernel.weight(distance)
+    if moved is not None:
+        place = moved(place)
+    name = builder.named("sample")
+    return Taps(
+        builder.materialize(builder.tensor(shape, place), f"{name}_places"),
+        builder.materialize(builder.tensor(shape, weight), f"{name}_weights"),
+    )
+
+
+def sampled(x: Tensor, along: Sequence[Taps], combiner: str = "add") -> Tensor:
+    """Of ``x`` (images, channels, dims...) the combined products of elements and weights: (images,
+    channels, places...), for `Taps` along each of the dims."""
+    builder, points = x.builder, along[0].place.shape[1:-1]
+    rank = 2 + len(points)
+    index: list[Expr] = [axis(0), axis(1)]
+    conditions: list[Expr] = []
+    factor: Expr | None = None
+    for n, each in enumerate(along):
+        here = (axis(0), *(axis(2 + k) for k in range(len(points))), axis(rank + n))
+        place, weight = each.place.at(*here), each.weight.at(*here)
+        index.append(place)
+        conditions += [place >= 0, place < x.shape[2 + n]]
+        factor = weight if factor is None else factor * weight
+    inside = all_of(conditions)
+    assert factor is not None and inside is not None
+    value = guarded(x.at(*index), inside, const(0, x.dtype))
+    counts = [each.place.shape[-1] for each in along]
+    shape = (*x.shape[:2], *points, *counts)
+    seen = builder.tensor(shape, cast(factor.type, value) * factor)
+    first = 0 if combiner == "add" else factor.type.lowest
+    initial = builder.splat(first, factor.type)
+    with builder.at(builder.named("sample")):
+        return reduce([seen], [initial], range(rank, rank + len(along)), combiner)[0]
+
+
+def reflected(place: Expr, low: float, high: float) -> Expr:
+    """A float place between ``low`` and ``high``, which are mirrors."""
+    if high <= low:
+        return number(low, place)
+    turn = number(2 * (high - low), place)
+    along = place - number(low, place)
+    along = along - turn * unary("floor", along / turn)
+    return number(low, place) + minimum(along, turn - along)
+
+
+def nearest_within(place: Expr, size: int) -> Expr:
+    """The place from 0 to ``size`` - 1 that is nearest, of an integer or a float."""
+    return maximum(minimum(place, const(size - 1, place.type)), const(0, place.type))
