@@ -5,9 +5,9 @@ In reading order: `tensor` (values with a shape: views of buffers), `builder` (w
 kernel's statements), `operands` (what a value loads, as a compute's operands), `replacing`
 (buffers in place of others), `views` (reshapes, transposes, slices, pads: no computes),
 `elementwise`, `contractions`, `convolution`, `reductions`, `windows` (families of ops, each as the
-computes that it is), `indexing` (gathers,
-scatters), `control` (loops and branches that depend on data), `nests` (sorts, solvers), `fourier`,
-`random_bits`, `sampling` (elements between elements), `sharing` (values too long to write out), `library` (ops of the library as part of a
+computes that it is), `indexing` (gathers, scatters), `sampling` (elements between elements),
+`control` (loops and branches that depend on data), `nests` (sorts, solvers), `fourier`,
+`random_bits`, `sharing` (values too long to write out), `library` (ops of the library as part of a
 graph), `functions` (scalar functions that the IR has no operator for).
 
 Then `passes` (what makes a graph simpler), `graph` (what front ends give), `cutting` (a graph as
