@@ -53,7 +53,7 @@ PEERS: Mapping[tuple[str, str], str] = {
 # before. "*" is every file that is not named.
 LAYERS: Mapping[str, tuple[str, ...]] = {
     "schedule": (
-        "place digits identity storage copiers handles",
+        "place digits identity storage copiers handles usual",
         "access runs rounds excerpt dependence flow contractions prologues phases barriers",
         "provenance transform",
         "*",

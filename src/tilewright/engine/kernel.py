@@ -111,7 +111,7 @@ class CompiledKernel:
         pack = self._packs.get(name)
         if pack is None:
             return self._in_order(name, array)
-        form = self.signature.forms[name]
+        form = self.signature.form(name)
         source = form.spec(name, writable=False)
         array = in_bytes(array, source)
         program = pack.code.device

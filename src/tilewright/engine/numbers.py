@@ -19,6 +19,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.expr import const
 from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Param, ScalarParam
 from tilewright.ir.symbols import substitute_buffer
 from tilewright.runtime.results import aligned_memory
 
@@ -54,6 +55,12 @@ class Numbers:
         symbols = {symbol for each in signature.arguments for symbol in each.buffer.symbols}
         self._symbols = [each for each in signature.scalars if each.var in symbols]
         self._fittings: dict[tuple[Scalar, ...], Fitting] = {}
+        # The arrays whose shapes tell numbers, and what those shapes told.
+        self._tellers = tuple(dict.fromkeys(a for at in signature.sizes.values() for a, _ in at))
+        self._told_by: dict[tuple[Any, ...], dict[str, Scalar]] = {}
+        # Of each parameter in order: what a call passes, the address of a constant, or how many
+        # pointers.
+        self._places: list[tuple[str, int]] = [self._place(each) for each in signature.params]
 
     def take(self, given: dict[str, Any]) -> dict[str, Scalar]:
         """Takes the numbers out of the arguments ``given``, which are the arrays then.
@@ -61,8 +68,15 @@ class Numbers:
         Raises `ArgumentError` for one that is missing or that breaks a promise, and for arrays that
         disagree about a size.
         """
-        numbers: dict[str, Scalar] = {}
+        shapes = tuple([_shape(given.get(name)) for name in self._tellers])
+        known = self._told_by.get(shapes)
+        if known is None or not known.keys().isdisjoint(given):
+            known = {}
+        numbers: dict[str, Scalar] = {**known}
+        telling = not known
         for param in self._signature.scalars:
+            if param.name in known:
+                continue
             told = self._told(param.name, given)
             if param.name in given:
                 value, where = given.pop(param.name), self._where
@@ -76,6 +90,12 @@ class Numbers:
                     cure=f"pass {param.name}=...",
                 )
             numbers[param.name] = scalar_argument(param, value, where)
+            telling = telling and (told is None or value is told[0])
+        if telling and self._tellers:
+            while len(self._told_by) >= _KEPT:
+                self._told_by.pop(next(iter(self._told_by)), None)
+            names = self._signature.sizes
+            self._told_by[shapes] = {name: numbers[name] for name in numbers if name in names}
         return numbers
 
     def fitting(self, numbers: Mapping[str, Scalar]) -> Fitting:
@@ -97,16 +117,22 @@ class Numbers:
     def arguments(self, pointers: list[int], numbers: Mapping[str, Scalar]) -> list[Any]:
         """What a program runs on: ``pointers`` to the arrays, to constants, and numbers, in their
         order."""
-        rest = iter(pointers)
         found: list[Any] = []
-        for each in self._signature.params:
-            if each.name in self._names:
-                found.append(numbers[each.name])
-            elif each.name in self._constants:
-                found.append(self._constants[each.name].ctypes.data)
+        first = 0
+        for name, count in self._places:
+            if name in numbers:
+                found.append(numbers[name])
+            elif count:
+                found += pointers[first : first + count]
+                first += count
             else:
-                found += islice(rest, self._counts.get(each.name, 1))
+                found.append(self._constants[name].ctypes.data)
         return found
+
+    def _place(self, param: Param | ScalarParam) -> tuple[str, int]:
+        """The name of a parameter, and how many pointers a call has for it."""
+        own = param.name in self._names or param.name in self._constants
+        return param.name, 0 if own else self._counts.get(param.name, 1)
 
     def resident(self, passed: tuple[bool, ...]) -> tuple[bool, ...]:
         """Which arrays are in a device's memory: constants are not, of the others ``passed``
@@ -145,6 +171,12 @@ class Numbers:
             return ", and no array has a dim that is just so long"
         names = ", ".join(array for array, _ in places)
         return f", and no array is given whose shape tells it: {names}"
+
+
+def _shape(array: Any) -> tuple[Any, ...] | None:
+    """The shape that an array tells; None of what is none."""
+    shape = getattr(array, "shape", None)
+    return shape if isinstance(shape, tuple) else None
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:

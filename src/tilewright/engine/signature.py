@@ -172,6 +172,11 @@ class Signature:
             for each in self.arguments
         }
 
+    def form(self, name: str) -> ArrayForm:
+        """The form of the array called ``name``. `UnsupportedError` as of `forms`."""
+        held = self.argument(name).buffer
+        return form_of(held.shape, held.dtype, held.layout)
+
     def argument(self, name: str) -> Param:
         """The argument called ``name``. Raises `ArgumentError` when there is none."""
         for each in self.arguments:

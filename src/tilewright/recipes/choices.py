@@ -22,6 +22,7 @@ from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
 from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.usual import typical
 
 
 def is_contraction(kernel: Kernel) -> bool:
@@ -50,7 +51,7 @@ def candidates(
     fuse = fusable(kernel)
     kernel = fused(kernel, fuse)
     split = strided(find_compute(kernel, MAIN))
-    kernel = split_dims(kernel, split)
+    kernel = typical(split_dims(kernel, split))
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape = shape_of(main, out)
     vector = machine.lanes(main.out.buffer.dtype)

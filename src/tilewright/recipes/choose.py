@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.machines.machine import Machine
 from tilewright.recipes import own
 from tilewright.recipes.config import (
@@ -50,11 +50,11 @@ def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKern
 
 
 def _first_legal(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
-    refusal: ScheduleError | None = None
+    refusal: TilewrightError | None = None
     for recipe, candidate in _candidates(start, machine):
         try:
             return candidate.config, recipe.schedule(start, machine, candidate.config)
-        except ScheduleError as error:
+        except (ScheduleError, UnsupportedError) as error:
             if isinstance(candidate.config, UserConfig):
                 raise ScheduleError(
                     f"the recipe '{recipe.name}' offers what it cannot schedule: {error.what}",
@@ -143,7 +143,7 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> Schedule
             raise ScheduleError(
                 f"{group.kernel.name} is no contraction",
                 where=f"config {each!r}",
-                why="no contraction whose sizes are numbers was found in it",
+                why="no contraction was found in it",
                 cure="use a ReductionConfig or a PlainConfig",
             )
     pairs = zip(groups, configs, strict=True)

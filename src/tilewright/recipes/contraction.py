@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, For, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
@@ -37,6 +38,7 @@ from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
+from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
@@ -50,6 +52,7 @@ from tilewright.schedule.tile import tile
 from tilewright.schedule.trim import trim
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.unroll_known import unroll_known
+from tilewright.schedule.unroll_lengths import unroll_lengths
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
@@ -74,6 +77,9 @@ def schedule(
     kept = roles(main).kept
     sizes = {d: config.tile.get(d, 1) for d in kept}
     storage = [d for d in kept if d in config.tile and d != config.lanes]
+    whole = _whole_vectors(config, main, vector)
+    if whole:
+        result.stage("extended", extend(result.kernel, RESULT, multiples=whole))
     if config.block:
         result.stage("blocked", _blocked(result.kernel, config))
     tiled = tile_and_fuse(
@@ -92,6 +98,15 @@ def schedule(
     result.stage("lowered", _lowered(result.kernel, config, vector, machine))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
+
+
+def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dict[str, int]:
+    """Whole tiles of lanes where a call passes how many there are: then the last one has masks
+    where it stores, and its registers are those of all."""
+    (lanes,) = (dim for dim in main.dims if dim.var.name == config.lanes)
+    if isinstance(lanes.extent, Const):
+        return {}
+    return {config.lanes: -(-config.tile.get(config.lanes, 1) // vector) * vector}
 
 
 def _blocked(kernel: Kernel, config: ContractionConfig) -> Kernel:
@@ -206,6 +221,10 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         tiled = config.tile.get(dim, config.step.get(dim, 1)) > 1
         if tiled and loop is not None and any(each.var.name == loop for each in _loops(kernel)):
             kernel = partition(kernel, loop, split_borders=True)
+    # Of a size that a call passes, the last tile may have any length.
+    for dim in config.tile:
+        if dim != config.lanes:
+            kernel = unroll_lengths(kernel, MAIN, dim, config.tile[dim])
     for dim in config.reduce_order:
         loop = _loop_name(dim, config, sizes)
         if loop == dim and any(each.var.name == loop for each in _loops(kernel)):

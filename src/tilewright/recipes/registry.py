@@ -33,6 +33,7 @@ from tilewright.recipes.config import (
 )
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.sizes import are_known
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import recipe_called
 
@@ -41,6 +42,11 @@ Schedules = Callable[[Start, Machine, Any], ScheduledKernel]
 
 def _contracts(start: Start, machine: Machine) -> bool:
     return start.structured and choices.is_contraction(start.kernel)
+
+
+def _of_numbers(start: Start, machine: Machine) -> bool:
+    """Contractions whose sizes are known: what decides how work-items share them, for one."""
+    return _contracts(start, machine) and are_known(start.kernel)
 
 
 def _elementwise(start: Start, machine: Machine) -> bool:
@@ -101,14 +107,14 @@ def _of_contractions(carry_out: Schedules) -> Schedules:
 _STENCIL = Recipe(
     "stencil",
     StencilConfig,
-    _contracts,
+    _of_numbers,
     _stencil,
     _of_contractions(lambda s, machine, c: stencil.schedule(s.exact, machine, c, s.prepacked)),
 )
 _WORKGROUPS = Recipe(
     "workgroups",
     WorkgroupConfig,
-    _contracts,
+    _of_numbers,
     _in_workgroups,
     _of_contractions(_scheduled_in_workgroups),
     _considered,
@@ -116,7 +122,7 @@ _WORKGROUPS = Recipe(
 _FACTORED = Recipe(
     "factored",
     FactoredConfig,
-    _contracts,
+    _of_numbers,
     lambda s, machine: factored_model.candidates(s.exact, machine, s.prepacked),
     _of_contractions(lambda s, machine, c: factored.schedule(s.exact, machine, c, s.prepacked)),
 )

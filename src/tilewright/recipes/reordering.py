@@ -21,6 +21,7 @@ from tilewright.schedule.place import holds_loop, loops_around
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
+from tilewright.schedule.usual import usual
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class Transposition:
 def run_of(compute: Compute, view: View) -> Run | None:
     """The dim of ``compute`` along which neighbours in the memory behind ``view`` lie."""
     sizes = extents(compute)
-    for block in view.buffer.layout.blocks:
-        if block.stride != 1 or block.size == 1:
+    for block in view.buffer.layout.parts:
+        if usual(block.stride) != 1 or usual(block.size) == 1:
             continue
         index = view.index[block.dim]
         if not isinstance(index, Var) or sizes.get(index.name, 1) == 1:
             return None
-        whole = block.size >= view.buffer.shape[block.dim]
-        return Run(index.name, 0 if whole else block.size)
+        whole = usual(block.size) >= usual(view.buffer.sizes[block.dim])
+        return Run(index.name, 0 if whole else usual(block.size))
     return None
 
 
@@ -74,11 +75,11 @@ def memory_order(compute: Compute) -> list[str]:
     """The dims of ``compute`` as the result lies in memory, the longest steps first."""
     layout = compute.out.buffer.layout
     steps = dict.fromkeys((dim.var.name for dim in compute.dims), 0)
-    for block in layout.blocks:
-        if block.size > 1:
+    for block in layout.parts:
+        if usual(block.size) > 1:
             for variable in variables(compute.out.index[block.dim]):
                 if variable.name in steps:
-                    steps[variable.name] = max(steps[variable.name], block.stride)
+                    steps[variable.name] = max(steps[variable.name], usual(block.stride))
     return sorted(steps, key=lambda name: -steps[name])
 
 

@@ -8,12 +8,13 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.ir.expr import Cast, Const
+from tilewright.ir.expr import Cast
 from tilewright.ir.stmt import Compute, Kernel, Operand
 from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.place import holds
+from tilewright.schedule.usual import usual
 
 # The names that ops give the reduction and the compute that stores its result.
 MAIN, RESULT = "main", "epilogue"
@@ -59,12 +60,8 @@ def factor_type(compute: Compute, operand: Operand) -> DType:
 
 
 def extents(compute: Compute) -> dict[str, int]:
-    """The size of each dim, all of which are constants."""
-    sizes: dict[str, int] = {}
-    for dim in compute.dims:
-        assert isinstance(dim.extent, Const)
-        sizes[dim.var.name] = int(dim.extent.value)
-    return sizes
+    """The size of each dim; of one that a call passes, what is usual."""
+    return {dim.var.name: usual(dim.extent) for dim in compute.dims}
 
 
 def roles(compute: Compute) -> Roles:

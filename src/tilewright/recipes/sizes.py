@@ -1,30 +1,13 @@
-"""How large computes and buffers are, as numbers that recipes decide by.
-
-A size that a call passes has no number yet. What is decided by it is how work is cut, never what is
-right, so that one that is usual stands for all of them.
-"""
+"""How large computes and buffers are, as numbers that recipes decide by."""
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import Buffer, Size
-from tilewright.ir.evaluate import evaluate
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute
-from tilewright.ir.visit import variables
-
-# What a size that a call passes counts as.
-USUAL = 1024
-
-
-def usual(size: Size) -> int:
-    """``size`` as a number."""
-    if isinstance(size, int):
-        return size
-    if isinstance(size, Const):
-        return int(size.value)
-    found = int(evaluate(size, dict.fromkeys(variables(size), USUAL)))
-    # Of a tile that may be shorter than others, the number may be that of one behind the end.
-    return found if found > 0 else USUAL
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.usual import usual
 
 
 def sizes(compute: Compute) -> dict[str, int]:
@@ -35,3 +18,12 @@ def sizes(compute: Compute) -> dict[str, int]:
 def bytes_of(held: Buffer) -> int:
     """How many bytes ``held`` spans."""
     return usual(held.span_bytes)
+
+
+def are_known(kernel: Kernel) -> bool:
+    """Whether all sizes are numbers: none is one that a call passes."""
+    if not kernel.scalars:
+        return True
+    computes = (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute))
+    extents = all(isinstance(dim.extent, Const) for compute in computes for dim in compute.dims)
+    return extents and not any(held.symbols for held in buffers_in(kernel.body))

@@ -14,8 +14,8 @@ places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_t
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
 registers before they are stored), `load_ahead` (fragments for the next product), `hoist` (packing
 apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
-instead of masks), `kinds` and `spread`, `unroll_known` and `workers` (how loops run),
-`asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
+instead of masks), `kinds`, `spread`, `unroll_known`, `unroll_lengths` and `workers` (how loops
+run), `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
 order), `enclose` (one iteration around), `widen`, `slices`,
 `divide_reduction` and `stream_k` (partial results),
 `fuse_nests` (two nests of workgroups made one), `work_together` (a workgroup's work-items),
@@ -70,6 +70,7 @@ from tilewright.schedule.transform import TRANSFORMS
 from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.unroll_known import unroll_known
+from tilewright.schedule.unroll_lengths import unroll_lengths
 from tilewright.schedule.widen import widen_reduction
 from tilewright.schedule.work_together import work_together
 from tilewright.schedule.workers import parallelize_parts
@@ -128,6 +129,7 @@ __all__ = [
     "trim_dims",
     "unroll",
     "unroll_known",
+    "unroll_lengths",
     "widen_reduction",
     "work_together",
 ]

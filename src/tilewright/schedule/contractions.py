@@ -20,15 +20,16 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.dtypes import DType
-from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.buffer import Buffer, Space, as_size, buffer
 from tilewright.ir.expr import Const, Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.flow import Item, touching, whole
 from tilewright.schedule.identity import vanishes
-from tilewright.schedule.place import fresh
+from tilewright.schedule.place import Place, fresh
 from tilewright.schedule.prologues import prologues, with_prologues
+from tilewright.schedule.usual import usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def _points(item: Item) -> int:
         return 0
     if not factors <= variables(compute.body) or whole(_kept(compute), compute.out) is None:
         return 0
-    extents = {dim.var.name: _extent(dim) for dim in compute.dims}
+    extents = {dim.var.name: usual(dim.extent) for dim in compute.dims}
     parts = roles(compute)
     reduced = [extents[name] for name, role in parts.items() if role is Role.K]
     again = [extents[name] for name, role in parts.items() if role in (Role.M, Role.N)]
@@ -83,11 +84,6 @@ def _points(item: Item) -> int:
     if not products and not {Role.M, Role.N} <= set(parts.values()):
         return 0
     return prod(extents.values())
-
-
-def _extent(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)
 
 
 def _kept(compute: Compute) -> Compute:
@@ -114,7 +110,9 @@ class _Finder:
         self.compute = compute
         self.kept = _kept(compute).dims
         self.names = names
-        self.variables = {dim.var.name for dim in compute.dims} | _dim_names(len(compute.dims))
+        scalars = Place().names
+        self.variables = {dim.var.name for dim in compute.dims} | scalars
+        self.variables |= _dim_names(len(compute.dims) + len(scalars))
         self.operands: list[Operand] = []  # of the epilogue
         self.found: Contraction | None = None
         self.turned = False
@@ -161,12 +159,15 @@ class _Finder:
         )
 
     def _sums(self, result: View) -> View:
-        """A private buffer for the sums, as the contraction reaches it."""
+        """A buffer for the sums, as the contraction reaches it: a private one, but for a size that
+        a call passes, until tiles of it are numbers."""
         views = [result, *(o.view for o in (*self.compute.operands, *self.operands))]
         taken = {view.buffer.name for view in views} | self.names
-        shape = [_extent(dim) for dim in self.kept]
+        shape = [as_size(dim.extent) for dim in self.kept]
         dtype = self.compute.out.buffer.dtype
         sums = buffer(fresh("acc", taken), dtype, shape, space=Space.PRIVATE)
+        if sums.symbols:
+            sums = replace(sums, space=Space.GLOBAL)
         return View(sums, tuple(dim.var for dim in self.kept))
 
     def _begins(self) -> int | None:
@@ -311,7 +312,7 @@ def _by_role(compute: Compute, turned: bool) -> dict[Var, Var]:
     parts = roles(compute)
     for dim in compute.dims:
         role = parts[dim.var.name]
-        taken = {each.name for each in found.values()}
+        taken = {each.name for each in found.values()} | Place().names
         found[dim.var] = var(fresh(_DIMS[other.get(role, role)], taken))
     return found
 
@@ -345,7 +346,9 @@ def _is_turned(compute: Compute, result: View) -> bool:
     if first != second:
         return first
     parts = roles(compute)
-    strides = {b.dim: b.stride for b in reversed(result.buffer.layout.blocks) if b.size > 1}
+    strides = {
+        b.dim: usual(b.stride) for b in reversed(result.buffer.layout.parts) if usual(b.size) > 1
+    }
     if Role.N not in parts.values() or not first or not strides:
         return False
     near = variables(result.index[min(strides, key=lambda dim: strides[dim])])

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, row_major
-from tilewright.ir.expr import Const, Expr, Var, const
+from tilewright.ir.buffer import Buffer, as_size, row_major
+from tilewright.ir.expr import Const, Expr, Var, as_expr, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import variables
 from tilewright.schedule.access import Access, accesses, masked, readdress
-from tilewright.schedule.asks import a_plain_compute, asks
+from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.pad import within
 from tilewright.schedule.place import Place, computes_named, plain, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify
 
 
 @transform
-@asks(root=a_plain_compute)
-def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
-    """Extends dims of the compute ``root``, which stores a result, and of its producers.
+@asks(root=a_plain_compute, multiples=positive)
+def extend(
+    kernel: Kernel,
+    root: str,
+    extents: Mapping[str, int] = MappingProxyType({}),
+    *,
+    multiples: Mapping[str, int] = MappingProxyType({}),
+) -> Kernel:
+    """Extends dims of the compute ``root``, which stores a result, and of its producers: to
+    ``extents``, or to the next of ``multiples``, where an extent need not be a number.
 
         alloc acc: f32[10]
         compute zero(i in 10): acc[i] = 0.0
@@ -37,17 +46,24 @@ def extend(kernel: Kernel, root: str, extents: Mapping[str, int]) -> Kernel:
     results on in buffers of that block, which grow: what is there beyond the old extent is never
     stored.
     """
-    found, _ = computes_named(kernel, root, "extend")[0]
-    old = {d.var.name: d for d in found.dims if d.var.name in extents}
+    found, place = computes_named(kernel, root, "extend")[0]
+    old = {d.var.name: d for d in found.dims if d.var.name in {*extents, *multiples}}
     for name, extent in extents.items():
         length = old[name].extent if name in old else None
         if not isinstance(length, Const):
             raise _refusal(found, f"it has no dim '{name}' of constant extent")
         if int(length.value) > extent:
             raise _refusal(found, f"'{name}' is longer than {extent} already")
-    longer = {
-        name: extent for name, extent in extents.items() if old[name].extent is not const(extent)
+    longer: dict[str, Expr] = {
+        name: const(extent)
+        for name, extent in extents.items()
+        if old[name].extent is not const(extent)
     }
+    for name, by in multiples.items():
+        if name not in old:
+            raise _refusal(found, f"it has no dim '{name}'")
+        if not place.facts.divisible(old[name].extent, by):
+            longer[name] = simplify((old[name].extent + (by - 1)) // by * by, place.facts)
     if not longer:
         return kernel
     local = _local_buffers(kernel, found, longer)
@@ -116,7 +132,7 @@ def _names(index: Expr) -> set[str]:
 def _extended(
     compute: Compute,
     place: Place,
-    extents: Mapping[str, int],
+    extents: Mapping[str, Expr],
     old: Mapping[str, Dim],
     local: list[Buffer],
 ) -> Compute:
@@ -126,14 +142,14 @@ def _extended(
     inside: dict[Var, Expr] = {}
     for dim in compute.dims:
         extent = extents.get(dim.var.name)
-        if extent is None or dim.extent is const(extent):
+        if extent is None or dim.extent is extent:
             dims.append(dim)
             continue
         if dim.extent is not old[dim.var.name].extent:
             raise _refusal(compute, f"its '{dim.var.name}' is not as long as the result's")
         if not any(dim.var in variables(index) for index in compute.out.index):
             raise _refusal(compute, f"'{dim.var.name}' is reduced: the surplus would count")
-        dims.append(Dim(dim.var, const(extent)))
+        dims.append(Dim(dim.var, extent))
         inside[dim.var] = dim.var < dim.extent
     facts = place.facts_with(dims)
 
@@ -152,12 +168,12 @@ def _extended(
     )
 
 
-def _grown(body: Stmt, old: Buffer, root: Compute, extents: Mapping[str, int]) -> Stmt:
+def _grown(body: Stmt, old: Buffer, root: Compute, extents: Mapping[str, Expr]) -> Stmt:
     """``body`` with room in ``old`` for the dims that index it."""
     view = next(o.view for o in root.operands if o.view.buffer is old)
     shape = tuple(
-        extents.get(index.name, size) if isinstance(index, Var) else size
-        for size, index in zip(old.shape, view.index, strict=True)
+        as_size(extents.get(index.name, as_expr(size))) if isinstance(index, Var) else size
+        for size, index in zip(old.sizes, view.index, strict=True)
     )
     new = Buffer(old.name, old.dtype, shape, row_major(shape), old.space)
     return readdress(body, old, lambda v: View(new, v.index, v.mask))

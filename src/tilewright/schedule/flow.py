@@ -6,13 +6,13 @@ operands, what else reads them, and whether statements may change places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import complication, view_exprs
-from tilewright.ir.expr import Const, Expr, Var, var
+from tilewright.ir.expr import Expr, Var, as_expr, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
 from tilewright.schedule.access import accesses
@@ -44,31 +44,31 @@ def flow(kernel: Kernel) -> tuple[list[Buffer], list[Item]]:
     """The buffers that are allocated at the top of ``kernel``, and the statements there."""
     allocated: list[Buffer] = []
     items: list[Item] = []
+    scalars = frozenset(each.var for each in kernel.scalars)
     for stmt in sequence(kernel.body):
         if isinstance(stmt, Allocate):
             allocated.append(stmt.buffer)
         else:
-            items.append(item_of(stmt))
+            items.append(item_of(stmt, scalars))
     return allocated, items
 
 
-def item_of(stmt: Stmt) -> Item:
-    """``stmt`` with what it reads and writes."""
+def item_of(stmt: Stmt, scalars: Set[Var] = frozenset()) -> Item:
+    """``stmt`` with what it reads and writes; ``scalars`` are what a call passes."""
     found = list(accesses(stmt, Place()))
     reads = {a.view.buffer for a in found if not a.writes or a.combiner is not None}
     writes = {a.view.buffer for a in found if a.writes}
-    simple = _simple(stmt) if not any(b.symbols for b in reads | writes) else None
-    return Item(stmt, frozenset(reads), frozenset(writes), simple)
+    return Item(stmt, frozenset(reads), frozenset(writes), _simple(stmt, scalars))
 
 
-def _simple(stmt: Stmt) -> Compute | None:
+def _simple(stmt: Stmt, scalars: Set[Var]) -> Compute | None:
     """``stmt``, where it is a compute of one result at places that its dims say, of sizes that are
-    known; what it loads in its value become operands."""
+    known, at the latest when it is called; what it loads in its value become operands."""
     if not isinstance(stmt, Compute) or complication(stmt) is not None:
         return None
     if stmt.instruction is not None or stmt.completion is not None:
         return None
-    if not all(isinstance(dim.extent, Const) for dim in stmt.dims):
+    if not all(variables(dim.extent) <= scalars for dim in stmt.dims):
         return None
     if any(reads_memory(e) for o in stmt.operands for e in view_exprs(o.view)):
         return None
@@ -108,7 +108,7 @@ def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
     found: list[Var] = []
     for index, size in zip(view.index, view.buffer.sizes, strict=True):
         extent = extents.get(index) if isinstance(index, Var) else None
-        if not isinstance(extent, Const) or extent.value != size:
+        if extent is None or extent is not as_expr(size):
             return None
         assert isinstance(index, Var)
         found.append(index)

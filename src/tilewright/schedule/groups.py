@@ -12,16 +12,17 @@ outlined as a kernel of its own, and what became of them is put together again, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts, starting_from
 from tilewright.ir.buffer import Buffer, Layout, Space
 from tilewright.ir.expr import Expr, const
-from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
+from tilewright.ir.stmt import Allocate, Kernel, Let, Param, ScalarParam, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.access import buffers_allocated, readdress
@@ -53,11 +54,12 @@ class Cut:
 
 
 def cut(kernel: Kernel) -> Cut:
-    """The groups of ``kernel``; one, as it is, where there is no contraction, or where sizes are
-    not known."""
+    """The groups of ``kernel``; one, as it is, where there is no contraction."""
     allocated, items = flow(kernel)
     names = {param.name for param in kernel.params}
-    found = [] if kernel.scalars else contractions(items, frozenset(allocated), names)
+    # A let at the top of a kernel stands for all that is behind it: no group can do without.
+    whole = any(isinstance(item.stmt, Let) for item in items)
+    found = [] if whole else _contractions(kernel, items, frozenset(allocated), names)
     if not found:
         inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
         return Cut(kernel, (), (Group(kernel, False, inputs),))
@@ -109,9 +111,17 @@ def as_contraction(kernel: Kernel) -> Kernel:
         where=f"kernel {kernel.name}",
         why=f"it has several groups: {names}"
         if len(found.groups) > 1
-        else "it has no sum of products over dims whose sizes are numbers",
+        else "it has no sum of products",
         cure="cut it into its groups first" if len(found.groups) > 1 else "use other transforms",
     )
+
+
+def _contractions(
+    kernel: Kernel, items: Sequence[Item], local: frozenset[Buffer], names: Set[str]
+) -> list[Contraction]:
+    """The contractions of ``kernel``, by what it promises of its sizes."""
+    with starting_from(Facts.of(kernel)):
+        return contractions(items, local, names)
 
 
 def _in_order(items: Sequence[Item], found: Sequence[Contraction]) -> list[tuple[Stmt, bool]]:
@@ -147,9 +157,10 @@ def _outlined(
     allocated: Sequence[Buffer],
     crossing: Sequence[Buffer],
 ) -> Kernel:
-    """``stmt`` as a kernel of its own, whose parameters are what it shares with others."""
+    """``stmt`` as a kernel of its own, whose parameters are what it shares with others, and all
+    that a call passes beside arrays."""
     item = item_of(stmt)
-    params: list[Param | ScalarParam] = []
+    params: list[Param | ScalarParam] = [*kernel.scalars]
     for buffer in [*(p.buffer for p in kernel.arrays), *crossing]:
         if buffer in item.touches:
             access = "out" if buffer not in item.reads else "in"

@@ -10,7 +10,7 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block
+from tilewright.ir.visit import block, direct_exprs, variables, walk_stmts
 from tilewright.schedule.access import buffers_written, readdress
 from tilewright.schedule.place import sequence
 from tilewright.schedule.provenance import Step, remember
@@ -53,14 +53,11 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
             )
     still = frozenset[Buffer]().union(*(each.touches for each in rest))
     taken = [old, *(b for b in own if b in made and b in still and b is not old)]
-    new = {b: Buffer(b.name, b.dtype, b.shape, b.layout, Space.GLOBAL) for b in taken}
-    params: tuple[Param | ScalarParam, ...] = (
-        *kernel.scalars,
-        source,
-        *(Param(each, "out") for each in new.values()),
-    )
+    new = {b: replace(b, space=Space.GLOBAL) for b in taken}
     inside = [Allocate(b) for b in own if b in made and b not in new]
     split = _on(block(*inside, *(each.stmt for each in filling)), new)
+    _check_numbers(kernel, split)
+    params = (source, *(Param(each, "out") for each in new.values()))
     pack = Kernel(f"{kernel.name}_pack_{source.name}", params, split)
     main_params: list[Param | ScalarParam] = []
     for param in kernel.params:
@@ -128,6 +125,21 @@ def _on(stmt: Stmt, new: dict[Buffer, Buffer]) -> Stmt:
 
         stmt = readdress(stmt, old, moved)
     return stmt
+
+
+def _check_numbers(kernel: Kernel, split: Stmt) -> None:
+    """Refuses to pack by what only calls pass."""
+    used = {v for held in buffers_in(split) for v in held.symbols}
+    for stmt in walk_stmts(split):
+        used |= {v for each in direct_exprs(stmt) for v in variables(each)}
+    names = [each.name for each in kernel.scalars if each.var in used]
+    if names:
+        raise ScheduleError(
+            "hoist_pack: what is packed depends on " + ", ".join(names),
+            where=f"kernel {kernel.name}",
+            why="a call passes that, and packing comes before",
+            cure="pack in the kernel, or write a number instead",
+        )
 
 
 def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Binary, Const, Expr, Var, const, var
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Stmt
-from tilewright.ir.visit import block, direct_exprs, substitute_stmt, variables, walk
+from tilewright.ir.expr import Binary, Const, Expr, Var, const, maximum, minimum, var
+from tilewright.ir.stmt import Compute, For, If, Kernel, LoopKind, Stmt
+from tilewright.ir.visit import (
+    block,
+    direct_exprs,
+    reads_memory,
+    substitute_stmt,
+    variables,
+    walk,
+)
 from tilewright.schedule.asks import a_loop, asks
 from tilewright.schedule.place import (
     Place,
@@ -19,6 +27,7 @@ from tilewright.schedule.place import (
     walk_placed,
 )
 from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify
 
 # A border piece of at most this many iterations may be written out one by one.
 _MOST_COPIES = 4
@@ -28,7 +37,7 @@ _IN_PIECES = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL)
 @transform
 @asks(loop=a_loop)
 def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
-    """Splits a loop of constant extent such that conditions on its variable hold in the middle.
+    """Splits a loop such that conditions on its variable hold in the middle.
 
         for oh in 56:
           compute f(kh in 3): ...src[oh + kh - 1 | 1 <= oh + kh and oh + kh < 57]
@@ -44,6 +53,17 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
     four iterations are written out; so is a loop of no more where all iterations have tests.
     Otherwise nothing changes where all have, or none. Loops over workgroups and work-items stay
     whole: a launch is one nest of them.
+
+    Where the extent is no number, what holds up to some iteration counts: the loop ends there, and
+    the rest stands behind it, under an ``if`` where that is one iteration at most.
+
+        for i_o in (m + 3) // 4:
+          compute f(i in min(4, m - i_o*4)): ...[i_o*4 + i]
+    ->  partition("i_o")
+        for i_o in m // 4:
+          compute f(i in 4): ...[i_o*4 + i]
+        if 0 < m % 4:
+          compute f(i in m % 4): ...[m // 4 * 4 + i]
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -57,7 +77,7 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
 
 def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
     if not isinstance(loop.extent, Const):
-        return loop
+        return _begun(loop, place)
     extent = int(loop.extent.value)
     low, high = _steady(loop, place, extent)
     taken = place.names | bound_names(loop)
@@ -68,6 +88,51 @@ def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
     head = _pieces(loop, 0, low, fresh(f"{loop.var.name}_head", taken), split_borders)
     tail = _pieces(loop, high, extent, fresh(f"{loop.var.name}_tail", taken), split_borders)
     return block(*head, _piece(loop, low, high, loop.var), *tail)
+
+
+def _begun(loop: For, place: Place) -> Stmt:
+    """``loop``, whose extent is no number, up to where its conditions hold, and the rest of it."""
+    facts = place.facts
+    ends = dict.fromkeys(
+        end for each in _conditions(loop, place) for end in _ends(loop, place, *each)
+    )
+    if not ends:
+        return loop
+    end = simplify(reduce(minimum, ends), facts)
+    if facts.prove(const(0) <= end) is not True:
+        end = maximum(end, const(0))
+    if facts.prove(end <= loop.extent) is not True:
+        end = minimum(end, loop.extent)
+    rest = simplify(loop.extent - end, facts)
+    first = replace(loop, extent=end)
+    if facts.prove(rest <= 1) is True:
+        last = substitute_stmt(loop.body, {loop.var: end})
+        return block(first, If(const(0) < rest, last))
+    taken = place.names | bound_names(loop)
+    variable = var(fresh(f"{loop.var.name}_tail", taken))
+    body = substitute_stmt(loop.body, {loop.var: variable + end})
+    return block(first, replace(loop, var=variable, extent=rest, body=body))
+
+
+def _ends(loop: For, place: Place, form: Affine, facts: Facts, either: bool) -> Iterator[Expr]:
+    """The iteration before which ``form`` is surely not negative, where there is one that what is
+    known outside of ``loop`` gives; ``either``: or surely not positive."""
+    for signed in (form, -form) if either else (form,):
+        step = -signed.terms.get(loop.var, 0)
+        if step <= 0:
+            continue
+        outside = {a: c for a, c in signed.terms.items() if _is_outside(a, place)}
+        inside = {a: c for a, c in signed.terms.items() if a is not loop.var and a not in outside}
+        if any(loop.var in variables(a) for a in inside):
+            continue
+        least = facts.bounds(Affine(inside).to_expr())[0]
+        if least is not None:
+            yield Affine(outside, signed.constant + least).to_expr() // step + 1
+
+
+def _is_outside(atom: Expr, place: Place) -> bool:
+    """Whether ``atom`` has a value before the loop that stands at ``place``."""
+    return {v.name for v in variables(atom)} <= place.names and not reads_memory(atom)
 
 
 def _pieces(loop: For, start: int, stop: int, name: str, split: bool) -> list[Stmt]:

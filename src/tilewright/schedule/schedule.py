@@ -72,6 +72,7 @@ from tilewright.schedule.transform import TRANSFORMS
 from tilewright.schedule.trim import trim, trim_dims
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.unroll_known import unroll_known
+from tilewright.schedule.unroll_lengths import unroll_lengths
 from tilewright.schedule.widen import widen_reduction
 from tilewright.schedule.work_together import work_together
 from tilewright.schedule.workers import parallelize_parts
@@ -330,6 +331,7 @@ class KernelSchedule:
     trim_dims = _method(trim_dims)
     unroll = _method(unroll)
     unroll_known = _method(unroll_known)
+    unroll_lengths = _method(unroll_lengths)
     widen_reduction = _method(widen_reduction)
     work_together = _method(work_together)
 

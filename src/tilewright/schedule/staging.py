@@ -9,8 +9,8 @@ from typing import Literal
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
-from tilewright.ir.buffer import Buffer, Space, Swizzle
-from tilewright.ir.expr import Cast, Expr, Var, all_of, cast, conjuncts, const, var
+from tilewright.ir.buffer import Buffer, Size, Space, Swizzle, as_size
+from tilewright.ir.expr import Cast, Expr, Var, all_of, as_expr, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
@@ -34,7 +34,7 @@ class _Copy:
     """What is copied: the dims of the new buffer, from where, and how the compute reaches it."""
 
     names: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Size, ...]
     dims: tuple[Var, ...]
     source: View
     index: tuple[Expr, ...]
@@ -92,9 +92,13 @@ class Staging:
         steps = here.steps[len(place.steps) :]
         loops = (*shared, *(s for s in steps if isinstance(s, For)))
         inner = [*(Dim(loop.var, loop.extent) for loop in loops), *compute.dims]
-        make = _as_box if self.shape == "box" else _by_dims
         names = place.names | {operand.var.name}
-        copy = make(compute, operand.view, inner, here, names)
+        if self.shape == "box":
+            copy = _as_box(compute, operand.view, inner, here, names)
+        else:
+            # Of what a call passes, memory of all may be as long as that.
+            passed = Place().names if self.space is Space.GLOBAL else frozenset[str]()
+            copy = _by_dims(compute, operand.view, inner, here, names, passed)
         buffer, pack = self._pack(operand, copy)
         new = _reading(compute, operand, View(buffer, copy.index, all_of(copy.kept)))
         return buffer, pack, rewrite_stmts(body, lambda node: new if node is compute else node)
@@ -142,14 +146,14 @@ class Staging:
         buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)
         # Dims that grew to whole blocks: beyond the old size, the copy gets zeros.
         padding = [
-            dim < size
+            dim < as_expr(size)
             for dim, size, padded in zip(copy.dims, copy.sizes, shape, strict=True)
-            if padded > size
+            if padded is not size and padded != size
         ]
         source = replace(copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask))))
         pack = Compute.single(
             fresh(f"{self.operand}_pack", self.computes),
-            tuple(Dim(d, const(size)) for d, size in zip(copy.dims, shape, strict=True)),
+            tuple(Dim(d, as_expr(size)) for d, size in zip(copy.dims, shape, strict=True)),
             View(buffer, copy.dims),
             (Operand(operand.var, source),),
             cast(dtype, operand.var),
@@ -176,18 +180,29 @@ def _reading(compute: Compute, operand: Operand, view: View) -> Compute:
 
 
 def _by_dims(
-    compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
+    compute: Compute,
+    view: View,
+    inner: list[Dim],
+    here: Place,
+    taken: frozenset[str],
+    passed: frozenset[str],
 ) -> _Copy:
-    """A copy indexed by the dims and loops inside that the view depends on."""
+    """A copy indexed by the dims and loops inside that the view depends on. Those whose extents are
+    made of what is ``passed`` are as long as that, the others as they are at most."""
     mentioned = view_variables(view)
     used = [d for d in inner if d.var in mentioned]
     # A tensor that does not vary inside still is one element.
     used = used or [Dim(var(fresh("unit", taken)), const(1))]
-    sizes = tuple(_longest(compute, d, here) for d in used)
+    sizes = tuple(
+        as_size(d.extent)
+        if {v.name for v in variables(d.extent)} <= passed
+        else _longest(compute, d, here)
+        for d in used
+    )
     conditions: list[Expr] = []
     inner_vars = {d.var for d in inner}
     for dim, size in zip(used, sizes, strict=True):
-        if dim.extent is const(size):
+        if dim.extent is as_expr(size):
             continue
         if variables(dim.extent) & inner_vars - {d.var for d in used}:
             raise ScheduleError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Layout, LayoutBlock, Swizzle
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Layout, LayoutBlock, Part, Size, Swizzle, as_size, part, product
+from tilewright.ir.expr import as_expr
+from tilewright.simplify import simplify
 
 # Ordered blocks in terms of named dims, outermost first: ("oc", None) is what the inner blocks of
 # oc leave, ("oc", 16) is a block of 16; a name alone is the same as (name, None).
@@ -25,11 +28,11 @@ def ordered_layout(shape: Sequence[int], order: Sequence[int]) -> Layout:
 def blocked_layout(
     transform: str,
     names: Sequence[str],
-    sizes: Sequence[int],
+    sizes: Sequence[Size],
     blocks: BlockList = (),
     row_padding: Mapping[str, int] | None = None,
     swizzle: Swizzle | None = None,
-) -> tuple[tuple[int, ...], Layout]:
+) -> tuple[tuple[Size, ...], Layout]:
     """The padded shape and the layout that ``blocks`` describe.
 
     ``[("oc", None), ("ic", None), ("oc", 32), ("ic", 2)]`` on oc = 40, ic = 5 gives the shape
@@ -46,18 +49,25 @@ def blocked_layout(
     inner = dict.fromkeys(names, 1)
     for name, size in entries:
         inner[name] *= size or 1
-    counts = {n: -(-size // inner[n]) for n, size in zip(names, sizes, strict=True)}
-    result: list[LayoutBlock] = []
-    stride = 1
+    counts = {n: _blocks(size, inner[n]) for n, size in zip(names, sizes, strict=True)}
+    result: list[Part] = []
+    stride: Size = 1
     for name, size in reversed(entries):
-        if size is None:
-            stride += padding.get(name, 0)
+        if size is None and padding.get(name, 0):
+            stride = as_size(as_expr(stride) + padding[name])
         count = counts[name] if size is None else size
-        result.append(LayoutBlock(list(names).index(name), count, stride))
-        stride *= count
+        result.append(part(list(names).index(name), count, stride))
+        stride = product(count, stride)
     layout = Layout(tuple(reversed(result)), 0, swizzle)
     _check_swizzle(transform, names, layout)
-    return tuple(counts[n] * inner[n] for n in names), layout
+    return tuple(product(counts[n], inner[n]) for n in names), layout
+
+
+def _blocks(size: Size, inner: int) -> Size:
+    """How many blocks of ``inner`` elements hold ``size``."""
+    if isinstance(size, int):
+        return -(-size // inner)
+    return size if inner == 1 else as_size(simplify((size + (inner - 1)) // inner, Facts.empty()))
 
 
 def _check_swizzle(transform: str, names: Sequence[str], layout: Layout) -> None:

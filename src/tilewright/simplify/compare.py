@@ -107,6 +107,12 @@ RULES = (
     ),
     Rule("quotient-less", x // c0 < c1, x < c1 * c0, const(0) < c0, procedure=_order),
     Rule("quotient-at-least", c1 <= x // c0, c1 * c0 <= x, const(0) < c0, procedure=_order),
+    Rule(
+        "quotients-apart",
+        x // c0 < (x + c1) // c0,
+        const(0) < x % c0,
+        (const(0) < c0) & (binary("eq", c1, c0 - 1)),
+    ),
     Rule("at-most-constant", x <= c0, x < c0 + 1, procedure=_order),
     Rule("constant-less", c0 < x, c0 + 1 <= x, procedure=_order),
     Rule(

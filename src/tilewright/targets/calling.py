@@ -32,6 +32,10 @@ Formula = Callable[[Values], Any]
 Types = Mapping[str, DType]
 
 
+# Calls of other sizes whose workspaces are remembered.
+_KEPT = 128
+
+
 class Bits(NamedTuple):
     """A value as a function is given it: so many bytes, whose bits make a natural number."""
 
@@ -81,6 +85,9 @@ class Calling:
         steps = abi.steps or in_turn(len(abi.launches))
         self.fixed = not abi.steps and not abi.scalars and all(isinstance(a, int) for a in amounts)
         self._run = self._sequence(steps, types)
+        # What sizes are made of: whole numbers, which come again.
+        self._sizing = [position for position, v in self._scalars if v.type.is_integer]
+        self._known: dict[tuple[Any, ...], list[int]] = {}
 
     def values(self, arguments: Sequence[Passed]) -> Values:
         """What the call passes for scalars."""
@@ -93,8 +100,10 @@ class Calling:
     def slots(self, arguments: Sequence[Passed]) -> list[int]:
         """All arguments as the bits of slots of 8 bytes: addresses, and scalars."""
         found = list(arguments)
-        for position, each in self.scalars(arguments):
-            found[position] = each.number
+        for position, variable in self._scalars:
+            value = arguments[position]
+            if variable.type is not s64 or value < 0:
+                found[position] = bits_of(variable.type, value).number
         return found  # type: ignore[return-value]  # what is no scalar is an address
 
     def array_bytes(self, values: Values) -> list[int]:
@@ -104,6 +113,16 @@ class Calling:
     def workspace_bytes(self, values: Values) -> list[int]:
         """The bytes of each workspace."""
         return [formula(values) for formula in self._spaces]
+
+    def workspaces_of(self, arguments: Sequence[Passed]) -> list[int]:
+        """`workspace_bytes` of a call; remembered, as calls are many and their sizes few."""
+        key = tuple([arguments[position] for position in self._sizing])
+        found = self._known.get(key)
+        if found is None:
+            while len(self._known) >= _KEPT:
+                self._known.pop(next(iter(self._known)), None)
+            found = self._known[key] = self.workspace_bytes(self.values(arguments))
+        return found
 
     def run(self, values: Values, device: Device) -> None:
         """Does the host's steps on ``device``."""

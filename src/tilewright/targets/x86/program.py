@@ -80,7 +80,7 @@ class KernelProgram:
     def _take(self, arguments: Sequence[Passed]) -> _Workspaces:
         calling, sizes = self._calling, self._sizes
         if not calling.fixed:
-            sizes = calling.workspace_bytes(calling.values(arguments))
+            sizes = calling.workspaces_of(arguments)
         try:
             space = self._spare.pop()
         except IndexError:

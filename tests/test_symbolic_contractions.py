@@ -1,0 +1,202 @@
+"""Sums of products whose sizes calls say: scheduled as those of numbers are, one kernel for all."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from needs import need_device
+from tilewright.errors import ScheduleError
+from tilewright.interpret import run as interpret
+from tilewright.ir.parser import parse_kernel
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.symbols import bind_scalars
+from tilewright.ir.verify import verify
+from tilewright.recipes.config import ContractionConfig, GroupsConfig
+from tilewright.schedule import (
+    as_contraction,
+    extend,
+    partition,
+    stage,
+    tile,
+    unroll_lengths,
+)
+from tilewright.schedule.hoist import hoist_pack
+
+PRODUCT = """
+kernel product({sizes}in a: f32[{m}, {k}], in b: f32[{k}, {n}], out c: f32[{m}, {n}]):
+  compute zero(i in {m}, j in {n}):
+    c[i, j] = 0.0
+  compute product(i in {m}, j in {n}, p in {k}):
+    c[i, j] add= a[i, p] * b[p, j]
+"""
+NUMBERS = {"m": 40, "n": 48, "k": 24}
+
+
+def product(symbols: str, numbers: dict[str, int] = NUMBERS, bounds: str = "1..4096") -> Kernel:
+    sizes = "".join(f"{name}: s64 in {bounds}, " for name in symbols)
+    chosen = {name: name if name in symbols else size for name, size in numbers.items()}
+    return parse_kernel(PRODUCT.format(sizes=sizes, **chosen))
+
+
+@cache
+def compiled(symbols: str, target: str = "x86") -> tw.CompiledKernel:
+    return tw.compile(product(symbols), target, threads=2)
+
+
+def check(run: tw.CompiledKernel, m: int, n: int, k: int) -> None:
+    generator = np.random.default_rng(m * 10000 + n * 100 + k)
+    a = generator.integers(-4, 5, (m, k)).astype(np.float32)
+    b = generator.integers(-4, 5, (k, n)).astype(np.float32)
+    assert np.array_equal(run(a=a, b=b), a @ b), (m, n, k)
+
+
+@pytest.mark.parametrize("symbols", ["m", "n", "k", "mnk"])
+def test_one_kernel_for_all_sizes(symbols: str) -> None:
+    run = compiled(symbols)
+    assert isinstance(run.config, ContractionConfig) and run.config.instruction
+    lengths = {"m": (1, 4, 5, 6, 7, 64, 71), "n": (1, 8, 15, 16, 17, 70), "k": (1, 3, 4, 64, 65)}
+    chosen = [lengths[d] if d in symbols else (size,) for d, size in NUMBERS.items()]
+    for m, n, k in itertools.product(*chosen):
+        check(run, m, n, k)
+
+
+def test_spirv() -> None:
+    need_device("spirv")
+    run = compiled("mnk", "spirv")
+    for m, n, k in ((1, 1, 1), (5, 16, 8), (33, 50, 7), (64, 65, 66)):
+        check(run, m, n, k)
+
+
+@pytest.mark.parametrize("target", ["spirv:gpu", "nvidia:sm_80"])
+def test_work_items(target: str) -> None:
+    kernel = product("mnk", bounds="1..64")
+    run = tw.compile(kernel, target)
+    m, n, k = 7, 9, 5
+    generator = np.random.default_rng(1)
+    a, b = (generator.integers(-4, 5, m * n * k).astype(np.float32) for _ in range(2))
+    memory = {"a": a[: m * k], "b": b[: k * n], "c": np.empty(m * n, np.float32)}
+    interpret(run.stages["parallel"], {"m": m, "n": n, "k": k, **memory})
+    wanted = memory["a"].reshape(m, k) @ memory["b"].reshape(k, n)
+    assert np.array_equal(memory["c"].reshape(m, n), wanted)
+
+
+def test_constant_weights_are_packed_before() -> None:
+    run = tw.compile(product("m"), constant=("b",), threads=1)
+    assert run.packed == ("b",)
+    generator = np.random.default_rng(3)
+    b = generator.integers(-4, 5, (24, 48)).astype(np.float32)
+    packed = run.pack("b", b)
+    for m in (1, 5, 13):
+        a = generator.integers(-4, 5, (m, 24)).astype(np.float32)
+        assert np.array_equal(run(a=a, b=packed), a @ b)
+
+
+def test_weights_of_a_size_that_a_call_passes_are_packed_by_it() -> None:
+    assert tw.compile(product("mn"), constant=("b",), threads=1).packed == ()
+
+
+def test_what_stands_behind_comes_along_with_its_numbers() -> None:
+    text = """
+kernel layer(m: s64 in 1..999, alpha: f32, in x: f32[m, 32], in w: f32[32, 16], in v: f32[16, 8],
+             out y: f32[m, 8]):
+  alloc h: f32[m, 16]
+  compute clear(i in m, j in 16):
+    h[i, j] = 0.0
+  compute first(i in m, j in 16, k in 32):
+    h[i, j] add= x[i, k] * w[k, j]
+  compute scaled(i in m, j in 16):
+    h[i, j] = max(alpha * h[i, j], 0.0)
+  compute clear2(i in m, j in 8):
+    y[i, j] = 0.0
+  compute second(i in m, j in 8, k in 16):
+    y[i, j] add= h[i, k] * v[k, j]
+"""
+    run = tw.compile(parse_kernel(text))
+    assert isinstance(run.config, GroupsConfig) and len(run.config.groups) == 2
+    generator = np.random.default_rng(0)
+    w, v = (generator.integers(-2, 3, s).astype(np.float32) for s in ((32, 16), (16, 8)))
+    for m, alpha in ((1, 1.0), (17, -2.0), (64, 0.5)):
+        x = generator.integers(-2, 3, (m, 32)).astype(np.float32)
+        wanted = np.maximum(np.float32(alpha) * (x @ w), 0) @ v
+        assert np.array_equal(run(x=x, w=w, v=v, alpha=alpha), wanted)
+
+
+def test_dims_are_called_otherwise_than_what_a_call_passes() -> None:
+    text = to_text(as_contraction(product("mk")))
+    assert "  alloc acc: f32[m, 48]\n  compute init(m2 in m, n in 48):\n" in text
+    assert "  compute main(m2 in m, n in 48, k2 in k):\n" in text
+
+
+def test_few_rows_at_most() -> None:
+    run = tw.compile(product("m", bounds="1..3"), threads=1)
+    assert " tdp" not in run.source("asm") and run.config.tile.get("m2", 1) <= 3
+    for m in (1, 2, 3):
+        check(run, m, 48, 24)
+
+
+ROWS = """
+kernel rows(m: s64 in 1..999, in a: f32[m], out c: f32[m]):
+  compute f(i in m):
+    c[i] = a[i]
+"""
+
+
+def test_a_loop_of_unknown_length_is_partitioned() -> None:
+    kernel = partition(tile(parse_kernel(ROWS), "f", {"i": 4}), "i_o")
+    verify(kernel)
+    assert (
+        to_text(kernel).split(":\n", 1)[1]
+        == """\
+  for i_o in m // 4:
+    compute f(i in 4):
+      c[i + i_o * 4] = a[i + i_o * 4]
+  if 1 <= m % 4:
+    compute f(i in m % 4):
+      c[i + m // 4 * 4] = a[i + m // 4 * 4]"""
+    )
+
+
+def test_the_rest_is_written_out_for_each_length() -> None:
+    kernel = partition(tile(parse_kernel(ROWS), "f", {"i": 3}), "i_o")
+    written = unroll_lengths(kernel, "f", "i", 4)
+    verify(written)
+    assert ("  if 1 <= m % 3:\n    if m % 3 == 1:\n      compute f():\n") in to_text(written)
+    assert unroll_lengths(kernel, "f", "i", 1) is kernel
+    for m in (1, 2, 3, 4, 5, 9):
+        memory = {"a": np.arange(m, dtype=np.float32), "c": np.zeros(m, np.float32)}
+        interpret(bind_scalars(written, {"m": m}), memory)
+        assert np.array_equal(memory["a"], memory["c"])
+
+
+def test_dims_grow_to_multiples() -> None:
+    text = to_text(extend(parse_kernel(ROWS), "f", multiples={"i": 8}))
+    assert "compute f(i in (m + 7) // 8 * 8):" in text
+    assert "c[i | i < m] = a" in text
+    known = parse_kernel(ROWS.replace("1..999", "8..800 by 8"))
+    assert extend(known, "f", multiples={"i": 8}) is known
+    with pytest.raises(ScheduleError, match="extend: it has no dim 'j'"):
+        extend(known, "f", multiples={"j": 8})
+
+
+def test_copies_are_as_long_as_a_call_says() -> None:
+    kernel = stage(
+        as_contraction(product("nk")),
+        "main",
+        "b",
+        shape="dims",
+        space=tw.Space.GLOBAL,
+        layout=["n2", "k2", ("n2", 16)],
+    )
+    verify(kernel)
+    assert (
+        "alloc b_packed: f32[(n + 15) // 16 * 16, k] "
+        "{0:((n + 15) // 16):(k * 16) 1:k:16 0:16:1}" in to_text(kernel)
+    )
+    with pytest.raises(ScheduleError, match="what is packed depends on n, k"):
+        hoist_pack(kernel, "b_packed")
