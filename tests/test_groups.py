@@ -213,6 +213,32 @@ def test_constants_of_several_groups_are_packed() -> None:
     np.testing.assert_array_equal(made(**packed), arrays["x"] @ arrays["v"] @ arrays["w"])
 
 
+def test_a_batch_of_one_is_no_hindrance() -> None:
+    """Buffers keep their dim of one element where computes have none for it, as graphs do."""
+    kernel = parsed(
+        """
+        kernel one(in x: f32[1, 9, 9, 8], in w: f32[16, 8, 1, 1], in v: f32[16, 16], in b: f32[16],
+                   out y: f32[1, 16, 9, 9]):
+          alloc t: f32[1, 16, 9, 9]
+          alloc u: f32[1, 16, 9, 9]
+          alloc s: f32[1, 16, 16]
+          compute twice(o in 16, c in 16): s[0, o, c] = v[o, c] * 2.0
+          compute clear(o in 16, i in 9, j in 9): t[0, o, i, j] = 0.0
+          compute first(o in 16, i in 9, j in 9, c in 8):
+            t[0, o, i, j] add= x[0, i, j, c] * w[o, c, 0, 0]
+          compute shift(o in 16, i in 9, j in 9): t[0, o, i, j] = t[0, o, i, j] + b[o]
+          compute relu(o in 16, i in 9, j in 9): u[0, o, i, j] = max(t[0, o, i, j], 0.0)
+          compute clear2(o in 16, i in 9, j in 9): y[0, o, i, j] = 0.0
+          compute second(o in 16, i in 9, j in 9, c in 16):
+            y[0, o, i, j] add= u[0, c, i, j] * s[0, o, c]
+        """
+    )
+    assert [group.contracts for group in cut(kernel).groups] == [True, True]
+    config = check(kernel)
+    assert isinstance(config, GroupsConfig)
+    assert all(isinstance(each, ContractionConfig) for each in config.groups)
+
+
 def test_buffers_that_groups_see_in_other_shapes() -> None:
     """A 1x1 convolution makes rows and columns one dim; the 3x3 one behind it cannot."""
     kernel = parsed(

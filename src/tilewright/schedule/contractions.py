@@ -25,7 +25,7 @@ from tilewright.ir.expr import Const, Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
-from tilewright.schedule.flow import Item, touching, whole
+from tilewright.schedule.flow import Item, is_only, touching, whole
 from tilewright.schedule.identity import vanishes
 from tilewright.schedule.place import Place, fresh
 from tilewright.schedule.prologues import prologues, with_prologues
@@ -179,9 +179,10 @@ class _Finder:
         compute = self.items[before[-1]].simple
         if compute is None or compute.combiner is not None or compute.out.buffer is not total:
             return None
-        if whole(compute, compute.out) is None or total in self.items[before[-1]].reads:
+        order = whole(compute, compute.out)
+        if order is None or total in self.items[before[-1]].reads:
             return None
-        return before[-1] if len(compute.dims) == total.rank else None
+        return before[-1] if len(compute.dims) == len(order) else None
 
     def _together(self, members: Set[int]) -> bool:
         """Whether all ``members`` may run where the last of them does."""
@@ -250,7 +251,7 @@ class _Finder:
         if len(order) != len(compute.dims):
             return None
         if compute.out.buffer is held:
-            return n if tuple(compute.out.index) == order else None
+            return n if compute.out.index == views[0].index else None
         # Nobody else may want what was held.
         outside = [k for k in touching(self.items, held) if k not in members and k != n]
         return n if held in self.local and not outside else None
@@ -356,4 +357,7 @@ def _is_turned(compute: Compute, result: View) -> bool:
 
 
 def _is_plain(view: View) -> bool:
-    return view.mask is None and all(isinstance(index, Var) for index in view.index)
+    return view.mask is None and all(
+        isinstance(index, Var) or is_only(index, size)
+        for index, size in zip(view.index, view.buffer.sizes, strict=True)
+    )

@@ -101,18 +101,26 @@ def with_operands(compute: Compute) -> Compute | None:
 
 
 def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
-    """The dims that index ``view``, where they give each of its elements exactly once."""
+    """The dims that index ``view``, where they give each of its elements exactly once. Places of
+    one element may be indexed by no dim."""
     if view.mask is not None:
         return None
     extents = {dim.var: dim.extent for dim in compute.dims}
     found: list[Var] = []
     for index, size in zip(view.index, view.buffer.sizes, strict=True):
+        if is_only(index, size):
+            continue
         extent = extents.get(index) if isinstance(index, Var) else None
         if extent is None or extent is not as_expr(size):
             return None
         assert isinstance(index, Var)
         found.append(index)
     return tuple(found) if len(set(found)) == len(found) else None
+
+
+def is_only(index: Expr, size: object) -> bool:
+    """Whether ``index`` is the one place of a dim of ``size`` elements, which is 1."""
+    return isinstance(index, Const) and index.value == 0 and size == 1
 
 
 def touching(items: Sequence[Item], buffer: Buffer) -> Iterator[int]:

@@ -123,7 +123,8 @@ def _dims(compute: Compute, reader: Compute, view: View) -> Iterator[tuple[Var, 
     taken = {v.name for v in others}
     used: set[Var] = set()
     for own, index in zip(compute.out.index, view.index, strict=True):
-        assert isinstance(own, Var)
+        if not isinstance(own, Var):
+            continue  # the one place of a dim of one element
         same = isinstance(index, Var) and others.get(index) is extents[own] and index not in used
         new = index if same and isinstance(index, Var) else var(fresh("p", taken))
         used.add(new)
