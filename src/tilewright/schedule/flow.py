@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import complication, view_exprs
-from tilewright.ir.expr import Expr, Var, as_expr, var
+from tilewright.ir.expr import Const, Expr, Var, as_expr, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
 from tilewright.schedule.access import accesses
