@@ -9,17 +9,17 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.dtypes import DType, f32, s32
+from tilewright.dtypes import DType, f32, s32, tf32
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
-from tilewright.ir.stmt import Call, View
+from tilewright.ir.stmt import Call, Compute, Dim, Operand, Result, View
 from tilewright.lang.builtin import Site, builtin
-from tilewright.lang.emitter import element, plus, times
+from tilewright.lang.emitter import plus, times
 from tilewright.lang.matrix_parts import (
     METHODS,
     Matrix,
     coordinates,
-    loop,
+    dealt,
     one_of_own,
     own,
     place_of,
@@ -31,8 +31,6 @@ from tilewright.lang.values import Array, Lambda
 
 USES = ("a", "b", "accumulator")
 LAYOUTS = ("row", "col", "packed")
-# Rows that a product keeps in registers at one time.
-_ROWS = 8
 
 
 @builtin
@@ -74,19 +72,18 @@ def joint_matrix(
     _check_type(site, word, type_)
     order = site.one_of(layout, "layout", LAYOUTS)
     where = site.one_of(group, "group", ("subgroup", "workgroup"))
-    whole, count = site.whole, sizes[0] * sizes[1]
+    whole = site.whole
     whole.require_local(site)
+    at: tuple[Expr, ...] = ()
     if where == "subgroup":
-        lanes = whole.require_subgroup(site)
-        lane, groups = whole.identities.lane, whole.shape.items // lanes
-        start = times(whole.identities.linear_subgroup(), count) if groups > 1 else ir.const(0)
+        lanes, lane = whole.require_subgroup(site), whole.identities.lane
+        if whole.shape.items > lanes:
+            at, sizes = (whole.identities.linear_subgroup(),), (whole.shape.items // lanes, *sizes)
     else:
         lanes, lane = whole.shape.items, site.emitter.let("item", whole.identities.linear())
-        groups, start = 1, ir.const(0)
-    memory = site.emitter.local(
-        whole.memory_name(site, "matrix"), _kept_in(type_), (groups * count,)
-    )
-    return Matrix(word, *sizes, type_, order, where, lanes, lane, start, memory)
+    kept = _summed_in(type_) if word == "accumulator" else _held_in(type_)
+    memory = site.emitter.local(whole.memory_name(site, "matrix"), kept, sizes)
+    return Matrix(word, *sizes[-2:], type_, order, where, lanes, lane, at, memory)
 
 
 def _check_type(site: Site, use: str, dtype: DType) -> None:
@@ -96,16 +93,21 @@ def _check_type(site: Site, use: str, dtype: DType) -> None:
         raise site.refuse(f"a joint matrix {use!r} of {dtype}", cure=f"it may be of {names}")
 
 
-def _kept_in(dtype: DType) -> DType:
-    """The type in which elements lie in memory: it holds all values of ``dtype``."""
+def _summed_in(dtype: DType) -> DType:
+    """The type in which an accumulator lies in memory: products are added up in it."""
     if dtype.is_integer:
         return s32
     return f32 if dtype.bits < 64 else dtype
 
 
+def _held_in(dtype: DType) -> DType:
+    """The type in which a factor lies in memory."""
+    return f32 if dtype is tf32 else dtype
+
+
 def _fill(site: Site, matrix: Matrix, value: Any) -> None:
     number = site.let("value", site.number(value))
-    own(site, matrix, lambda place, row, col: put(site, matrix, place, number))
+    own(site, matrix, "fill", lambda row, col: put(site, matrix, row, col, number))
 
 
 def _meet(site: Site, *matrices: Matrix) -> None:
@@ -176,13 +178,13 @@ def _load(
             cure=f"load from an array of {matrix.dtype}",
         )
 
-    def act(place: Expr, row: Expr, col: Expr) -> None:
+    def act(row: Expr, col: Expr) -> None:
         index = find(row, col)
         mask = _inside(source, index) if checked else None
         value = ir.cast(matrix.dtype, ir.load(source.buffer, index, mask))
-        put(site, matrix, place, value)
+        put(site, matrix, row, col, value)
 
-    own(site, matrix, act)
+    own(site, matrix, "load", act)
 
 
 def _store(
@@ -192,10 +194,10 @@ def _store(
     find = _places(site, matrix, layout, (corner[0], corner[1]))
     site.whole.written(target)
 
-    def act(place: Expr, row: Expr, col: Expr) -> None:
+    def act(row: Expr, col: Expr) -> None:
         index = find(row, col)
         what = f"an element of {target.buffer.name}"
-        value = site.arithmetic.kept(taken(matrix, place), target.dtype, what)
+        value = site.arithmetic.kept(taken(matrix, row, col), target.dtype, what)
         with site.emitter.inside() as stmts:
             site.emitter.store(target.buffer, index, value)
         if checked:
@@ -203,18 +205,17 @@ def _store(
         else:
             site.emitter.block += stmts
 
-    own(site, matrix, act)
+    own(site, matrix, "store", act)
 
 
 def _prefetch(site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None) -> None:
     source, *corner = _corner(site, array, at)
     find = _places(site, matrix, layout, (corner[0], corner[1]))
 
-    def act(place: Expr, row: Expr, col: Expr) -> None:
-        del place
+    def act(row: Expr, col: Expr) -> None:
         site.emitter.emit(Call("prefetch", (View(source.buffer, find(row, col)),)))
 
-    own(site, matrix, act)
+    own(site, matrix, "prefetch", act)
 
 
 # Arithmetic.
@@ -236,12 +237,11 @@ def _other(site: Site, matrix: Matrix, other: Any) -> Matrix:
 def _copy(site: Site, matrix: Matrix, other: Any) -> None:
     source = _other(site, matrix, other)
 
-    def act(place: Expr, row: Expr, col: Expr) -> None:
-        del row, col
-        value = ir.cast(matrix.dtype, taken(source, place))
-        put(site, matrix, place, value)
+    def act(row: Expr, col: Expr) -> None:
+        value = ir.cast(matrix.dtype, taken(source, row, col))
+        put(site, matrix, row, col, value)
 
-    own(site, matrix, act)
+    own(site, matrix, "copy", act)
 
 
 def _apply(site: Site, matrix: Matrix, function: Any, *others: Any) -> None:
@@ -253,13 +253,13 @@ def _apply(site: Site, matrix: Matrix, function: Any, *others: Any) -> None:
             cure="let it take the value of each matrix, and perhaps the row and the column",
         )
 
-    def act(place: Expr, row: Expr, col: Expr) -> None:
-        values = [site.let("value", taken(each, place)) for each in matrices]
+    def act(row: Expr, col: Expr) -> None:
+        values = [site.let("value", taken(each, row, col)) for each in matrices]
         if count > len(matrices):
             values += [_number(site, "row", row), _number(site, "col", col)]
-        put(site, matrix, place, _called(site, function, values))
+        put(site, matrix, row, col, _called(site, function, values))
 
-    own(site, matrix, act)
+    own(site, matrix, "apply", act)
 
 
 def _number(site: Site, name: str, wide: Expr) -> Expr:
@@ -307,46 +307,32 @@ def _mad(site: Site, matrix: Matrix, a: Any, b: Any) -> None:
             cure="; ".join(str(each) for each in combinations()),
         )
     _meet(site, matrix, a, b)
-    rows = _rows_at_once(matrix)
-    if rows:
-        blocks, parts = matrix.rows // rows, matrix.cols // matrix.lanes
-        with loop(site, blocks, "rows") as block, loop(site, parts, "part") as part:
-            first = site.emitter.let("first", times(block, rows))
-            each = [plus(first, ir.const(i)) for i in range(rows)]
-            _products(site, matrix, (a, b), each, plus(times(part, matrix.lanes), matrix.lane))
-    else:
-        own(site, matrix, lambda place, row, col: _products(site, matrix, (a, b), [row], col))
+    _product(site, matrix, a, b)
     _meet(site, matrix, a, b)
 
 
-def _rows_at_once(matrix: Matrix) -> int:
-    """Rows whose sums a lane adds up together; 0 where its elements do not lie in one column."""
-    if matrix.cols % matrix.lanes:
-        return 0
-    return next(n for n in range(min(_ROWS, matrix.rows), 0, -1) if matrix.rows % n == 0)
-
-
-def _products(
-    site: Site, matrix: Matrix, factors: tuple[Matrix, Matrix], rows: Sequence[Expr], col: Expr
-) -> None:
-    """Adds products to the elements of one column in these rows."""
-    (a, b), emitter = factors, site.emitter
-    kept = matrix.memory.dtype
-    places = [
-        emitter.let("place", place_of(matrix, plus(times(row, matrix.cols), col))) for row in rows
-    ]
-    sums = [emitter.private("sum", kept) for _ in rows]
-    for total, place in zip(sums, places, strict=True):
-        emitter.store(total, (ir.const(0),), element(matrix.memory, place))
-    with loop(site, a.cols, "k") as k:
-        below = emitter.let("below", element(b.memory, place_of(b, plus(times(k, b.cols), col))))
-        for total, row in zip(sums, rows, strict=True):
-            beside = element(a.memory, place_of(a, plus(times(row, a.cols), k)))
-            added = element(total) + ir.cast(kept, beside) * ir.cast(kept, below)
-            emitter.store(total, (ir.const(0),), added)
-    for total, place in zip(sums, places, strict=True):
-        rounded = ir.cast(kept, ir.cast(matrix.dtype, element(total)))
-        emitter.store(matrix.memory, (place,), rounded)
+def _product(site: Site, matrix: Matrix, a: Matrix, b: Matrix) -> None:
+    """Adds the products to the lane's elements."""
+    emitter, kept = site.emitter, matrix.memory.dtype
+    found, k = dealt(site, matrix), ir.var(emitter.fresh("k"))
+    factors = tuple(
+        Operand(
+            ir.var(emitter.fresh(each.use), each.memory.dtype),
+            View(each.memory, place_of(each, *place), found.inside),
+        )
+        for each, place in ((a, (found.row, k)), (b, (k, found.col)))
+    )
+    product = ir.cast(kept, factors[0].var) * ir.cast(kept, factors[1].var)
+    total = View(matrix.memory, place_of(matrix, found.row, found.col), found.inside)
+    name = emitter.fresh(f"{matrix.memory.name}_mad")
+    dims = (*found.dims, Dim(k, ir.const(a.cols)))
+    result = Result((total,), (product,), "add")
+    emitter.emit(Compute(name, dims, factors, (result,), span=emitter.span))
+    if kept is not matrix.dtype:
+        own(
+            *(site, matrix, "round"),
+            lambda row, col: put(site, matrix, row, col, taken(matrix, row, col)),
+        )
 
 
 # Slices.
@@ -358,16 +344,17 @@ def _index(site: Site, index: Any) -> Expr:
 
 
 def _slice(site: Site, matrix: Matrix, index: Any) -> Any:
-    at = site.emitter.let("element", plus(times(_index(site, index), matrix.lanes), matrix.lane))
+    where = _index(site, index)
+    at = site.emitter.let("element", plus(times(where, matrix.lanes), matrix.lane))
     inside = at < matrix.elements if matrix.elements % matrix.lanes else None
-    found = ir.load(matrix.memory, (place_of(matrix, at),), inside)
-    return site.let("value", ir.cast(matrix.dtype, found))
+    place = place_of(matrix, *coordinates(matrix, where, at))
+    return site.let("value", ir.cast(matrix.dtype, ir.load(matrix.memory, place, inside)))
 
 
 def _set_slice(site: Site, matrix: Matrix, index: Any, value: Any) -> None:
     number = site.let("value", site.number(value))
     where = _index(site, index)
-    one_of_own(site, matrix, where, lambda place, row, col: put(site, matrix, place, number))
+    one_of_own(site, matrix, where, lambda row, col: put(site, matrix, row, col, number))
 
 
 def _coordinates_of(site: Site, matrix: Matrix, index: Any) -> tuple[Any, Any]:

@@ -1,14 +1,13 @@
 """A joint matrix where a kernel is translated: its elements, and the work-item's own among them.
 
 Elements are dealt to the lanes in row-major order, one to each in turn: slice i of all lanes is a
-run of consecutive elements. Here they lie in local memory, in that order, in the type that products
-are added up in; a lane touches its own. So a matrix is plain code on every target.
+run of consecutive elements. Here they lie in local memory, and a lane touches its own: what it does
+with all of them is a structured op, which schedules see as what all lanes do with the matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,10 @@ from tilewright.dtypes import DType
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import Block, Dim, If
+from tilewright.lang.boxes import over
 from tilewright.lang.builtin import Site
-from tilewright.lang.emitter import element, plus, times
+from tilewright.lang.emitter import plus, times
 
 if TYPE_CHECKING:
     from tilewright.lang.scope import Scope
@@ -28,8 +29,8 @@ METHODS: dict[str, Callable[..., Any]] = {}
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix of ``group``, whose ``lanes`` hold it; ``lane`` is this one, ``memory`` has all
-    elements of those of the workgroup, this group's from ``start`` on."""
+    """A matrix of ``group``, whose ``lanes`` hold it; ``lane`` is this one. ``memory`` has the
+    matrices of all groups of a workgroup, this one's at ``group_at``: nowhere, if it is alone."""
 
     use: str
     rows: int
@@ -39,7 +40,7 @@ class Matrix:
     group: str
     lanes: int
     lane: Expr
-    start: Expr
+    group_at: tuple[Expr, ...]
     memory: Buffer
 
     in_words = "a joint matrix"
@@ -86,26 +87,47 @@ class _Method:
             ) from None
 
 
-def own(site: Site, matrix: Matrix, act: Callable[[Expr, Expr, Expr], None]) -> None:
-    """``act`` on each of the lane's elements: its place in memory, its row and column."""
+@dataclass(frozen=True)
+class Own:
+    """The elements of a lane: the ``dims`` that number them, where one is in the matrix, and
+    whether there is one (None: always)."""
+
+    dims: tuple[Dim, ...]
+    row: Expr
+    col: Expr
+    inside: Expr | None = None
+
+
+def dealt(site: Site, matrix: Matrix) -> Own:
+    """The elements that are this lane's."""
     lanes, cols = matrix.lanes, matrix.cols
     if cols % lanes == 0:
-        with loop(site, matrix.rows, "row") as row, loop(site, cols // lanes, "part") as part:
-            col = plus(times(part, lanes), matrix.lane)
-            act(place_of(matrix, plus(times(row, cols), col)), row, col)
-        return
-    with loop(site, matrix.length, "slice") as index:
-        one_of_own(site, matrix, index, act)
+        row, part = (ir.var(site.emitter.fresh(name)) for name in ("row", "part"))
+        dims = (Dim(row, ir.const(matrix.rows)), Dim(part, ir.const(cols // lanes)))
+        col = plus(part * lanes if cols > lanes else ir.const(0), matrix.lane)
+        return Own(dims[: 1 + (cols > lanes)], row, col)
+    index = ir.var(site.emitter.fresh("slice"))
+    place = plus(times(index, lanes), matrix.lane)
+    inside = place < matrix.elements if matrix.elements % lanes else None
+    dims = (Dim(index, ir.const(matrix.length)),)
+    return Own(dims, *coordinates(matrix, index, place), inside)
 
 
-def one_of_own(
-    site: Site, matrix: Matrix, index: Expr, act: Callable[[Expr, Expr, Expr], None]
-) -> None:
+def own(site: Site, matrix: Matrix, name: str, act: Callable[[Expr, Expr], None]) -> None:
+    """``act`` on the row and the column of each of the lane's elements."""
+    found = dealt(site, matrix)
+    with site.emitter.inside() as stmts:
+        act(found.row, found.col)
+    if found.inside is not None:
+        stmts = [If(found.inside, Block(tuple(stmts)), None, site.emitter.span)]
+    over(site.emitter, f"{matrix.memory.name}_{name}", found.dims, stmts)
+
+
+def one_of_own(site: Site, matrix: Matrix, index: Expr, act: Callable[[Expr, Expr], None]) -> None:
     """``act`` on the lane's element ``index``, where there is one."""
     place = site.emitter.let("element", plus(times(index, matrix.lanes), matrix.lane))
     with site.emitter.inside() as stmts:
-        row, col = coordinates(matrix, index, place)
-        act(place_of(matrix, place), row, col)
+        act(*coordinates(matrix, index, place))
     if matrix.elements % matrix.lanes:
         site.emitter.if_(place < matrix.elements, stmts, [], site.emitter.span)
     else:
@@ -121,29 +143,18 @@ def coordinates(matrix: Matrix, index: Expr, place: Expr) -> tuple[Expr, Expr]:
     return place // cols, place % cols
 
 
-def place_of(matrix: Matrix, place: Expr) -> Expr:
-    """Where element ``place`` of the matrix lies in the memory that holds it."""
-    return plus(matrix.start, place)
+def place_of(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
+    """Where an element lies in the memory that holds it."""
+    return (*matrix.group_at, row, col)
 
 
-@contextmanager
-def loop(site: Site, count: int, name: str) -> Iterator[Expr]:
-    """A loop of the kernel around what is emitted meanwhile; gives its counter."""
-    if count == 1:
-        yield ir.const(0)
-        return
-    counter = ir.var(site.emitter.fresh(name))
-    with site.emitter.inside() as stmts:
-        yield counter
-    site.emitter.for_(counter, ir.const(count), stmts, site.emitter.span)
-
-
-def taken(matrix: Matrix, place: Expr) -> Expr:
+def taken(matrix: Matrix, row: Expr, col: Expr) -> Expr:
     """An element, in the matrix's own type."""
-    return ir.cast(matrix.dtype, element(matrix.memory, place))
+    return ir.cast(matrix.dtype, ir.load(matrix.memory, place_of(matrix, row, col)))
 
 
-def put(site: Site, matrix: Matrix, place: Expr, value: Any) -> None:
+def put(site: Site, matrix: Matrix, row: Expr, col: Expr, value: Any) -> None:
     """Stores an element: in the matrix's type, which the memory holds."""
     kept = site.arithmetic.kept(site.number(value), matrix.dtype, "an element of the matrix")
-    site.emitter.store(matrix.memory, (place,), ir.cast(matrix.memory.dtype, kept))
+    place = place_of(matrix, row, col)
+    site.emitter.store(matrix.memory, place, ir.cast(matrix.memory.dtype, kept))

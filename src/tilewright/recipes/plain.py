@@ -18,9 +18,10 @@ from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.stmt import Combiner, Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.passes.spmd import places_items, stages
+from tilewright.passes.spmd import done_together, places_items, stages
 from tilewright.recipes.config import PlainConfig
-from tilewright.recipes.elementwise import contiguous_dim
+from tilewright.recipes.elementwise import contiguous_dim, lower_rest
+from tilewright.recipes.joint import in_runs, multiplied
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
@@ -45,9 +46,13 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result.stage("naive", kernel)
     result.stage("opened", open_nests(kernel))
     if machine.hierarchy is None and places_items(kernel):
-        result.stage("lowered", lower_computes(result.kernel))
+        whole = done_together(result.kernel)
+        apart = [each.name for each in _computes(result.kernel) if each.name not in whole]
+        result.stage("lowered", lower_computes(result.kernel, apart))
         for name, made in stages(result.kernel, config.vector):
             result.stage(name, made)
+        result.stage("multiplied", multiplied(result.kernel, machine))
+        result.stage("whole", lower_rest(in_runs(result.kernel, machine), config.vector))
         return result
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):

@@ -1,7 +1,8 @@
 """Kernels of work-items (grids, workgroups, lanes) for machines that have threads and vectors only.
 
 In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
-(values that private memory held), `regions` and `split` (pieces between barriers), `strides`,
+(values that private memory held), `together` (what all of them do, as one op), `regions` and
+`split` (pieces between barriers), `strides`,
 `distinct` and `vectors` (work-items as lanes), `report` (how lanes access memory).
 
 Each stage is a kernel that prints, verifies and runs.
@@ -14,10 +15,12 @@ from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import places_items
 from tilewright.passes.spmd.report import access_report
 from tilewright.passes.spmd.split import split_at_barriers
+from tilewright.passes.spmd.together import done_together
 from tilewright.passes.spmd.vectors import vectorize_items
 
 __all__ = [
     "access_report",
+    "done_together",
     "name_values",
     "places_items",
     "split_at_barriers",

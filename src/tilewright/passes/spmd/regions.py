@@ -11,7 +11,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.functions import FUNCTIONS, Synchronize
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Call, For, If, Let, Stmt, Store, While
+from tilewright.ir.stmt import Allocate, Block, Call, Compute, For, If, Let, Stmt, Store, While
 from tilewright.ir.visit import direct_exprs, nested, reads_memory, variables, walk_stmts
 from tilewright.passes.spmd.varying import Varying
 
@@ -50,10 +50,18 @@ def synchronizes(stmt: Stmt) -> bool:
 
 class Cutter:
     """Cuts a nest's ``body``. Beside barriers, what is ``common`` cuts: names and memory that are
-    there once for all work-items, though they depend on when they are computed."""
+    there once for all work-items, though they depend on when they are computed; and so do computes
+    of all of them, which are called ``whole``."""
 
-    def __init__(self, body: Stmt, varying: Varying, common: AbstractSet[Var | Buffer]) -> None:
+    def __init__(
+        self,
+        body: Stmt,
+        varying: Varying,
+        common: AbstractSet[Var | Buffer],
+        whole: AbstractSet[str] = frozenset(),
+    ) -> None:
         self.body = body
+        self._whole = whole
         self._varying = varying
         self._common = common
         self._own = frozenset(s.var for s in walk_stmts(body) if isinstance(s, For | Let))
@@ -75,6 +83,9 @@ class Cutter:
             match stmt:
                 case Call() if synchronizes(stmt):
                     flush()
+                case Compute() if stmt.name in self._whole:
+                    flush()
+                    made.append(Once(stmt))
                 case Let() if self._is_once(stmt, known):
                     if reads_memory(stmt.value):
                         flush()
@@ -109,7 +120,7 @@ class Cutter:
 
     def _is_cut(self, stmt: Stmt) -> bool:
         for each in walk_stmts(stmt):
-            if synchronizes(each):
+            if synchronizes(each) or (isinstance(each, Compute) and each.name in self._whole):
                 return True
             if isinstance(each, Store) and each.buffer in self._common:
                 return True

@@ -41,6 +41,7 @@ from tilewright.passes.spmd.regions import (
     synchronizes,
 )
 from tilewright.passes.spmd.shuffles import shuffled
+from tilewright.passes.spmd.together import together
 from tilewright.passes.spmd.varying import Varying
 
 # A value of more operations than this is kept for each work-item, not computed again.
@@ -72,6 +73,7 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
     A name that is used behind a barrier is computed again where that is cheap and loads nothing;
     otherwise it is kept for each work-item. Private memory that lives across has a part for each of
     them, too. What is the same for all of them is computed once. Shuffles go through memory.
+    Computes that are each one's part of what all do are cuts, and one compute (`together`).
 
     Raises `UnsupportedError` where work-items may go different ways around a barrier.
     """
@@ -79,16 +81,18 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
 
     def change(nest: ItemNest) -> Stmt:
         nest, memory = shuffled(nest, taken)
-        if any(map(synchronizes, walk_stmts(nest.body))):
-            return block(*map(Allocate, memory), _Splitter(nest, taken).run())
+        nest, whole = together(nest, taken)
+        if whole or any(map(synchronizes, walk_stmts(nest.body))):
+            return block(*map(Allocate, memory), _Splitter(nest, taken, whole).run())
         return nest.around(nest.body)
 
     return map_kernel(kernel, lambda body: map_nests(body, change))
 
 
 class _Splitter:
-    def __init__(self, nest: ItemNest, taken: set[str]) -> None:
+    def __init__(self, nest: ItemNest, taken: set[str], whole: frozenset[str]) -> None:
         self.nest = nest
+        self.whole = whole
         self.taken = taken
         self.varying = Varying(nest.vars, nest.body)
         self.pieces: list[Piece] = []
@@ -103,7 +107,7 @@ class _Splitter:
     def run(self) -> Stmt:
         once: set[Var | Buffer] = set()
         while True:
-            self.pieces = Cutter(self.nest.body, self.varying, once).pieces()
+            self.pieces = Cutter(self.nest.body, self.varying, once, self.whole).pieces()
             self._find()
             names, buffers = self._crossing()
             found: list[Var | Buffer] = [*names, *buffers]

@@ -1,0 +1,208 @@
+"""What all work-items of a workgroup do to memory that they share, as one structured op.
+
+A structured op in work-items is each one's part: of a matrix that they hold together, its elements.
+All parts are an op over the whole memory, which schedules can cut another way: into tiles for the
+registers of one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilewright.facts import Facts
+from tilewright.facts.affine import affine, flattened
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.stmt import Block, Compute, Dim, For, If, Kernel, Let, Stmt, View, While
+from tilewright.ir.visit import (
+    direct_exprs,
+    loads_in,
+    map_exprs,
+    nested,
+    reads_memory,
+    substitute,
+    variables,
+    with_nested,
+)
+from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests
+from tilewright.passes.spmd.varying import Varying
+from tilewright.simplify import simplify
+
+# What the dims of memory are called where an op goes over all of it, from the last one on.
+_NAMES = ("col", "row")
+
+
+def done_together(kernel: Kernel) -> set[str]:
+    """The names of the computes that `together` makes one of all work-items; of computes of one
+    name, it does so with all or none."""
+    found: dict[str, bool] = {}
+
+    def look(nest: ItemNest) -> Stmt:
+        joining = _Joining(nest, set())
+        joining.visit(nest.body, {}, False)
+        for name, joined in joining.found:
+            found[name] = joined and found.get(name, True)
+        return nest.around(nest.body)
+
+    map_nests(kernel.body, look)
+    return {name for name, joined in found.items() if joined}
+
+
+def together(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, frozenset[str]]:
+    """``nest`` with computes of all work-items instead of each one's, and their names: they stand
+    for one execution, wherever they are.
+
+        lane for l in 16:
+          compute zero(r in 8, p in 2): acc[r, p * 16 + l] = 0.0
+    ->  lane for l in 16:
+          compute zero(row in 8, col in 32): acc[row, col] = 0.0
+
+    All work-items come to them, equally often; they touch nothing that is private, and each element
+    of memory that the workgroup shares is one work-item's.
+    """
+    joining = _Joining(nest, taken)
+    body = joining.visit(nest.body, {}, False)
+    names = frozenset(name for name, joined in joining.found if joined)
+    return (replace(nest, body=body) if names else nest), names
+
+
+@dataclass
+class _Joining:
+    nest: ItemNest
+    taken: set[str]
+
+    def __post_init__(self) -> None:
+        self.varying = Varying(self.nest.vars, self.nest.body)
+        self.found: list[tuple[str, bool]] = []
+
+    def visit(self, stmt: Stmt, lets: dict[Var, Expr], apart: bool) -> Stmt:
+        """``stmt`` where names that differ by work-item have the values ``lets``; ``apart``: not
+        all come here."""
+        match stmt:
+            case Block():
+                inside = dict(lets)
+                return with_nested(stmt, tuple(self.visit(p, inside, apart) for p in stmt.body))
+            case Let():
+                if self.varying.of(stmt.value) and not reads_memory(stmt.value):
+                    lets[stmt.var] = substitute(stmt.value, lets)
+                return stmt
+            case Compute():
+                joined = None if apart else self._joined(stmt, lets)
+                self.found.append((stmt.name, joined is not None))
+                return stmt if joined is None else joined
+            case For() | If() | While():
+                apart = apart or self.varying.any_of(direct_exprs(stmt))
+            case _:
+                pass
+        parts = tuple(self.visit(part, dict(lets), apart) for part in nested(stmt))
+        return with_nested(stmt, parts)
+
+    def _joined(self, compute: Compute, lets: Mapping[Var, Expr]) -> Compute | None:
+        """The compute of all work-items; None where there is none."""
+        views = [*compute.outputs, *(each.view for each in compute.operands)]
+        if compute.is_ordered or compute.completion is not None or compute.instruction:
+            return None
+        if any(view.buffer.space is Space.PRIVATE for view in views):
+            return None
+        items = {v: n for v, n in zip(self.nest.vars, self.nest.extents, strict=True) if n > 1}
+        alone: dict[Var, Expr] = {v: const(0) for v in self.nest.vars if v not in items}
+        values = {name: substitute(value, alone) for name, value in lets.items()} | alone
+        whole = map_exprs(compute, lambda expr: substitute(expr, values))
+        assert isinstance(whole, Compute)
+        own = {d.var for d in whole.dims} | items.keys()
+        used = frozenset[Var]().union(*(variables(e) for e in direct_exprs(whole)))
+        differing = self.varying.names - set(self.nest.vars)
+        if used & differing or any(_private(e) for e in direct_exprs(whole)):
+            return None
+        dims = (*whole.dims, *(Dim(v, const(n)) for v, n in items.items()))
+        whole = replace(whole, dims=dims)
+        views = [*whole.outputs, *(each.view for each in whole.operands)]
+        for view in views:
+            found = self._over(whole, view, items) if own & _used(view) else None
+            if found is not None:
+                return found
+        return None
+
+    def _over(self, compute: Compute, view: View, items: Mapping[Var, int]) -> Compute | None:
+        """``compute`` over the elements of the memory of ``view``, of which each work-item has its
+        own; None where they have not."""
+        memory = view.buffer
+        if memory.space is not Space.WORKGROUP or memory.symbols:
+            return None
+        facts = Facts.empty()
+        for dim in compute.dims:
+            facts = facts.loop(dim.var, dim.extent)
+        number: Expr = const(0)
+        for index, size in zip(view.index, memory.shape, strict=True):
+            number = number * size + index
+        form = affine(simplify(flattened(number).to_expr(), facts))
+        digits = _digits(form.terms, compute.dims)
+        if form.constant or digits is None or not items.keys() <= digits.keys():
+            return None
+        if any(not items.keys() <= _used(each) for each in compute.outputs):
+            return None
+        extents = {d.var: d.extent for d in compute.dims}
+        if prod(int(e.value) for v in digits if isinstance(e := extents[v], Const)) < prod(
+            memory.shape
+        ):
+            return None
+        return self._renamed(compute, memory.shape, digits)
+
+    def _renamed(
+        self, compute: Compute, shape: tuple[int, ...], digits: Mapping[Var, int]
+    ) -> Compute:
+        """``compute`` with dims for the memory's instead of the ``digits`` of an element's
+        number."""
+        left = [d for d in compute.dims if d.var not in digits]
+        names = {d.var.name for d in left} | {o.var.name for o in compute.operands} | self.taken
+        dims: list[Dim] = []
+        whole: Expr = const(0)
+        for place, size in enumerate(shape):
+            index: Expr = const(0)
+            if size > 1:
+                behind = len(shape) - 1 - place
+                name = _NAMES[behind] if behind < len(_NAMES) else "group"
+                dims.append(Dim(var(fresh(name, names)), const(size)))
+                index = dims[-1].var
+            whole = whole * size + index
+        facts = Facts.empty()
+        for dim in (*dims, *left):
+            facts = facts.loop(dim.var, dim.extent)
+        extents = {d.var: d.extent for d in compute.dims}
+        outermost = max(digits, key=lambda v: digits[v])
+        values: dict[Var, Expr] = {}
+        for digit, step in digits.items():
+            value = whole // step
+            value = value if digit is outermost else value % extents[digit]
+            values[digit] = simplify(value, facts)
+        made = map_exprs(
+            replace(compute, dims=()), lambda expr: simplify(substitute(expr, values), facts)
+        )
+        assert isinstance(made, Compute)
+        return replace(made, dims=(*dims, *left))
+
+
+def _used(view: View) -> frozenset[Var]:
+    return frozenset[Var]().union(*(variables(each) for each in view.index))
+
+
+def _private(expr: Expr) -> bool:
+    return any(node.buffer.space is Space.PRIVATE for node in loads_in(expr))
+
+
+def _digits(terms: Mapping[Expr, int], dims: tuple[Dim, ...]) -> dict[Var, int] | None:
+    """The steps of the dims that are the digits of a number, whose ``terms`` these are; None where
+    it is no such number."""
+    extents = {d.var: d.extent for d in dims}
+    found: dict[Var, int] = {}
+    step = 1
+    for atom, coefficient in sorted(terms.items(), key=lambda term: term[1]):
+        extent = extents.get(atom) if isinstance(atom, Var) else None
+        if not isinstance(extent, Const) or coefficient != step:
+            return None
+        assert isinstance(atom, Var)
+        found[atom] = step
+        step *= int(extent.value)
+    return found

@@ -1,0 +1,176 @@
+"""Products inside of kernels that say themselves what runs in parallel: by instructions, in tiles.
+
+A kernel of work-items multiplies what a workgroup holds (`lang`'s joint matrices), and for one
+thread that is a small contraction with constant sizes. Its sums are kept in registers: where all of
+them fit, from the first to the last op that touches them; otherwise a tile of them at a time, for
+the depth of one product. Factors lie in memory in the order in which tiles read them, in the type
+that the instruction takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Allocate, Compute, Kernel, View
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.choices import Choice, choose_instruction
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.model import default_configs, lanes_of, shape_of
+from tilewright.recipes.reordering import run_of
+from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.schedule.access import accesses
+from tilewright.schedule.lay_out import lay_out
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.partition import partition
+from tilewright.schedule.place import Place, holds_loop
+from tilewright.schedule.stage_result import stage_result
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
+
+
+def products(kernel: Kernel) -> Iterator[Compute]:
+    """The computes of ``kernel`` that are sums of products of two matrices, with known sizes."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Compute) and _is_product(stmt):
+            yield stmt
+
+
+def _is_product(compute: Compute) -> bool:
+    if len(compute.outputs) != 1 or compute.combiner != "add" or len(compute.operands) != 2:
+        return False
+    if compute.instruction or not all(isinstance(d.extent, Const) for d in compute.dims):
+        return False
+    if any(o.view.buffer.symbols for o in compute.operands) or compute.out.buffer.symbols:
+        return False
+    parts = roles(compute)
+    return bool(parts.k) and bool(parts.m or parts.n)
+
+
+def multiplied(kernel: Kernel, machine: Machine) -> Kernel:
+    """``kernel`` with its products by instructions; those that none fits stay what they are."""
+    for each in list(products(kernel)):
+        try:
+            kernel = _by_instructions(kernel, each.name, machine)
+        except ScheduleError:
+            continue
+    return kernel
+
+
+def _by_instructions(kernel: Kernel, name: str, machine: Machine) -> Kernel:
+    """``kernel`` with the product ``name`` in tiles of registers."""
+    main = find_compute(kernel, name)
+    shape = shape_of(main, main)
+    vector = machine.lanes(main.out.buffer.dtype)
+    lanes = lanes_of(shape, vector)
+    choice = choose_instruction(main, machine, shape, lanes, vector)
+    if choice is None:
+        raise ScheduleError(f"no instruction carries {name} out", cure="lower it to loops")
+    chosen = default_configs(
+        shape, machine, choice.instruction, lanes, vector, k=choice.k, pack_b=True
+    )
+    (config, _) = next(islice(chosen, 1))
+    kernel = _with_factors(kernel, name, choice, config, vector)
+    held = _in_registers(kernel, main, config, vector, machine)
+    if held:
+        kernel = lay_out(kernel, main.out.buffer.name, space=Space.PRIVATE)
+    else:
+        kernel = _in_tiles(kernel, name, config, vector)
+    step = {d: config.step.get(d, 1) for d in roles(main).k}
+    kernel = tile(kernel, name, step, config.reduce_order)
+    for dim in (*config.order, *config.reduce_order):
+        if holds_loop(kernel.body, f"{dim}_o"):
+            kernel = partition(kernel, f"{dim}_o", split_borders=True)
+    dims = {"n": lanes} | ({"k": choice.k} if choice.k else {})
+    return tensorize(kernel, name, choice.instruction, dims)
+
+
+def _in_tiles(kernel: Kernel, name: str, config: ContractionConfig, vector: int) -> Kernel:
+    """A tile of the sums at a time, for the whole depth of the product."""
+    main = find_compute(kernel, name)
+    sizes = {d: config.tile.get(d, 1) for d in roles(main).kept}
+    kernel = tile(kernel, name, sizes, config.order)
+    loops = [d if config.tile.get(d, 1) == 1 else f"{d}_o" for d in config.order]
+    inner = [each for each in loops if holds_loop(kernel.body, each)]
+    if not inner:
+        return kernel
+    kernel = stage_result(kernel, name, inner[-1])
+    return kernel
+
+
+def _with_factors(
+    kernel: Kernel, name: str, choice: Choice, config: ContractionConfig, vector: int
+) -> Kernel:
+    """Factors in the type that the instruction takes, and in the order in which tiles read them."""
+    main = find_compute(kernel, name)
+    allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    for operand, role in zip(main.operands, choice.instruction.operands, strict=True):
+        held = operand.view.buffer
+        if held not in allocated:
+            continue
+        layout = []
+        if operand is main.operands[1]:
+            layout = _panels(operand.view, choice, config, vector)
+        wanted = role.dtype if role.dtype is not held.dtype else None
+        if layout or wanted is not None:
+            kernel = lay_out(kernel, held.name, layout, dtype=wanted)
+    return kernel
+
+
+def _panels(
+    view: View, choice: Choice, config: ContractionConfig, vector: int
+) -> list[tuple[int, int | None]]:
+    """Blocks of a factor: as wide as a tile, all of the depth, and what an instruction adds up side
+    by side."""
+    places = {index.name: place for place, index in enumerate(view.index) if isinstance(index, Var)}
+    if len(places) != len(view.index):
+        return []
+    width = -(-config.tile.get(config.lanes, 1) // vector) * vector
+    depth = choice.instruction.sizes.get("k", 1)
+    layout: list[tuple[int, int | None]] = []
+    if config.lanes in places:
+        layout.append((places[config.lanes], None))
+    layout += [(p, None) for d, p in places.items() if d != config.lanes]
+    layout += [(places[config.lanes], width)] if config.lanes in places else []
+    layout += [(places[config.k], depth)] if depth > 1 and config.k in places else []
+    return layout
+
+
+def _in_registers(
+    kernel: Kernel, main: Compute, config: ContractionConfig, vector: int, machine: Machine
+) -> bool:
+    """Whether all sums fit in the registers: computes alone touch them."""
+    sizes = extents(main)
+    count = 1
+    for dim in roles(main).kept:
+        count *= -(-sizes[dim] // vector) if dim == config.lanes else sizes[dim]
+    across = -(-sizes[config.lanes] // vector)
+    held = main.out.buffer
+    users = [a for a in accesses(kernel.body, Place()) if a.view.buffer is held]
+    return (
+        count + across + 1 <= machine.vector_registers * 15 // 16
+        and len(roles(main).kept) <= 2
+        and all(isinstance(each.stmt, Compute) for each in users)
+    )
+
+
+def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
+    """What fills memory whose neighbours are neighbours by blocks only, in vectors of these."""
+    for each in [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]:
+        out = each.outputs[0].buffer
+        known = all(isinstance(d.extent, Const) for d in each.dims)
+        if each.instruction or each.combiner is not None or out.symbols or not known:
+            continue
+        run = run_of(each, each.out)
+        if run is None or not run.size or out.space is Space.PRIVATE:
+            continue
+        kernel = tile(kernel, each.name, {run.dim: run.size})
+        if holds_loop(kernel.body, f"{run.dim}_o"):
+            kernel = partition(kernel, f"{run.dim}_o")
+        lanes = machine.lanes(out.dtype)
+        kernel = lower_computes(kernel, [each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
+    return kernel
