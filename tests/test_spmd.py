@@ -20,9 +20,11 @@ NEST = "  grid for g in 4:\n    alloc s: f32[16] workgroup\n    workgroup for t 
 FIRST = "s64(s32(g * 16 + t_o * 8))"
 
 
-def kernel(*lines: str) -> Kernel:
-    """A kernel of 4 groups of 16 work-items that do ``lines``."""
-    made = parse_kernel(HEAD + NEST + "".join(f"      {line}\n" for line in lines), file="k.tw")
+def kernel(*lines: str, shared: str = "") -> Kernel:
+    """A kernel of 4 groups of 16 work-items that do ``lines``, with ``shared`` memory."""
+    nest = NEST.replace("f32[16] workgroup", f"f32[16] workgroup\n    alloc {shared} workgroup")
+    text = HEAD + (nest if shared else NEST) + "".join(f"      {line}\n" for line in lines)
+    made = parse_kernel(text, file="k.tw")
     verify(made)
     return made
 

@@ -75,15 +75,17 @@ def joint_matrix(
     whole = site.whole
     whole.require_local(site)
     at: tuple[Expr, ...] = ()
+    shape: tuple[int, ...] = sizes
     if where == "subgroup":
         lanes, lane = whole.require_subgroup(site), whole.identities.lane
         if whole.shape.items > lanes:
-            at, sizes = (whole.identities.linear_subgroup(),), (whole.shape.items // lanes, *sizes)
+            at = (whole.identities.linear_subgroup(),)
+            shape = (whole.shape.items // lanes, *sizes)
     else:
         lanes, lane = whole.shape.items, site.emitter.let("item", whole.identities.linear())
     kept = _summed_in(type_) if word == "accumulator" else _held_in(type_)
-    memory = site.emitter.local(whole.memory_name(site, "matrix"), kept, sizes)
-    return Matrix(word, *sizes[-2:], type_, order, where, lanes, lane, at, memory)
+    memory = site.emitter.local(whole.memory_name(site, "matrix"), kept, shape)
+    return Matrix(word, *sizes, type_, order, where, lanes, lane, at, memory)
 
 
 def _check_type(site: Site, use: str, dtype: DType) -> None:

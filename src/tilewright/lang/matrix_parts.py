@@ -109,8 +109,8 @@ def dealt(site: Site, matrix: Matrix) -> Own:
     index = ir.var(site.emitter.fresh("slice"))
     place = plus(times(index, lanes), matrix.lane)
     inside = place < matrix.elements if matrix.elements % lanes else None
-    dims = (Dim(index, ir.const(matrix.length)),)
-    return Own(dims, *coordinates(matrix, index, place), inside)
+    slices = (Dim(index, ir.const(matrix.length)),)
+    return Own(slices, *coordinates(matrix, index, place), inside)
 
 
 def own(site: Site, matrix: Matrix, name: str, act: Callable[[Expr, Expr], None]) -> None:

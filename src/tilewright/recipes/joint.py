@@ -15,7 +15,7 @@ from itertools import islice
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Allocate, Compute, Kernel, View
+from tilewright.ir.stmt import Compute, Kernel, LoopKind, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import Choice, choose_instruction
@@ -23,11 +23,12 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import default_configs, lanes_of, shape_of
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.access import accesses
+from tilewright.schedule.access import accesses, buffers_allocated
+from tilewright.schedule.enclose import enclose
 from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import Place, holds_loop
+from tilewright.schedule.place import Place, holds_loop, loops_around
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -107,7 +108,7 @@ def _with_factors(
 ) -> Kernel:
     """Factors in the type that the instruction takes, and in the order in which tiles read them."""
     main = find_compute(kernel, name)
-    allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    allocated = buffers_allocated(kernel.body)
     for operand, role in zip(main.operands, choice.instruction.operands, strict=True):
         held = operand.view.buffer
         if held not in allocated:
@@ -174,3 +175,38 @@ def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
         lanes = machine.lanes(out.dtype)
         kernel = lower_computes(kernel, [each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
     return kernel
+
+
+# Rows that a work-item adds up together: each is a register, and shares what is read of B.
+_ROWS = 8
+
+
+def summed_in_registers(kernel: Kernel) -> Kernel:
+    """``kernel`` where each work-item adds up some rows of its products in registers."""
+    for each in list(products(kernel)):
+        try:
+            kernel = _in_rows(kernel, each.name)
+        except ScheduleError:
+            continue
+    return kernel
+
+
+def _in_rows(kernel: Kernel, name: str) -> Kernel:
+    main = find_compute(kernel, name)
+    parts, sizes = roles(main), extents(main)
+    total, own = main.out.buffer.dtype, buffers_allocated(kernel.body)
+    for held in {operand.view.buffer for operand in main.operands} & own:
+        if held.dtype is not total:
+            kernel = lay_out(kernel, held.name, dtype=total)
+    rows = parts.m[-1] if parts.m else ""
+    tiles = dict.fromkeys(parts.kept, 1)
+    if rows:
+        most = min(_ROWS, sizes[rows])
+        tiles[rows] = next(n for n in range(most, 0, -1) if sizes[rows] % n == 0)
+    around = loops_around(kernel, name)
+    kernel = tile(kernel, name, tiles, parts.kept)
+    if len(loops_around(kernel, name)) == len(around):
+        kernel = enclose(kernel, [name], LoopKind.SERIAL, "once")
+    kernel = stage_result(kernel, name, loops_around(kernel, name)[-1].var.name)
+    names = [name, f"{name}_load", f"{name}_store"]
+    return lower_computes(kernel, names, order=(*parts.k, *([rows] * bool(rows))), unroll=[rows])

@@ -21,7 +21,7 @@ from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import done_together, places_items, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
-from tilewright.recipes.joint import in_runs, multiplied
+from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
@@ -54,6 +54,8 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
         result.stage("multiplied", multiplied(result.kernel, machine))
         result.stage("whole", lower_rest(in_runs(result.kernel, machine), config.vector))
         return result
+    if places_items(kernel):
+        result.stage("summed", summed_in_registers(result.kernel))
     result.stage("lowered", _lowered(result.kernel, config.vector))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))

@@ -12,8 +12,9 @@ places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_t
 `results_by_unit` have the parts), `inline` (what elementwise computes give, where it is read),
 `pipeline` (copying ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
-registers before they are stored), `load_ahead` (fragments for the next product), `hoist` (packing
-apart), `pad` and `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
+registers before they are stored), `load_ahead` (fragments for the next product), `lay_out`
+(memory of the kernel's own in another order, space or type), `hoist` (packing apart), `pad` and
+`extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
 instead of masks), `kinds`, `spread`, `unroll_known`, `unroll_lengths` and `workers` (how loops
 run), `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
 order), `enclose` (one iteration around), `widen`, `slices`,
@@ -43,6 +44,7 @@ from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.inline import inline
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
@@ -96,6 +98,7 @@ __all__ = [
     "hoist_pack",
     "hold",
     "inline",
+    "lay_out",
     "load_ahead",
     "lower_computes",
     "merge_loops",

@@ -35,6 +35,7 @@ from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.inline import inline
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
@@ -298,6 +299,7 @@ class KernelSchedule:
     hold = _method(hold)
     fuse_nests = _method(fuse_nests)
     inline = _method(inline)
+    lay_out = _method(lay_out)
     load_ahead = _method(load_ahead)
     lower_computes = _method(lower_computes)
     merge_loops = _method(merge_loops)

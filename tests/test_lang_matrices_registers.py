@@ -1,0 +1,133 @@
+"""Joint matrices on processors: sums in registers, products by instructions, slices by vectors."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.dtypes import dtype
+from tilewright.ir.stmt import Kernel
+
+
+@tw.kernel(subgroup=8)
+def scaled(
+    a: tw.array("A", 2),
+    b: tw.array("B", 2),
+    c: tw.array("C", 2),
+    sizes: tw.constant,
+    types: tw.constant,
+) -> None:
+    m, n, k = sizes
+    row, col = tw.group_id(0) * m, tw.group_id(1) * n
+    tile_a = tw.joint_matrix("a", m, k, types[0])
+    tile_b = tw.joint_matrix("b", k, n, types[1])
+    total = tw.joint_matrix("accumulator", m, n, types[2])
+    total.fill(0)
+    for start in range(0, a.shape[1], k):
+        tile_a.load(a, (row, start))
+        tile_b.load(b, (start, col))
+        total.mad(tile_a, tile_b)
+        total.apply(lambda value: max(value, 0) * 2)
+    total.store(c, (row, col))
+
+
+def made(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> Kernel:
+    names = dict(zip("ABC", types, strict=True))
+    found: Kernel = scaled.over(local=(1, 8), sizes=sizes, types=types, **names)
+    return found
+
+
+F32 = ("f32", "f32", "f32")
+BF16 = ("bf16", "bf16", "f32")
+U8 = ("u8", "s8", "s32")
+
+
+@cache
+def assembly(sizes: tuple[int, int, int], types: tuple[str, str, str], target: str) -> str:
+    return tw.compile(made(sizes, types), target).source("asm")
+
+
+def loop_of(text: str, instruction: str) -> list[str]:
+    """The instructions of the innermost loop that has ``instruction``."""
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    at = next(i for i, line in enumerate(lines) if line.startswith(instruction))
+    labels = {line[:-1]: i for i, line in enumerate(lines) if re.match(r"\.L\w+:$", line)}
+    for end in range(at, len(lines)):
+        jump = re.match(r"j\w+\s+(\.L\w+)", lines[end])
+        if jump and labels.get(jump[1], at) < at:
+            body = lines[labels[jump[1]] : end]
+            return [line for line in body if line and not line.startswith(".")]
+    raise AssertionError(f"no loop around {instruction}")
+
+
+STORES = re.compile(r"v?mov\w*\s+%\w+, .*\(")
+ELEMENTS = re.compile(r"v?(pextr|pinsr|extractps|insertps)")
+
+
+def test_small_sums_stay_in_registers_from_fill_to_store() -> None:
+    *_, stage = tw.compile(made((4, 16, 32), F32), "x86:avx2").stages.values()
+    assert "alloc total: f32[4, 16] private" in str(stage)
+    text = assembly((4, 16, 32), F32, "x86:avx2")
+    inside = loop_of(text, "vfmadd231ps")
+    assert sum(line.startswith("vfmadd231ps") for line in inside) % 8 == 0
+    assert not any(map(STORES.match, inside))
+    # Between two products, and around: neither stores of sums, nor single elements.
+    assert not any(map(ELEMENTS.match, text.split()))
+    # What is stored: A and B as they are copied, sums at the end, each a vector.
+    assert len(re.findall(r"vmovups\s+%ymm\d+, (?!.*rsp)", text)) >= 8
+    assert not re.search(r"vmovups\s+%ymm\d+, -?\d+\(%rsp\).*Spill", text)
+
+
+@pytest.mark.parametrize(
+    ("types", "target", "instruction", "count"),
+    [
+        (F32, "x86:avx2", "vfmadd231ps", 5),
+        (BF16, "x86:avx2", "vfmadd231ps", 5),
+        (BF16, "x86:avx512_bf16", "vdpbf16ps", 5),
+        (U8, "x86:avx512_vnni", "vpdpbusd", 5),
+    ],
+)
+def test_large_sums_are_added_to_tile_by_tile(
+    types: tuple[str, str, str], target: str, instruction: str, count: int
+) -> None:
+    inside = loop_of(assembly((32, 32, 64), types, target), instruction)
+    assert sum(line.startswith(instruction) for line in inside) >= count
+    assert not any(map(STORES.match, inside))
+    assert not any(map(ELEMENTS.match, inside))
+
+
+@pytest.mark.parametrize("types", [F32, BF16, U8], ids="-".join)
+@pytest.mark.parametrize("sizes", [(4, 16, 32), (32, 32, 64), (9, 24, 20), (3, 5, 4)])
+def test_numbers(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> None:
+    m, n, k = sizes
+    g = np.random.default_rng(m)
+    low = 0 if types[0] == "u8" else -3
+    a = g.integers(low, 4, (2 * m, 2 * k)).astype(dtype(types[0]).numpy)
+    b = g.integers(-3, 4, (2 * k, 3 * n)).astype(dtype(types[1]).numpy)
+    c = np.zeros((2 * m, 3 * n), dtype(types[2]).numpy)
+    scaled.launch((2, 24), a, b, c, sizes, types, local=(1, 8), target="x86")
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    first = np.maximum(x[:, :k] @ y[:k], 0) * 2
+    np.testing.assert_array_equal(c, np.maximum(first + x[:, k:] @ y[k:], 0) * 2)
+
+
+@tw.kernel(subgroup=8)
+def rows(x: tw.array("f32", 2), y: tw.array("f32", 2)) -> None:
+    matrix = tw.joint_matrix("accumulator", 4, 8, "f32")
+    matrix.load(x, (0, 0))
+    for i in tw.static_range(matrix.length):
+        row, _col = matrix.coordinates(i)
+        matrix.set(i, matrix.get(i) + tw.f32(row))
+    matrix.store(y, (0, 0))
+
+
+def test_a_slice_of_all_lanes_is_one_vector() -> None:
+    text = tw.compile(rows.over(local=(1, 8)), "x86:avx2").source("asm")
+    words = text.split()
+    assert words.count("vaddps") == 4
+    assert not any(map(ELEMENTS.match, words))
+    assert not any(word.startswith(("vgather", "vaddss", "vmovss")) for word in words)
