@@ -1,9 +1,10 @@
 """Kernels of elementwise computes and reductions on work-items that share memory in banks.
 
 prepared (operands named, producers computed where they are read: arithmetic costs less there than
-memory) -> divided (few results of much, in parts) -> rows (the computes of a row in a workgroup,
-whose work-items do one after the other together; of what is reduced along neighbours, each has a
-partial result) -> lowered -> parallel (the rest: one result of each work-item)
+memory) -> divided (few results of much, and scans of few rows, in parts) -> rows (the computes of a
+row in a workgroup, whose work-items do one after the other together; of what is reduced along
+neighbours, each has a partial result) -> lowered -> parallel (the rest: one result of each
+work-item)
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.producers import without_producers
 from tilewright.recipes.reducible import computes_in, contiguous, divided, kept_dims, reduced_run
 from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.scans import divided_scan
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.sizes import sizes
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.kinds import parallelize
@@ -49,6 +52,7 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     result.stage("prepared", without_producers(prepared, again=True))
     for compute in computes_in(result.kernel):
         cut = divided(result.kernel, compute, config)
+        cut = cut or divided_scan(result.kernel, compute, config)
         if cut is not None:
             result.stage(f"divided {compute.name}", cut)
     for number, nest in enumerate(nests(computes_in(result.kernel), 1, config.parts), 1):
@@ -83,17 +87,32 @@ def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
     else:
         kernel = enclose(kernel, names, LoopKind.GRID, fresh("row", taken_names(kernel)))
     for compute in nest.computes:
-        along = reduced_run(find_compute(kernel, compute.name), _COMBINING)
-        if along is not None:
+        inside = find_compute(kernel, compute.name)
+        along = reduced_run(inside, _COMBINING)
+        if along is not None and _partial_bytes(inside, items) <= _shared(machine):
             kernel = _widened(kernel, compute.name, along, items)
     kernel = drop_unit_dims(kernel)
     loops = loops_around(kernel, names[0])
     if nest.levels:
         kernel = parallelize(kernel, [loop.var.name for loop in loops], LoopKind.GRID)
-    inside = [s for s in walk_stmts(loops[-1].body) if isinstance(s, Compute)]
-    dims = {c.name: dim for c in inside if (dim := _shared_out(c)) is not None}
+    placed = [s for s in walk_stmts(loops[-1].body) if isinstance(s, Compute)]
+    dims = {c.name: dim for c in placed if (dim := _shared_out(c)) is not None}
     item = fresh("item", taken_names(kernel))
     return work_together(kernel, loops[-1].var.name, dims, items, item)
+
+
+def _shared(machine: Machine) -> int:
+    """Bytes of a workgroup for what computes hand on, and as many for partial results."""
+    assert machine.hierarchy is not None
+    return machine.hierarchy.shared // 2
+
+
+def _partial_bytes(compute: Compute, items: int) -> int:
+    """What partial results of ``compute`` take, before and after most of them are combined."""
+    kept, length = kept_dims(compute), sizes(compute)
+    results = prod(length[name] for name in length if name in kept)
+    lanes = 2 * (items + _COMBINING)
+    return lanes * results * sum(view.buffer.dtype.bytes for view in compute.outputs)
 
 
 def _widened(kernel: Kernel, compute: str, along: str, items: int) -> Kernel:
@@ -120,8 +139,7 @@ def _shared_out(compute: Compute) -> str | None:
 def _large(nest: Nest, machine: Machine) -> list[str]:
     """The buffers that a workgroup has no memory for: those that are left when the smaller ones
     and partial results have theirs."""
-    assert machine.hierarchy is not None
-    left = machine.hierarchy.shared // 2
+    left = _shared(machine)
     rows = prod(nest.extents)
     sizes = {v.buffer.name: v.buffer.bytes // rows for c in nest.computes for v in c.outputs}
     found: list[str] = []
@@ -137,7 +155,8 @@ def _lowered(kernel: Kernel) -> Kernel:
     for name in dict.fromkeys(compute.name for compute in computes_in(kernel)):
         compute = find_compute(kernel, name)
         kept = kept_dims(compute)
-        names = [d.var.name for d in compute.dims]
-        order = [n for n in names if n in kept] + [n for n in names if n not in kept]
+        # What is scanned goes on inside of the rows, and what is reduced inside of results.
+        inward = sorted(compute.dims, key=lambda dim: (dim.var.name not in kept, dim.ordered))
+        order = [dim.var.name for dim in inward]
         kernel = lower_computes(kernel, [name], order=order)
     return kernel

@@ -1,20 +1,26 @@
-"""Scans along neighbours in memory on a CPU: several rows at a time, each of which hands its last
-result on in a register, so that one row's sums need not wait for one another alone."""
+"""Scans. On a CPU, along neighbours in memory, several rows at a time, each of which hands its last
+result on in a register, so that one row's sums need not wait for one another alone. On work-items,
+in parts where there are few rows."""
 
 from __future__ import annotations
+
+from math import ceil, isqrt, prod
 
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.schedule.carry import carry, previous
+from tilewright.schedule.divide_scan import divide_scan, step_of
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import loops_around
+from tilewright.schedule.place import fresh, loops_around, size_of, taken_names
 from tilewright.schedule.runs import strides
 from tilewright.schedule.tile import tile
 
 # Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
 _SET = 4096
+# Fewer parts are not worth two passes more over what is scanned.
+_PARTS = 4
 
 
 def scanned(compute: Compute) -> str | None:
@@ -52,3 +58,19 @@ def carried(kernel: Kernel, compute: Compute, along: str) -> Kernel:
             # The first point is another one, if it looks at what stands before it.
             kernel = partition(kernel, loop.var.name)
     return kernel
+
+
+def divided_scan(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
+    """The scan ``compute`` in parts, where rows alone are fewer than the work-items wanted."""
+    along = [dim for dim in compute.dims if dim.ordered]
+    if len(along) != 1 or not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        return None
+    if step_of(compute, along[0].var.name) is None:
+        return None
+    rows = prod(size_of(dim) for dim in compute.dims if not dim.ordered)
+    # What a part has is done in order, and then what the parts come to.
+    parts = min(ceil(config.parts * config.items / max(1, rows)), isqrt(size_of(along[0])))
+    if parts < _PARTS:
+        return None
+    name = fresh("part", taken_names(kernel))
+    return divide_scan(kernel, compute.name, along[0].var.name, parts, name)

@@ -31,6 +31,7 @@ from tilewright.schedule.carry import carry
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
+from tilewright.schedule.divide_scan import divide_scan
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.factor_out import factor_out
@@ -87,6 +88,7 @@ __all__ = [
     "carry",
     "distribute",
     "divide_reduction",
+    "divide_scan",
     "drop_unit_dims",
     "enclose",
     "extend",

@@ -9,12 +9,19 @@ from itertools import chain
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.computes import mentioned
-from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.expr import Var, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt, View
-from tilewright.ir.visit import block, map_exprs, substitute
+from tilewright.ir.visit import block
 from tilewright.schedule.asks import a_compute, asks, new_name, positive
-from tilewright.schedule.partial_results import begun, check_reduced, combined, on_views, prefixes
+from tilewright.schedule.partial_results import (
+    at_points,
+    begun,
+    check_reduced,
+    combined,
+    on_views,
+    prefixes,
+)
 from tilewright.schedule.place import (
     Place,
     computes_named,
@@ -91,7 +98,7 @@ class _Division:
         rest = size_of(dim) - size * self.parts
         stmts = begun(compute, pieces, f"{compute.name}_pieces_init", (number, *kept))
         index = (self.number, *(d.var for d in kept))
-        main = _at(compute, dim, self.number * size + dim.var, size)
+        main = at_points(compute, dim, self.number * size + dim.var, size)
         views = [View(each, index) for each in pieces]
         stmts.append(
             replace(
@@ -101,7 +108,7 @@ class _Division:
             )
         )
         if rest:
-            left = _at(compute, dim, dim.var + size * self.parts, rest)
+            left = at_points(compute, dim, dim.var + size * self.parts, rest)
             stmts.append(replace(left, name=f"{compute.name}_end"))
         dims = (number, *kept)
         whole = combined(compute, f"{compute.name}_combine", compute.outputs, pieces, dims)
@@ -112,11 +119,3 @@ class _Division:
         sizes = (self.parts, *(size_of(dim) for dim in kept))
         named = zip(prefixes(compute), compute.outputs, strict=True)
         return [buffer(f"{name}_pieces", view.buffer.dtype, sizes) for name, view in named]
-
-
-def _at(compute: Compute, dim: Dim, value: Expr, size: int) -> Compute:
-    """``compute`` with ``size`` points of ``dim``, which are at ``value``."""
-    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {dim.var: value}))
-    assert isinstance(moved, Compute)
-    dims = tuple(Dim(d.var, const(size)) if d is dim else d for d in compute.dims)
-    return replace(moved, dims=dims)

@@ -4,6 +4,7 @@ are combined."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
@@ -12,6 +13,7 @@ from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, Operand, Result, Stmt, View
+from tilewright.ir.visit import map_exprs, substitute
 from tilewright.schedule.place import dim_of, fresh
 
 
@@ -119,6 +121,14 @@ def combined(
     )
     results = on_views(compute.results, targets, [o.var for o in operands])
     return Compute(name, dims, operands, results)
+
+
+def at_points(compute: Compute, dim: Dim, value: Expr, size: int) -> Compute:
+    """``compute`` with ``size`` points of ``dim``, which are at ``value``."""
+    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {dim.var: value}))
+    assert isinstance(moved, Compute)
+    dims = tuple(replace(d, extent=const(size)) if d is dim else d for d in compute.dims)
+    return replace(moved, dims=dims)
 
 
 def prefixes(compute: Compute) -> list[str]:

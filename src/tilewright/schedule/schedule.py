@@ -21,6 +21,7 @@ from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.carry import carry
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
+from tilewright.schedule.divide_scan import divide_scan
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.extend import extend
 from tilewright.schedule.factor_out import factor_out
@@ -289,6 +290,7 @@ class KernelSchedule:
     distribute = _method(distribute)
     carry = _method(carry)
     divide_reduction = _method(divide_reduction)
+    divide_scan = _method(divide_scan)
     drop_unit_dims = _method(drop_unit_dims)
     enclose = _method(enclose)
     extend = _method(extend)
