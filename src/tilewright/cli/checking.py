@@ -12,6 +12,7 @@ import typer
 
 from tilewright.cli.against import against_torch, check_against
 from tilewright.cli.cases import AnyCase, cases_of, what_of
+from tilewright.cli.completing import KERNEL
 from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.progress import progress
 from tilewright.engine import CompiledKernel, compile_kernel
@@ -27,8 +28,10 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
+from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.symbolic_case import SymbolicCase, verify_sizes
 from tilewright.testing.verify import (
     Status,
     Verdict,
@@ -40,15 +43,21 @@ from tilewright.testing.verify import (
 )
 
 
-def verify_cases(knobs: Knobs, random: int, seed: int, on: Place, against: str = "") -> None:
+def verify_cases(
+    knobs: Knobs, random: int, seed: int, on: Place, against: str = "", symbolic: str = ""
+) -> None:
     """Does what ``tilewright verify`` is asked for."""
     check_against(against)
     compile = compile_case if on is Place.DEVICE else interpret_case
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     counts: Counter[Status] = Counter()
-    found = verdicts(knobs, cases, compile, against=against)
+    if symbolic:
+        _check_symbolic(knobs, against)
+        found = _at_sizes(knobs, cases, compile, tuple(symbolic.split(",")), seed)
+    else:
+        found = verdicts(knobs, cases, compile, against=against)
     for case, verdict in progress(found, len(cases), "verify"):
-        print(verdict.line(_again(knobs, case, on, against)), flush=True)
+        print(verdict.line(_again(knobs, case, on, against, symbolic)), flush=True)
         counts[verdict.status] += 1
     print(summary(counts))
     say_if_nothing_ran(counts)
@@ -85,6 +94,45 @@ def verdicts(
             assert isinstance(what, Op)
             more = against_torch(what, 0) if against else ()
             yield case, verify(what, lambda op: compile(knobs, op), more=more)
+
+
+def _check_symbolic(knobs: Knobs, against: str) -> None:
+    """Refuses what sizes that calls pass do not go with."""
+    for given, other, why in (
+        (knobs.driver == KERNEL, "kernel", "a kernel's own parameters say what calls pass"),
+        (bool(against), "--against", "PyTorch's results are compared at one size"),
+        (knobs.config is not None, "--config", "a config is for one kernel"),
+    ):
+        if given:
+            raise ProblemError(
+                f"--symbolic does not go with {other}",
+                where="--symbolic",
+                why=why,
+                cure="leave one of them out",
+            )
+
+
+def _at_sizes(
+    knobs: Knobs,
+    cases: Sequence[AnyCase],
+    compile: Callable[[Knobs, Op | Kernel], Verifiable],
+    names: tuple[str, ...],
+    seed: int,
+) -> Iterator[tuple[AnyCase, Verdict]]:
+    """The verdict of each case, compiled once for all sizes of those called ``names``."""
+
+    def compile_for_all(kernel: Kernel, constant: Sequence[str]) -> Verifiable:
+        return compile(replace(knobs, constant=tuple(constant)), kernel)
+
+    for case in cases:
+        assert isinstance(case, Case)
+        try:
+            verdict = verify_sizes(SymbolicCase(case, names), compile_for_all, seed=seed)
+        except (LayoutError, ProblemError) as error:
+            if len(cases) == 1:
+                raise
+            verdict = Verdict(Status.SKIPPED, one_line(error))
+        yield case, verdict
 
 
 def _compile_first(
@@ -124,9 +172,10 @@ def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:
     return InterpretedKernel(what, find_target(knobs.target).machine, config, knobs.constant)
 
 
-def _again(knobs: Knobs, case: AnyCase, on: Place, against: str) -> str:
+def _again(knobs: Knobs, case: AnyCase, on: Place, against: str, symbolic: str) -> str:
     """The arguments that ask for one case again, there."""
     driver, rest = repeat(knobs, case).split(" ", 1)
+    rest = f"--symbolic={symbolic} {rest}" if symbolic else rest
     rest = rest if on is Place.DEVICE else f"--on={on.value} {rest}"
     return f"{driver} --against={against} {rest}" if against else f"{driver} {rest}"
 

@@ -32,6 +32,9 @@ def verify_command(
     against: Annotated[
         str, typer.Option("--against", help="torch: compare with PyTorch's results, too.")
     ] = "",
+    symbolic: Annotated[
+        str, typer.Option("--symbolic", help="Sizes that calls pass, as M,N: one kernel for many.")
+    ] = "",
 ) -> None:
     """Check kernels: against float64 or the interpreter, and for what they write.
 
@@ -40,6 +43,11 @@ def verify_command(
 
     With --against torch, results are compared with PyTorch's as well, within the bounds of both; a
     case that PyTorch has nothing for is skipped, and the reason says so.
+
+    With --symbolic, a problem is compiled once, for all numbers of the sizes that it names, and
+    checked at a dozen of them: MB is the minibatch; M, N and K, or IC and OC, are what the problem
+    itself calls so; D0, D1 and so on are dims of a shape, where it has not one element. A case that
+    has other statements for other sizes is skipped.
 
     A graph is checked by the checks that its file has, otherwise against the interpreter; what is
     no graph that can be compiled is REFUSED, with the reason.
@@ -60,6 +68,8 @@ def verify_command(
 
       tilewright verify softmax --against torch 64x1000
 
+      tilewright verify matmul --symbolic M,N 64x512:512x256
+
       tilewright verify kernel --set n=64 --target spirv scale.tw
 
       tilewright verify graph model.tw
@@ -71,7 +81,7 @@ def verify_command(
         return
     with loading():
         from tilewright.cli.checking import verify_cases
-    verify_cases(knobs, random, seed, on, against)
+    verify_cases(knobs, random, seed, on, against, symbolic)
 
 
 @with_knobs

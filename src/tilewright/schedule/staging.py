@@ -10,7 +10,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.buffer import Buffer, Size, Space, Swizzle, as_size
-from tilewright.ir.expr import Cast, Expr, Var, all_of, as_expr, cast, conjuncts, const, var
+from tilewright.ir.expr import Cast, Const, Expr, Var, all_of, as_expr, cast, conjuncts, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
@@ -93,12 +93,10 @@ class Staging:
         loops = (*shared, *(s for s in steps if isinstance(s, For)))
         inner = [*(Dim(loop.var, loop.extent) for loop in loops), *compute.dims]
         names = place.names | {operand.var.name}
-        if self.shape == "box":
-            copy = _as_box(compute, operand.view, inner, here, names)
-        else:
-            # Of what a call passes, memory of all may be as long as that.
-            passed = Place().names if self.space is Space.GLOBAL else frozenset[str]()
-            copy = _by_dims(compute, operand.view, inner, here, names, passed)
+        make = _as_box if self.shape == "box" else _by_dims
+        # Of what a call passes, memory of all may be as long as that.
+        passed = Place().names if self.space is Space.GLOBAL else frozenset[str]()
+        copy = make(compute, operand.view, inner, here, names, passed)
         buffer, pack = self._pack(operand, copy)
         new = _reading(compute, operand, View(buffer, copy.index, all_of(copy.kept)))
         return buffer, pack, rewrite_stmts(body, lambda node: new if node is compute else node)
@@ -231,12 +229,18 @@ def _longest(compute: Compute, dim: Dim, here: Place) -> int:
 
 
 def _as_box(
-    compute: Compute, view: View, inner: list[Dim], here: Place, taken: frozenset[str]
+    compute: Compute,
+    view: View,
+    inner: list[Dim],
+    here: Place,
+    taken: frozenset[str],
+    passed: frozenset[str],
 ) -> _Copy:
-    """A copy of the box of the tensor that is read."""
+    """A copy of the box of the tensor that is read; see `_by_dims` about what is ``passed``."""
     inner_vars = [d.var for d in inner]
-    sides = [_side(compute, view, i, e, inner_vars, here) for i, e in enumerate(view.index)]
-    kept_dims = [i for i, (_, size, _) in enumerate(sides) if size > 1] or [len(sides) - 1]
+    whole = {d.var: d.extent for d in inner if {v.name for v in variables(d.extent)} <= passed}
+    sides = [_side(compute, view, i, e, inner_vars, whole, here) for i, e in enumerate(view.index)]
+    kept_dims = [i for i, (_, size, _) in enumerate(sides) if size != 1] or [len(sides) - 1]
     names = _names(compute, [sides[i][0] for i in kept_dims], taken)
     dims = tuple(var(name) for name in names)
     at: list[Expr] = []
@@ -244,8 +248,8 @@ def _as_box(
         start = _outer_part(form, inner_vars).shifted(least).to_expr()
         at.append(start + dims[kept_dims.index(i)] if i in kept_dims else start)
     conditions: list[Expr] = []
-    for position, size in zip(at, view.buffer.shape, strict=True):
-        conditions += [const(0) <= position, position < size]
+    for position, size in zip(at, view.buffer.sizes, strict=True):
+        conditions += [const(0) <= position, position < as_expr(size)]
     kept: list[Expr] = []
     for condition in conjuncts(view.mask):
         moved = _moved(condition, [form for form, _, _ in sides], at, inner_vars)
@@ -259,10 +263,21 @@ def _as_box(
 
 
 def _side(
-    compute: Compute, view: View, dim: int, index: Expr, inner: list[Var], here: Place
-) -> tuple[Affine, int, int]:
-    """One tensor dim: its index, how many steps it takes inside, and the least inner part."""
+    compute: Compute,
+    view: View,
+    dim: int,
+    index: Expr,
+    inner: list[Var],
+    whole: Mapping[Var, Expr],
+    here: Place,
+) -> tuple[Affine, Size, int]:
+    """One tensor dim: its index, how many steps it takes inside, and the least inner part; where
+    that is one of the dims in ``whole``, as many as that has."""
     form = affine(index)
+    alone = _inner_part(form, inner)
+    for variable, extent in whole.items():
+        if not isinstance(extent, Const) and alone == Affine({variable: 1}):
+            return form, as_size(extent), 0
     hidden = [a for a in form.terms if a not in inner and variables(a) & set(inner)]
     facts = here.facts_with(compute.dims)
     least, greatest = facts.bounds(_inner_part(form, inner).to_expr())

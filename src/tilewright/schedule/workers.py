@@ -51,7 +51,8 @@ def parallelize_parts(
         while 0.001 < error[0]:
           parallel for i in 100000: ...
 
-    Whatever depends on the iteration before stays as it is.
+    Whatever depends on the iteration before stays as it is. Parts are also those of an ``if`` that
+    asks only for what the call passes.
     """
     workforce = _Workforce(workers, kind, items)
     if worth:
@@ -59,7 +60,7 @@ def parallelize_parts(
         return kernel if body is kernel.body else replace(kernel, body=body)
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     # One at a time: loops of the parts beside it may have the same names.
-    parts = [_on_workers(replace(kernel, body=part), part, workforce).body for part in top]
+    parts = [_part_on_workers(kernel, part, workforce) for part in top]
     if all(map(is_, parts, top)):
         return kernel
     return replace(kernel, body=block(*parts))
@@ -162,6 +163,23 @@ def _outermost(stmt: Stmt) -> list[Stmt]:
     if isinstance(stmt, Block | If):
         return [each for part in nested(stmt) for each in _outermost(part)]
     return [stmt]
+
+
+def _part_on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Stmt:
+    """``part`` of the kernel's top on workers; what a condition of the call's numbers decides
+    about, by itself."""
+    scalars = frozenset(each.var for each in kernel.scalars)
+    if not isinstance(part, If) or not scalars or not variables(part.condition) <= scalars:
+        return _on_workers(replace(kernel, body=part), part, workforce).body
+    branches: list[Stmt] = []
+    for branch in nested(part):
+        inside = branch.body if isinstance(branch, Block) else (branch,)
+        if any(isinstance(stmt, Allocate | Let) for stmt in inside):
+            branches.append(branch)
+            continue
+        new = [_part_on_workers(kernel, stmt, workforce) for stmt in inside]
+        branches.append(branch if all(map(is_, new, inside)) else block(*new))
+    return with_nested(part, tuple(branches))
 
 
 def _on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Kernel:

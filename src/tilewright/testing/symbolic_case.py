@@ -1,0 +1,111 @@
+"""A case of which calls pass some sizes: one kernel, verified at many."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
+from tilewright.ir.arguments import Scalar
+from tilewright.ir.stmt import Kernel, Param
+from tilewright.ops.op import Op
+from tilewright.testing.case import Case
+from tilewright.testing.symbolic_ops import GREATEST, resized, symbolic_kernel
+from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verify
+
+# The greatest size that is drawn: several tiles of any schedule, and their rests.
+_DRAWN = 200
+
+
+@dataclass(frozen=True)
+class SymbolicCase:
+    """``case``, whose sizes ``names`` calls pass (see `symbolic_ops.resized`)."""
+
+    case: Case
+    names: tuple[str, ...]
+
+    def at(self, sizes: Mapping[str, int]) -> Case:
+        """The case of these sizes. Raises `ProblemError` where they contradict each other."""
+        problem = self.case.problem
+        for name, size in sizes.items():
+            problem = resized(problem, name, size)
+        return replace(self.case, problem=problem)
+
+    def kernel(self) -> Kernel:
+        """The one kernel. Raises what `Case.op` and `symbolic_kernel` do."""
+        return symbolic_kernel(lambda at: self.at(at).op().resolved().kernel(), self.names)
+
+    def constant(self, kernel: Kernel) -> tuple[str, ...]:
+        """The argument of ``kernel`` that may be packed before: it has the same sizes in all
+        calls."""
+        prepacked = self.case.op().resolved().prepacked
+        known = {p.name for p in kernel.params if isinstance(p, Param) and not p.buffer.symbols}
+        return (prepacked,) if prepacked in known and prepacked is not None else ()
+
+    def drawn(self, count: int, seed: int) -> Iterator[dict[str, int]]:
+        """The sizes of so many calls: 1 each at first, where tiles end, and random ones."""
+        rng = random.Random(seed)
+        yield dict.fromkeys(self.names, 1)
+        for number in range(count - 1):
+            few = rng.choice((16, 64, _DRAWN))
+            even = 16 if number % 3 == 0 else 1
+            drawn = {name: rng.randint(1, few // even) * even for name in self.names}
+            yield {name: min(size, GREATEST) for name, size in drawn.items()}
+
+
+def verify_sizes(
+    case: SymbolicCase,
+    compile: Callable[[Kernel, Sequence[str]], Verifiable],
+    *,
+    sizes: int = 12,
+    seed: int = 0,
+) -> Verdict:
+    """Compiles the kernel once, and checks it at so many ``sizes``, each as `verify` does. Raises
+    `ProblemError` and `LayoutError` for a case that there is not."""
+    try:
+        kernel = case.kernel()
+        compiled = compile(kernel, case.constant(kernel))
+    except UnsupportedError as error:
+        return Verdict(Status.SKIPPED, one_line(error))
+    except (LayoutError, ProblemError):
+        raise  # what was asked for makes no sense
+    except TilewrightError as error:
+        return Verdict(Status.FAILED, f"{type(error).__name__}: {one_line(error)}")
+    worst, ran = 0.0, 0
+    for numbers in case.drawn(sizes, seed):
+        try:
+            op = case.at(numbers).op()
+        except TilewrightError:
+            continue  # Sizes that contradict each other: a problem that there is not.
+        verdict = verify(op, _At(compiled, numbers).of, seed=seed)
+        if verdict.status is not Status.PASSED:
+            where = ", ".join(f"{name}={size}" for name, size in numbers.items())
+            return replace(verdict, reason=f"at {where}: {verdict.reason}")
+        worst, ran = max(worst, verdict.error), ran + 1
+    if not ran:
+        return Verdict(Status.SKIPPED, "no sizes that were drawn go together")
+    return Verdict(Status.PASSED, f"{ran} sizes through one kernel", error=worst)
+
+
+@dataclass(frozen=True)
+class _At:
+    """A compiled kernel, and the numbers that its calls pass."""
+
+    kernel: Verifiable
+    numbers: Mapping[str, Scalar]
+
+    def of(self, op: Op) -> Verifiable:
+        """Itself, whatever is to be compiled."""
+        return self
+
+    @property
+    def packed(self) -> Sequence[str]:
+        return self.kernel.packed
+
+    def pack(self, name: str, array: Any, /) -> Any:
+        return self.kernel.pack(name, array)
+
+    def __call__(self, **arrays: Any) -> Any:
+        return self.kernel(**arrays, **self.numbers)
