@@ -21,6 +21,7 @@ from tilewright.recipes.config import ContractionConfig, GroupsConfig
 from tilewright.schedule import (
     as_contraction,
     extend,
+    fuse_dims,
     partition,
     stage,
     tile,
@@ -131,6 +132,26 @@ def test_dims_are_called_otherwise_than_what_a_call_passes() -> None:
     text = to_text(as_contraction(product("mk")))
     assert "  alloc acc: f32[m, 48]\n  compute init(m2 in m, n in 48):\n" in text
     assert "  compute main(m2 in m, n in 48, k2 in k):\n" in text
+
+
+def test_dims_of_numbers_fuse_beside_one_that_a_call_passes() -> None:
+    text = """
+kernel pixels(m: s64 in 1..99, in x: f32[m, 6, 7, 4], out y: f32[m, 6, 7, 4]):
+  compute f(i in m, p in 6, q in 7, c in 4):
+    y[i, p, q, c] = x[i, p, q, c]
+"""
+    fused = fuse_dims(parse_kernel(text), ["p", "q"], "pq")
+    verify(fused)
+    assert "x: f32[m, 42, 4]" in to_text(
+        fused
+    ) and "compute f(i in m, pq in 42, c in 4)" in to_text(fused)
+    with pytest.raises(ScheduleError, match="fuse_dims: an inner extent is not constant"):
+        turned = text.replace("f32[m, 6, 7, 4]", "f32[6, m, 7, 4]")
+        fuse_dims(
+            parse_kernel(turned.replace("x[i, p,", "x[p, i,").replace("y[i, p,", "y[p, i,")),
+            ["p", "i"],
+            "pi",
+        )
 
 
 def test_few_rows_at_most() -> None:

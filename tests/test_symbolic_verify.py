@@ -35,6 +35,7 @@ def compiled(kernel: Kernel, constant: Sequence[str]) -> tw.CompiledKernel:
         ("matmul", "40x24:24x48", "M,N,K"),
         ("matmul", "3x40x24:3x24x48", "D0,M"),
         ("conv", "mb3ic8ih6oc8kh3ph1", "MB"),
+        ("conv", "mb3ic8ih5oc8kh1", "MB"),
         ("softmax", "12x40", "D0,D1"),
         ("lnorm", "12x40", "D0"),
         ("reduce", "12x40:1x40", "D0,D1"),

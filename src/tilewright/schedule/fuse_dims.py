@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
-from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, row_major
+from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Part, part, product, row_major
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import headline, to_text
@@ -308,7 +308,7 @@ def _number(view: View, places: tuple[int, ...]) -> Expr:
     """The number of which the index of ``view`` has the digits in ``places``."""
     number = view.index[places[0]]
     for place in places[1:]:
-        number = number * view.buffer.shape[place] + view.index[place]
+        number = number * view.buffer.sizes[place] + view.index[place]
     return number
 
 
@@ -319,34 +319,36 @@ def _with_one_dim(old: Buffer, places: tuple[int, ...], anew: bool) -> Buffer:
     while len(places) > 1:
         *_, p, q = places
         layout = None if anew else _merged_layout(new, p, q)
-        if old.symbols or (layout is None and not anew):
+        if layout is None and not anew:
             raise ScheduleError(
                 f"fuse_dims: the dims {p} and {q} of '{old.name}' do not fuse",
                 where=to_text(new),
                 why=f"in memory, a step of dim {p} is not the whole of dim {q}",
                 cure="stage the operand in a layout in which they are neighbours",
             )
-        shape = tuple(
-            size * new.shape[q] if d == p else size for d, size in enumerate(new.shape) if d != q
+        sizes = tuple(
+            product(size, new.sizes[q]) if d == p else size
+            for d, size in enumerate(new.sizes)
+            if d != q
         )
-        new = Buffer(old.name, old.dtype, shape, layout or row_major(shape), old.space)
+        new = Buffer(old.name, old.dtype, sizes, layout or row_major(sizes), old.space)
         places = tuple(d - (d > q) for d in places[:-1])
     return new
 
 
 def _merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
     """The layout after dim ``q`` was fused into ``p``; None where the fused dim has no one step, or
-    sizes are symbolic.
+    where these two are not laid out by numbers.
 
     Element (i, j) of the two dims becomes i * shape[q] + j. Dim q keeps the number p.
     """
-    if old.symbols:
+    parts = [each for each in old.layout.parts if each.dim in (p, q)]
+    known = [each for each in parts if isinstance(each, LayoutBlock)]
+    blocks_p = [b for b in known if b.dim == p]
+    blocks_q = [b for b in known if b.dim == q]
+    if len(known) < len(parts) or prod(b.size for b in blocks_q) != old.sizes[q]:
         return None
-    blocks_p = [b for b in old.layout.blocks if b.dim == p]
-    blocks_q = [b for b in old.layout.blocks if b.dim == q]
-    if old.layout.padded_shape(len(old.shape))[q] != old.shape[q]:
-        return None
-    number = {d: d - (d > q) for d in range(len(old.shape)) if d != q}
+    number = {d: d - (d > q) for d in range(old.rank) if d != q}
     number[q] = number[p]
     # Each digit of the fused dim, most significant first, and which old block ends it.
     digits: list[tuple[LayoutBlock, LayoutBlock]] = []
@@ -370,17 +372,17 @@ def _in_place(
     q: int,
     number: dict[int, int],
     digits: list[tuple[LayoutBlock, LayoutBlock]],
-) -> tuple[LayoutBlock, ...]:
+) -> tuple[Part, ...]:
     """The blocks of the other dims, and the digits where their last old block was.
 
     The digits have to stay in order; where the old places are not, all go to the first.
     """
-    places = [old.layout.blocks.index(last) for _, last in digits]
+    places = [old.layout.parts.index(last) for _, last in digits]
     if places != sorted(places):
         places = [min(places)] * len(places)
-    blocks: list[LayoutBlock] = []
-    for i, block in enumerate(old.layout.blocks):
+    blocks: list[Part] = []
+    for i, block in enumerate(old.layout.parts):
         blocks += [digit for (digit, _), place in zip(digits, places, strict=True) if place == i]
         if block.dim not in (p, q):
-            blocks.append(LayoutBlock(number[block.dim], block.size, block.stride))
+            blocks.append(part(number[block.dim], block.size, block.stride))
     return tuple(blocks)
