@@ -31,7 +31,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], float]] = {
     "log": (np.log, 1.0),
     "log1p": (np.log1p, 1.5),
     "tanh": (np.tanh, 2.6),
-    "erf": (_erf, 1.8),
+    "erf": (_erf, 2.8),
     "sin": (np.sin, 1.7),
     "cos": (np.cos, 1.7),
 }

@@ -12,58 +12,74 @@ import math
 from tilewright.targets.llvm import polynomials as p
 from tilewright.targets.llvm.arithmetic import Arithmetic
 
+# Of the exponent of f32: with it, the low bits of a number and a magic one are an exponent.
+_BIAS = 127
+
 
 def exp(f: Arithmetic, x: str) -> str:
     """Error below 1.1 ulp."""
     # Beyond these the result is 0 and infinity anyway.
     x = f.at_least(f.at_most(x, 89.0), -104.0)
-    n, r = _reduce(f, x)
-    power = f.add(f.fma(f.mul(r, r), f.polynomial(p.EXP, r), r), 1.0)
-    return _scale(f, power, n)
+    n, r = _reduce(f, x, 2 * _BIAS)
+    square = f.mul(r, r)
+    return _scaled(f, f.fma(square, f.pairs(p.EXP, r, square), r), n)
 
 
 def exp2(f: Arithmetic, x: str) -> str:
     """Error below 1.1 ulp."""
     x = f.at_least(f.at_most(x, 129.0), -151.0)
-    whole, n = f.round_with_magic(f.add(x, f.magic))
+    whole, n = _rounded(f, f.add(x, f.magic + 2 * _BIAS), 2 * _BIAS)
     r = f.sub(x, whole)
-    return _scale(f, f.fma(f.polynomial(p.EXP2, r), r, 1.0), n)
+    return _scaled(f, f.mul(f.polynomial(p.EXP2, r), r), n)
 
 
 def tanh(f: Arithmetic, x: str) -> str:
     """``t / (t + 2)`` where ``t = exp(2 abs(x)) - 1``. Error below 2.6 ulp."""
     a = f.absolute(x)
     # From 10 on the result is 1.
-    n, r = _reduce(f, f.at_most(f.add(a, a), 20.0))
-    less_one = f.fma(f.mul(r, r), f.polynomial(p.EXPM1, r), r)
-    scale = f.power_of_two(n)
+    n, r = _reduce(f, f.at_most(f.add(a, a), 20.0), _BIAS)
+    square = f.mul(r, r)
+    less_one = f.fma(square, f.pairs(p.EXPM1, r, square), r)
+    scale = _power_of_two(f, n)
     t = f.fma(less_one, scale, f.sub(scale, 1.0))
     return f.with_sign_of(f.div(t, f.add(t, 2.0)), x)
 
 
 def erf(f: Arithmetic, x: str) -> str:
-    """Two polynomials, one of them for the logarithm of erfc. Error below 1.8 ulp."""
-    a = f.absolute(x)
-    near = f.fma(f.polynomial(p.ERF, f.mul(a, a)), a, a)
-    logarithm = f.polynomial(p.ERFC_LOG2, f.at_most(a, 4.0))
-    whole, n = f.round_with_magic(f.add(logarithm, f.magic))
+    """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc. Error below 2.8 ulp."""
+    # From 4 on the result is 1.
+    a = f.at_most(f.absolute(x), 4.0)
+    logarithm = f.mul(f.pairs(p.ERFC_LOG2, a, f.mul(a, a)), a)
+    whole, n = _rounded(f, f.add(logarithm, f.magic + _BIAS), _BIAS)
     r = f.sub(logarithm, whole)
-    power = f.mul(f.fma(f.polynomial(p.EXP2_SHORT, r), r, 1.0), f.power_of_two(n))
-    far = f.sub(1.0, power)
-    result = f.select(f.compare("olt", a, p.ERF_SMALL), near, far)
-    return f.with_sign_of(result, x)
+    less_one = f.mul(f.polynomial(p.EXP2, r), r)
+    scale = _power_of_two(f, n)
+    minus = f.fma(less_one, scale, f.sub(scale, 1.0))
+    return f.with_sign_of(minus, x)
 
 
-def _reduce(f: Arithmetic, x: str) -> tuple[str, str]:
-    """``n`` (integers) and ``r`` with ``x = n log(2) + r``, abs(r) below 0.3475."""
-    whole, n = f.round_with_magic(f.fma(x, math.log2(math.e), f.magic))
+def _reduce(f: Arithmetic, x: str, bias: int) -> tuple[str, str]:
+    """``n + bias`` (in the low bits of integers) and ``r`` with ``x = n log(2) + r``, abs(r) below
+    0.3475."""
+    whole, n = _rounded(f, f.fma(x, math.log2(math.e), f.magic + bias), bias)
     r = f.fma(whole, -p.LN2_HIGH, x)
     return n, f.fma(whole, -p.LN2_LOW, r)
 
 
-def _scale(f: Arithmetic, x: str, n: str) -> str:
-    """``x * 2**n``. In two steps: 2**n itself may be too great or too small for f32, and only the
-    second step rounds."""
-    half = f.op("ashr", n, 1)
-    rest = f.op("sub", n, half)
-    return f.mul(f.mul(x, f.power_of_two(half)), f.power_of_two(rest))
+def _rounded(f: Arithmetic, shifted: str, bias: int) -> tuple[str, str]:
+    """``x`` plus a magic number and ``bias`` to ``rint(x)``, and that plus ``bias`` in the low bits
+    of integers (see `Arithmetic.round_with_magic`)."""
+    return f.sub(shifted, f.magic + bias), f.bits(shifted)
+
+
+def _power_of_two(f: Arithmetic, n: str) -> str:
+    """``2**n``, of which ``n`` has the bias in its low bits: what is above leaves by the shift."""
+    return f.floats(f.op("shl", n, f.shift))
+
+
+def _scaled(f: Arithmetic, less_one: str, n: str) -> str:
+    """``(1 + less_one) * 2**n``, of which ``n`` has twice the bias. In two steps: 2**n itself may
+    be too great or too small for f32, and only the second step rounds what is subnormal."""
+    half = f.op("lshr", n, 1)
+    first, second = _power_of_two(f, half), _power_of_two(f, f.op("sub", n, half))
+    return f.mul(f.fma(less_one, first, first), second)
