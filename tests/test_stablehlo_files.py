@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import skips
 from commands import Command
+from tilewright.dtypes import dtype
+from tilewright.ir.constants import digest_of
+from tilewright.ir.parser import parse_kernel
 from tilewright.testing.stablehlo_files import REFUSED, RIGHT, WRONG, Outcome, outcomes, table
+from tilewright.testing.widened import exact_results
 
 GOOD = """
 func.func @main() {
@@ -20,6 +25,15 @@ func.func @main() {
 }
 """
 BAD = GOOD.replace("[1.0, 4.0]", "[1.0, 5.0]")
+NEAR = """
+func.func @main() {
+  %x = stablehlo.constant dense<[0.1, 0.3]> : tensor<2xf32>
+  %y = stablehlo.add %x, %x : tensor<2xf32>
+  %e = stablehlo.constant dense<[WANTED, 0.6]> : tensor<2xf32>
+  stablehlo.custom_call @check.expect_KIND(%y, %e) : (tensor<2xf32>, tensor<2xf32>) -> ()
+  return
+}
+"""
 FOREIGN = "func.func @main() {\n%0 = stablehlo.replica_id : tensor<ui32>\nreturn\n}\n"
 # Of the files in a folder every so many, from this one on.
 STEP, FIRST = 60, 7
@@ -42,6 +56,51 @@ def test_outcomes(files: Sequence[str]) -> None:
     lines = table([*found, Outcome(files[0], WRONG)]).splitlines()
     assert lines[1].split()[1:] == ["4", "0", "1", "2", "0", "1"]
     assert lines[2] == "    1 refused: stablehlo.replica_id is not translated"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "status"),
+    [
+        ("close", "0.20000002", RIGHT),
+        # Twenty units: ours are nearer to f64's.
+        ("close", "0.2000003", RIGHT),
+        ("almost_eq", "0.2000003", RIGHT),
+        ("eq", "0.2000003", WRONG),
+        ("close", "0.2000015", WRONG),
+        ("close", "nan", WRONG),
+    ],
+)
+def test_what_a_file_expects_may_be_rounded_worse(
+    kind: str, wanted: str, status: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "near.mlir"
+    text = NEAR.replace("KIND", kind).replace("WANTED", wanted).replace("nan", "0x7FC00000")
+    path.write_text(text, encoding="utf-8")
+    (found,) = outcomes(path, "interpreter")
+    assert found.status == status, found.why
+
+
+def test_kernels_are_widened_with_their_numbers() -> None:
+    values = np.array([0.1, 2.5], np.float32)
+    digest = digest_of(values)
+    text = f"""
+kernel scaled(in x: f32[2], constant c: f32[2] = {digest}, out y: f32[2], out z: bf16[2]):
+  compute scaled(i in 2):
+    x = x[i]
+    c = c[i]
+    y[i] = select(x < inf, x * 0.1 + c * 1e-05, f32(bf16(x)))
+    z[i] = bf16(x)
+"""
+    kernel = parse_kernel(text, constants={digest: values})
+    x = np.array([1.0, 3.0], np.float32)
+    found = exact_results(kernel, {"x": x})
+    tenth, small = (float(np.float32(each)) for each in (0.1, 1e-05))
+    assert found["y"].dtype == np.float64 and found["z"].dtype == dtype("bf16").numpy
+    np.testing.assert_allclose(
+        found["y"], x.astype(np.float64) * tenth + values.astype(np.float64) * small, rtol=1e-15
+    )
+    bits = text.replace("f32(bf16(x))", "bitcast(f32, bitcast(u32, x))")
+    assert exact_results(parse_kernel(bits, constants={digest: values}), {"x": x}) == {}
 
 
 def test_the_command_judges_by_a_files_own_checks(

@@ -25,6 +25,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.measure.rounds import measure
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
+from tilewright.testing.stablehlo_files import checked
 from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verdict_of, verify_on
 
 _PASSES = tuple(each.name for each in PASSES)
@@ -75,11 +76,8 @@ def _checked(
         given = case.case(draw).call(program)
         results = {name: given.pop(name) for name in graph.outputs}
         program(**given, out=results)
-        for expected in graph.checks:
-            fault = expected.fault(results)
-            if fault is not None:
-                return Verdict(Status.FAILED, f"line {expected.span.line}: {fault}")
-        return Verdict(Status.PASSED)
+        fault = checked(graph, given, results)
+        return Verdict(Status.PASSED) if fault is None else Verdict(Status.FAILED, fault)
 
     return verdict_of(check)
 

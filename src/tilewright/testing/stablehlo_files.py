@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tilewright.frontends.stablehlo.syntax import Function, Module
 from tilewright.frontends.stablehlo.types import Integer, Tensor
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Param
+from tilewright.testing.widened import exact_results
 
 RIGHT, WRONG, REFUSED, UNREAD, BROKEN = "right", "wrong", "refused", "not read", "broken"
 
@@ -118,8 +120,17 @@ def fault_of(graph: StableHLO, compiled: Any, seed: int = 0) -> str | None:
     found = compiled(**arguments)
     names = graph.outputs
     results = {names[0]: found} if len(names) == 1 else {name: found[name] for name in names}
+    return checked(graph, arguments, results)
+
+
+def checked(
+    graph: StableHLO, arguments: Mapping[str, NDArray[Any]], results: Mapping[str, NDArray[Any]]
+) -> str | None:
+    """What the checks of a graph say of results, or None. Those that are as near to f64's as what
+    the file expects are right, though they differ from it."""
+    exact = cache(lambda: exact_results(graph.kernel, arguments))
     for check in graph.checks:
-        fault = check.fault(results)
+        fault = check.fault(results, exact)
         if fault is not None:
             return f"line {check.span.line}: {fault}"
     return None
