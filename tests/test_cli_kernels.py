@@ -406,3 +406,40 @@ def test_bad_input(tilewright: Command, folder: Path, words: str, message: str) 
     assert message in ended.err
     assert ended.out == ""
     assert "Traceback" not in ended.err
+
+
+SAXPY = """import tilewright as tw
+
+
+@tw.function
+def twice(x):
+    return x + x
+
+
+@tw.kernel
+def saxpy(n: tw.s32, a: tw.f32, x: tw.array("f32", 1), y: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    if i < n:
+        y[i] = a * x[i] + twice(y[i])
+"""
+
+
+def test_source_stands_beside_every_stage(tilewright: Command, folder: Path) -> None:
+    (folder / "saxpy.py").write_text(SAXPY, encoding="utf-8")
+    shown = tilewright("show", "kernel", "--stage", "all", "saxpy.py:saxpy").out
+    stages = dict(each.split("\n", 1) for each in shown.split("# stage ")[1:])
+    assert {"naive", "vectors"} <= stages.keys()
+    for text in stages.values():
+        parse_kernel(text)
+        beside = {line.split("# ", 1)[1] for line in text.splitlines() if "  # " in line}
+        assert beside >= {
+            "saxpy.py:12: if i < n:",
+            "saxpy.py:13: y[i] = a * x[i] + twice(y[i])",
+            "saxpy.py:6: return x + x",
+        }
+        stored = [line for line in text.splitlines() if line.strip().startswith("y[")]
+        assert stored and all("# saxpy.py:13: y[i] = " in line for line in stored)
+    # The source of a text is the text: only where something became of a line, it stands there.
+    scheduled = tilewright("show", "kernel", "--stage", "all", "two.tw:add").out
+    first = scheduled.split("# stage ")[1]
+    assert "two.tw:" not in first and "# two.tw:4: compute add(i in 4, j in 20):" in scheduled

@@ -17,13 +17,13 @@ from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import OutputFile, make_folder, open_output
+from tilewright.cli.source_lines import beside_source
 from tilewright.engine import CompiledKernel
 from tilewright.engine.signature import Signature, form_of
 from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
-from tilewright.ir.printer import to_text
 from tilewright.passes.spmd import access_report
 from tilewright.recipes import choose
 from tilewright.recipes.recipe import table
@@ -86,7 +86,9 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
         return kernel.source(stage)
     stages = kernel.stages
     if stage == "all":
-        return "\n\n".join(f"# stage {name}\n{to_text(each)}" for name, each in stages.items())
+        return "\n\n".join(
+            f"# stage {name}\n{beside_source(each)}" for name, each in stages.items()
+        )
     if stage not in stages:
         others = ("llvm", "asm", "schedule", "config", "cost")
         raise ProblemError(
@@ -94,7 +96,7 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
             where="--stage",
             cure=one_of(stage, ["all", *stages, *others]),
         )
-    return to_text(stages[stage])
+    return beside_source(stages[stage])
 
 
 def _cost_lines(kernel: CompiledKernel) -> Iterator[str]:

@@ -59,6 +59,8 @@ from tilewright.ir.syntax import ATOM, INFIX, KEYWORDS, NEGATION, NOT, quoted
 _INDENT = "  "
 _WIDTH = 100
 
+# A line, and the statement that begins on it.
+Line = tuple[str, Stmt | None]
 # Text, or an expression and the least strength that needs no parentheses there.
 Piece = str | tuple[Expr, int]
 
@@ -73,15 +75,20 @@ def to_text(node: Expr | View | Stmt | Kernel | Buffer | ScalarParam) -> str:
         return _declaration(node)
     if isinstance(node, ScalarParam):
         return parameter_text(node)
-    lines: list[str] = []
+    return "\n".join(line for line, _ in lines_of(node))
+
+
+def lines_of(node: Stmt | Kernel) -> list[Line]:
+    """The lines of `to_text`, with the statement that begins on each, if any."""
+    lines: list[Line] = []
     if isinstance(node, Kernel):
-        lines += _kernel_header(node)
+        lines += [(line, None) for line in _kernel_header(node)]
         _nested(node.body, 1, lines)
     elif isinstance(node, Block):
         _body(node, 0, lines)
     else:
         _statement(node, 0, lines)
-    return "\n".join(lines)
+    return lines
 
 
 def headline(stmt: Stmt) -> str:
@@ -231,36 +238,36 @@ def parameter_text(param: Param | ScalarParam) -> str:
 # Statements. Recursion is as deep as loops nest.
 
 
-def _body(block: Block, depth: int, lines: list[str]) -> None:
+def _body(block: Block, depth: int, lines: list[Line]) -> None:
     for stmt in block.body:
         if isinstance(stmt, Block) and stmt.body:
-            lines.append(_INDENT * depth + "block:")
+            lines.append((_INDENT * depth + "block:", None))
             _body(stmt, depth + 1, lines)
         else:
             _statement(stmt, depth, lines)
     if not block.body:
-        lines.append(_INDENT * depth + "pass")
+        lines.append((_INDENT * depth + "pass", None))
 
 
-def _nested(stmt: Stmt, depth: int, lines: list[str]) -> None:
+def _nested(stmt: Stmt, depth: int, lines: list[Line]) -> None:
     if isinstance(stmt, Block):
         _body(stmt, depth, lines)
     else:
         _statement(stmt, depth, lines)
 
 
-def _statement(stmt: Stmt, depth: int, lines: list[str]) -> None:
-    lines.append(_INDENT * depth + headline(stmt))
+def _statement(stmt: Stmt, depth: int, lines: list[Line]) -> None:
+    lines.append((_INDENT * depth + headline(stmt), stmt))
     match stmt:
         case For() | While() | Opaque():
             _nested(stmt.body, depth + 1, lines)
         case If():
             _nested(stmt.then, depth + 1, lines)
             if stmt.orelse is not None:
-                lines.append(_INDENT * depth + "else:")
+                lines.append((_INDENT * depth + "else:", None))
                 _nested(stmt.orelse, depth + 1, lines)
         case Compute():
-            lines.extend(_INDENT * (depth + 1) + line for line in _compute_lines(stmt))
+            lines.extend((_INDENT * (depth + 1) + line, None) for line in _compute_lines(stmt))
         case _:
             pass
 
