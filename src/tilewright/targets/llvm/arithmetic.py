@@ -8,6 +8,7 @@ on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -161,6 +162,12 @@ class Arithmetic:
         """One bit: whether the condition holds for any lane."""
         if self.lanes == 1:
             return condition
+        if not self.w.dialect.bit_masks:
+            parts = [
+                self.w.assign(f"extractelement {self._flags} {condition}, i64 {lane}")
+                for lane in range(self.lanes)
+            ]
+            return reduce(lambda a, b: self.w.assign(f"or i1 {a}, {b}"), parts)
         name = f"llvm.vector.reduce.or.v{self.lanes}i1"
         return self.w.call("i1", name, f"{self._flags} {condition}", self._flags)
 

@@ -37,7 +37,7 @@ class Dialect:
     ``stream_fence`` is the function behind which all see what was stored past the caches (empty:
     such stores are as others).
     ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
-    integers of 128 bits.
+    integers of 128 bits. ``bit_masks``: the conditions of a vector's lanes are bits of one integer.
     """
 
     arguments: int = 0
@@ -56,6 +56,7 @@ class Dialect:
     once: bool = False
     words: bool = False
     double_words: bool = True
+    bit_masks: bool = True
     vector_bytes: int = 0
     stream_fence: str = ""
 

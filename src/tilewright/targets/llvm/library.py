@@ -1,4 +1,4 @@
-"""Functions of the C library, or what the target has in its place, called for each lane."""
+"""Functions of one number, as those of the C library, called for each lane."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from tilewright.targets.llvm.writer import Writer
 
 
 def emit_by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Value:
-    """``function`` (``expf``) of each lane of values of one type, which it also gives."""
+    """``function`` (a symbol) of each lane of values of one type, which it also gives."""
     first = arguments[0]
     scalar = scalar_type(first.dtype)
     types = ", ".join([scalar] * len(arguments))
-    function = w.dialect.library(function, len(arguments))
     if first.lanes == 1:
         text = ", ".join(a.typed for a in arguments)
         return Value(w.call(scalar, function, text, types), first.dtype)

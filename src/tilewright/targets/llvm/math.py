@@ -53,7 +53,7 @@ def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
     if name not in _LIBRARY:
         raise CompilationError(f"no code for the function {name!r}")
     if dtype is f64:
-        return emit_by_lanes(w, name, arguments)
+        return emit_by_lanes(w, w.dialect.library(name, len(arguments)), arguments)
     if name in ("sin", "cos"):
         return emit_sine(w, name, first)
     f = Arithmetic(w, f32, lanes)

@@ -2,15 +2,17 @@
 
 Up to `LIMIT` the argument is reduced in f64: with ``k = rint(x 2/pi)``, ``x - k pi/2`` needs pi/2
 in two parts only, and its relative error stays below 2**-30 (Cody and Waite, "Software Manual for
-the Elementary Functions", 1980). When any lane is beyond, the C library computes all lanes. That
-takes a branch, so these are functions of the module and not written in line.
+the Elementary Functions", 1980). Beyond, numbers are reduced one by one, by as many bits
+of 2/pi as matter to them (M. Payne and R. Hanek, "Radian Reduction for Trigonometric Functions",
+1983). That takes a branch, so these are functions of the module and not written in line.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
-from tilewright.dtypes import f32
+from tilewright.dtypes import f32, f64
 from tilewright.targets.llvm import polynomials as p
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.library import emit_by_lanes
@@ -25,35 +27,97 @@ def emit_sine(w: Writer, name: str, value: Value) -> Value:
     """``name`` (sin or cos) of f32. Error below 1.7 ulp."""
     function = f"tilewright.{name}.{suffix(f32, value.lanes)}"
     if function not in w.declarations:
-        w.declarations[function] = _definition(w.declarations, function, name, value.lanes)
+        w.declarations[function] = _definition(w, function, name, value.lanes)
     return Value(w.assign(f"call {value.type} @{function}({value.typed})"), f32, value.lanes)
 
 
-def _definition(declarations: dict[str, str], function: str, name: str, lanes: int) -> str:
-    w = Writer(declarations)
+def _definition(caller: Writer, function: str, name: str, lanes: int) -> str:
+    w = Writer(caller.declarations, caller.dialect)
     f = Arithmetic(w, f32, lanes)
     x = "%x"
-    result = _reduced(f, x, name)
-    large = f.any(f.compare("oge", f.absolute(x), LIMIT))
-    w.branch(large, "library", "done")
-    w.start("library")
-    slow = emit_by_lanes(w, f"{name}f", (Value(x, f32, lanes),))
-    w.emit(f"ret {slow.typed}")
+    near = _of_rest(f, *_reduced(f, x), name)
+    large = f.compare("oge", f.absolute(x), LIMIT)
+    w.branch(f.any(large), "far", "done")
+    w.start("far")
+    far = emit_by_lanes(w, _far(w, name), (Value(x, f32, lanes),))
+    w.emit(f"ret {f.type} {f.select(large, far.text, near)}")
     w.start("done")
-    w.emit(f"ret {f.type} {result}")
+    w.emit(f"ret {f.type} {near}")
     header = f'define internal {f.type} @{function}({f.type} %x) nounwind "{_WIDTH}"="512" {{'
     return "\n".join([header, "entry:", *w.lines, "}"])
+
+
+def _far(caller: Writer, name: str) -> str:
+    """The function of one number from `LIMIT` on: few come so far, and all lanes at once would be
+    much code."""
+    function = f"tilewright.{name}.far"
+    if function not in caller.declarations:
+        w = Writer(caller.declarations, caller.dialect)
+        f = Arithmetic(w, f32, 1)
+        w.emit(f"ret {f.type} {_of_rest(f, *_reduced_far(f, '%x'), name)}")
+        header = f"define internal {f.type} @{function}({f.type} %x) nounwind noinline {{"
+        caller.declarations[function] = "\n".join([header, "entry:", *w.lines, "}"])
+    return function
 
 
 _WIDTH = "prefer-vector-width"
 
 
-def _reduced(f: Arithmetic, x: str, name: str) -> str:
+def _reduced(f: Arithmetic, x: str) -> tuple[str, str]:
+    """What is left of ``x`` less quarters of a turn, and how many these are."""
     d, wide = f.widened(x)
     k, quadrant = d.round_with_magic(d.fma(wide, 2 / math.pi, d.magic))
     r = d.fma(k, -p.HALF_PI_HIGH, wide)
     r = f.narrowed(d.fma(k, -p.HALF_PI_LOW, r))
+    return r, f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
+
+
+# The bits of 2/pi behind the point, and of 0 in front of it.
+_TWO_OVER_PI = (
+    *(0, 0xA2F9836E, 0x4E441529, 0xFC2757D1),
+    *(0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB),
+)
+_WORD = (1 << 32) - 1
+
+
+def _reduced_far(f: Arithmetic, x: str) -> tuple[str, str]:
+    """The same from `LIMIT` on. ``x`` is m 2**e with whole m below 2**24: of 2/pi, the bits that
+    are worth 4 and more after that count whole turns, and 96 of those behind are enough."""
+    d = Arithmetic(f.w, f64, f.lanes)
+    bits = f.w.assign(f"zext {f.bits_type} {f.bits(f.absolute(x))} to {d.bits_type}")
+    m = d.op("or", d.op("and", bits, (1 << 23) - 1), 1 << 23)
+    # Where the bits begin: e - 2, behind 32 zeros.
+    first = d.op("sub", d.op("lshr", bits, 23), 150 + 2 - 32)
+    word, shift = d.op("ashr", first, 5), d.op("and", first, 31)
+    words = [_word_from(d, word, n) for n in range(4)]
+    parts = []
+    for high, low in pairwise(words):
+        both = d.op("or", d.op("shl", high, 32), low)
+        parts.append(d.op("lshr", d.op("shl", both, shift), 32))
+    # Their product with m, less whole turns: 64 bits behind the point of a turn.
+    last = d.op("mul", m, parts[2])
+    middle = d.op("add", d.op("mul", m, parts[1]), d.op("lshr", last, 32))
+    top = d.op("add", d.op("mul", m, parts[0]), d.op("lshr", middle, 32))
+    turn = d.op("or", d.op("shl", top, 32), d.op("and", middle, _WORD))
+    quadrant = d.op("lshr", d.op("add", turn, 1 << 61), 62)
+    rest = d.op("sub", turn, d.op("shl", quadrant, 62))
+    r = d.mul(d.from_integers(rest), 2 * math.pi / 2.0**64)
+    # Infinities have no sine.
+    r = f.add(f.narrowed(r), f.sub(x, x))
     q = f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
+    negative = f.compare("olt", x, 0.0)
+    return f.select(negative, f.sub(-0.0, r), r), f.select_bits(negative, f.op("sub", 0, q), q)
+
+
+def _word_from(d: Arithmetic, word: str, n: int) -> str:
+    """32 bits of 2/pi: those ``n`` words behind a word from 0 to 4."""
+    found = d.whole(_TWO_OVER_PI[n + 4])
+    for k in range(4):
+        found = d.select_bits(d.compare_bits("eq", word, k), _TWO_OVER_PI[n + k], found)
+    return found
+
+
+def _of_rest(f: Arithmetic, r: str, q: str, name: str) -> str:
     if name == "cos":
         q = f.op("add", q, 1)
     square = f.mul(r, r)

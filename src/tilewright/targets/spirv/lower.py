@@ -85,6 +85,7 @@ _FORM = Form(
         index=s32,
         library=_builtin,
         double_words=False,
+        bit_masks=False,
     ),
     {
         "prefetch": emit_nothing,
