@@ -296,3 +296,22 @@ kernel turn(in x: f32[67, 130], out y: f32[130, 67]):
 """)
     )
     assert "<transpose" in to_text(made.schedule.kernel)
+
+
+@pytest.mark.parametrize(("body", "vectors"), [("erf(x)", 2), ("exp(x)", 1), ("x * 2.0", 1)])
+def test_functions_of_many_constants_take_two_vectors_at_a_time(body: str, vectors: int) -> None:
+    text = f"""
+kernel each(in x: f32[4, 100], out y: f32[4, 100]):
+  compute each(i in 4, j in 100):
+    x = x[i, j]
+    y[i, j] = {body}
+"""
+    kernel = tw.parse_kernel(text.replace("100", "96"))
+    made = tw.compile(kernel, "x86:avx2", threads=1)
+    assert ("unrolled for" in to_text(made.schedule.kernel)) == (vectors == 2)
+    x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float32)
+    found, wanted = made(x=x), tw.compile(kernel, "interpreter")(x=x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    # A row that is no pairs of vectors goes one by one.
+    odd = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=1)
+    assert "unrolled for" not in to_text(odd.schedule.kernel)

@@ -19,6 +19,7 @@ from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, contiguous_level, nests
+from tilewright.recipes.pairs import wants_pairs
 from tilewright.recipes.producers import without_producers
 from tilewright.recipes.reducible import (
     NARROWEST,
@@ -245,12 +246,17 @@ def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
         if along is not None and any(n > config.vector and n % config.vector for n in sizes):
             # Lanes are masked in the last vector only.
             kernel = _whole_tiles(kernel, compute.name, {along: config.vector}, (along,))
+        unrolled = _unrolled(compute, config)
+        if along is not None and not unrolled and wants_pairs(compute):
+            pair = 2 * config.vector
+            if all(n > pair and n % pair == 0 for n in sizes):
+                kernel, unrolled = tile(kernel, compute.name, {along: pair}, (along,)), [along]
         kernel = lower_computes(
             kernel,
             [compute.name],
             vector=along,
             lanes=config.vector,
-            unroll=_unrolled(compute, config),
+            unroll=unrolled,
             tails=bool(kernel.scalars),
         )
     return kernel
