@@ -315,3 +315,12 @@ kernel each(in x: f32[4, 100], out y: f32[4, 100]):
     # A row that is no pairs of vectors goes one by one.
     odd = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=1)
     assert "unrolled for" not in to_text(odd.schedule.kernel)
+
+
+def test_groups_of_few_neighbours_fill_a_device() -> None:
+    """Sums over a few channels of all pixels: too few neighbours for a workgroup's work-items,
+    which had a whole group each."""
+    op = tw.group_norm("g32mb2ic320ih64iw64", src="axb", dst="axb")
+    launches = tw.compile(op, "spirv:gpu").module.launches
+    large = [each for each in launches if int(each.groups) * each.items >= 512]
+    assert len(large) >= 3  # two sums, and the result

@@ -51,7 +51,7 @@ def test_parts_begin_with_what_those_before_come_to() -> None:
   compute scan_start(ordered part in 4, i in 3):
     before = scan_starts[part - 1, i | 1 <= part]
     x = scan_parts[part - 1, i | 1 <= part]
-    scan_starts[part, i] = select(1 <= part, before + x, 0.0)
+    scan_starts[part, i] = select(1 <= part, before, 0.0) + select(1 <= part, x, 0.0)
   compute scan(part in 4, i in 3, ordered k in 5):
     before = dst[i, k + part * 5 - 1 | 1 <= k]
     start = scan_starts[part, i]
@@ -77,6 +77,13 @@ def test_any_parts(n: int, parts: int, value: str, seed: int) -> None:
     found = tw.compile(after, "interpreter")(src=x)
     expected = VALUES[value](x, axis=1)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_what_parts_begin_with_goes_in_parts_itself() -> None:
+    after = divide_scan(scan(700), "scan", "k", 50)
+    after = divide_scan(after, "scan_start", "part", 7, name="part2")
+    x = np.random.default_rng(0).integers(-9, 9, (3, 700)).astype(np.float32)
+    np.testing.assert_array_equal(tw.compile(after, "interpreter")(src=x), np.cumsum(x, 1))
 
 
 def test_names_that_are_taken() -> None:
@@ -111,7 +118,7 @@ def test_more_parts_than_points() -> None:
     ("shape", "axis", "flags", "algorithm"),
     in_turns(
         4,
-        [(1, 900), (3, 700), (70, 300), (700, 5)],
+        [(1, 4500), (3, 700), (70, 300), (700, 5)],
         [0, 1],
         ["", "R", "ER"],
         ["cumsum", "cummax"],

@@ -16,6 +16,9 @@ from tilewright.schedule.runs import strides
 
 # Neighbours that are worth a tile of their own: a few cache lines.
 NARROWEST = 64
+# Work-items that combine what all of a workgroup have, before one does the rest; fewer neighbours
+# are not worth one.
+COMBINING = 16
 # Points that are worth the parts of a reduction.
 _WORTH = 1 << 16
 
@@ -26,33 +29,36 @@ def computes_in(kernel: Kernel) -> list[Compute]:
 
 
 def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
-    """``compute`` in parts, where it has too few results for all workers, and much to reduce."""
+    """``compute`` in parts, where it has too few results for all workers, and much to reduce: along
+    the outermost dim that has enough parts, or else the most."""
     if not reduces(compute):
         return None
     length, kept = sizes(compute), kept_dims(compute)
     results = prod(size for name, size in length.items() if name in kept)
     steps = strides(compute, most_read(compute))
-    if any(steps[name] == 1 for name in kept):
+    alone = config.items and reduced_run(compute, COMBINING) is None
+    if alone or any(steps[name] == 1 for name in kept):
         # A work-item has a result, a thread some neighbours.
         results = -(-results // (config.items or NARROWEST))
-    reduced = {name: size for name, size in length.items() if name not in kept}
     if results >= config.parts // 2 or prod(length.values()) < _WORTH:
         return None
-    outermost = max(reduced, key=lambda name: steps[name] or 0)
-    # Along neighbours, whole vectors of all partial results, as cache lines hold them.
-    together = config.items or config.vector * config.copies
-    multiple = together if steps[outermost] == 1 else 1
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
         return None
-    most = reduced[outermost] // multiple
-    parts = min(-(-config.parts // results), most)
+    # Along neighbours, whole vectors of all partial results, as cache lines hold them.
+    together = config.items or config.vector * config.copies
+    multiple = {name: together if steps[name] == 1 else 1 for name in length if name not in kept}
+    outward = sorted(multiple, key=lambda name: -(steps[name] or 0))
+    wanted = -(-config.parts // results)
+    along = max(outward, key=lambda name: min(wanted, length[name] // multiple[name]))
+    most = length[along] // multiple[along]
+    parts = min(wanted, most)
     if parts > 1:
         # As many as leave little behind them.
         parts = most // -(-most // parts)
     if parts < 2:
         return None
     name = fresh("piece", taken_names(kernel))
-    return divide_reduction(kernel, compute.name, outermost, parts, name, multiple)
+    return divide_reduction(kernel, compute.name, along, parts, name, multiple[along])
 
 
 def reduces(compute: Compute) -> bool:

@@ -17,7 +17,14 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.producers import without_producers
-from tilewright.recipes.reducible import computes_in, contiguous, divided, kept_dims, reduced_run
+from tilewright.recipes.reducible import (
+    COMBINING,
+    computes_in,
+    contiguous,
+    divided,
+    kept_dims,
+    reduced_run,
+)
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -32,9 +39,6 @@ from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.widen import widen_reduction
 from tilewright.schedule.work_together import work_together
-
-# Work-items that combine what all of a workgroup have, before one does the rest.
-_COMBINING = 16
 
 
 def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
@@ -69,13 +73,13 @@ def _items(nest: Nest, config: ReductionConfig) -> int:
     neighbours, or too little."""
     longest = 0
     for compute in nest.computes:
-        along = reduced_run(compute, _COMBINING)
+        along = reduced_run(compute, COMBINING)
         if along is not None:
             longest = max(longest, extents(compute)[along])
     items = config.items
     while items > longest:
         items //= 2
-    return items if items >= _COMBINING else 0
+    return items if items >= COMBINING else 0
 
 
 def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
@@ -88,7 +92,7 @@ def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
         kernel = enclose(kernel, names, LoopKind.GRID, fresh("row", taken_names(kernel)))
     for compute in nest.computes:
         inside = find_compute(kernel, compute.name)
-        along = reduced_run(inside, _COMBINING)
+        along = reduced_run(inside, COMBINING)
         if along is not None and _partial_bytes(inside, items) <= _shared(machine):
             kernel = _widened(kernel, compute.name, along, items)
     kernel = drop_unit_dims(kernel)
@@ -111,7 +115,7 @@ def _partial_bytes(compute: Compute, items: int) -> int:
     """What partial results of ``compute`` take, before and after most of them are combined."""
     kept, length = kept_dims(compute), sizes(compute)
     results = prod(length[name] for name in length if name in kept)
-    lanes = 2 * (items + _COMBINING)
+    lanes = 2 * (items + COMBINING)
     return lanes * results * sum(view.buffer.dtype.bytes for view in compute.outputs)
 
 
@@ -119,10 +123,10 @@ def _widened(kernel: Kernel, compute: str, along: str, items: int) -> Kernel:
     """A partial result of each work-item; of these, partial ones of a few, if they are many."""
     kernel = widen_reduction(kernel, compute, along, items)
     across = find_compute(kernel, f"{compute}_across")
-    lane = reduced_run(across, _COMBINING)
-    if lane is None or items <= _COMBINING:
+    lane = reduced_run(across, COMBINING)
+    if lane is None or items <= COMBINING:
         return kernel
-    return widen_reduction(kernel, across.name, lane, _COMBINING)
+    return widen_reduction(kernel, across.name, lane, COMBINING)
 
 
 def _shared_out(compute: Compute) -> str | None:

@@ -4,12 +4,13 @@ in parts where there are few rows."""
 
 from __future__ import annotations
 
-from math import ceil, isqrt, prod
+from math import prod
 
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
+from tilewright.recipes.reducible import computes_in
 from tilewright.schedule.carry import carry, previous
 from tilewright.schedule.divide_scan import divide_scan, step_of
 from tilewright.schedule.partition import partition
@@ -19,8 +20,9 @@ from tilewright.schedule.tile import tile
 
 # Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
 _SET = 4096
-# Fewer parts are not worth two passes more over what is scanned.
-_PARTS = 4
+# Points of a part of a scan, and parts, that are worth two passes more over what is scanned.
+_SHORTEST = 32
+_FEWEST = 4
 
 
 def scanned(compute: Compute) -> str | None:
@@ -61,16 +63,22 @@ def carried(kernel: Kernel, compute: Compute, along: str) -> Kernel:
 
 
 def divided_scan(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
-    """The scan ``compute`` in parts, where rows alone are fewer than the work-items wanted."""
+    """The scan ``compute`` in parts, where rows alone are fewer than the work-items wanted; what
+    the parts begin with is a scan, too, and goes in parts if there are many."""
     along = [dim for dim in compute.dims if dim.ordered]
     if len(along) != 1 or not all(isinstance(dim.extent, Const) for dim in compute.dims):
         return None
     if step_of(compute, along[0].var.name) is None:
         return None
     rows = prod(size_of(dim) for dim in compute.dims if not dim.ordered)
-    # What a part has is done in order, and then what the parts come to.
-    parts = min(ceil(config.parts * config.items / max(1, rows)), isqrt(size_of(along[0])))
-    if parts < _PARTS:
+    size = size_of(along[0])
+    parts = size // max(_SHORTEST, -(-size * rows // (config.parts * config.items)))
+    if parts < _FEWEST:
         return None
     name = fresh("part", taken_names(kernel))
-    return divide_scan(kernel, compute.name, along[0].var.name, parts, name)
+    made = divide_scan(kernel, compute.name, along[0].var.name, parts, name)
+    known = {each.name for each in computes_in(kernel)}
+    for each in computes_in(made):
+        if each.name not in known:
+            made = divided_scan(made, each, config) or made
+    return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Binary, Expr, Select, Var, binary, const, select, var
 from tilewright.ir.printer import headline
@@ -14,7 +15,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, 
 from tilewright.ir.visit import block, substitute, variables
 from tilewright.schedule.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.carry import previous
-from tilewright.schedule.partial_results import at_points, begun
+from tilewright.schedule.partial_results import at_points, begun, neutral
 from tilewright.schedule.place import (
     Place,
     computes_named,
@@ -26,6 +27,7 @@ from tilewright.schedule.place import (
     size_of,
 )
 from tilewright.schedule.transform import transform
+from tilewright.simplify import simplify
 
 _ASSOCIATIVE = ("add", "mul", "max", "min")
 
@@ -49,7 +51,7 @@ def divide_scan(kernel: Kernel, compute: str, dim: str, parts: int, name: str = 
         compute scan_start(ordered part in 4, i in 8):
           before = scan_starts[part - 1, i | 0 < part]
           x = scan_parts[part - 1, i | 0 < part]
-          scan_starts[part, i] = select(0 < part, before + x, 0.0)
+          scan_starts[part, i] = select(0 < part, before, 0.0) + select(0 < part, x, 0.0)
         compute scan(part in 4, i in 8, ordered k in 25):
           before = dst[i, part*25 + k - 1 | 0 < k]
           start = scan_starts[part, i]
@@ -114,24 +116,25 @@ def step_of(compute: Compute, dim: str) -> Step | None:
     before = previous(compute, dim)
     if before is None or before.view.buffer.dtype is not compute.outputs[0].buffer.dtype:
         return None
-    along = dim_of(compute, dim, "divide_scan")
+    facts = Place().facts_with(compute.dims)
+    later = simplify(const(0) < dim_of(compute, dim, "divide_scan").var, facts)
     (value,) = compute.results[0].values
     if not isinstance(value, Binary) or value.op not in _ASSOCIATIVE:
         return None
     for known, other in ((value.a, value.b), (value.b, value.a)):
-        first = _first(known, before.var, along.var)
+        first = _first(known, before.var, later, facts)
         if first is not None and before.var not in variables(other):
             return Step(before, known, value.op, other, first)
     return None
 
 
-def _first(known: Expr, before: Var, along: Var) -> Expr | None:
-    """What ``known`` is at the first point, where it is ``before`` at all others."""
+def _first(known: Expr, before: Var, later: Expr, facts: Facts) -> Expr | None:
+    """What ``known`` is at the first point, where it is ``before`` at all ``later`` ones."""
     if known is before:
         return const(0, before.type)  # what a view gives outside
-    if isinstance(known, Select) and known.a is before and known.condition is (const(0) < along):
-        return known.b if not variables(known.b) else None
-    return None
+    if not isinstance(known, Select) or known.a is not before or variables(known.b):
+        return None
+    return known.b if simplify(known.condition, facts) is later else None
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,9 @@ class _Division:
             Operand(before, View(starts, earlier, later)),
             Operand(x, View(totals, earlier, later)),
         )
-        value = select(later, binary(step.combiner, before, x), step.first)
+        nothing = const(neutral(step.combiner, starts.dtype), starts.dtype)
+        known, more = select(later, before, step.first), select(later, x, nothing)
+        value = binary(step.combiner, known, more)
         results = (Result((View(starts, (self.number, *kept)),), (value,)),)
         return Compute(self._name(compute, "start"), dims, operands, results)
 
