@@ -211,7 +211,7 @@ class _Division:
 
 def _from_starts(compute: Compute, part: Compute, step: Step, starts: View, dim: Dim) -> Compute:
     """The scan of each ``part``: at its first point, ``starts`` stand for the point before."""
-    taken = {each.var.name for each in (*compute.operands, *compute.dims)}
+    taken = {o.var.name for o in compute.operands} | {d.var.name for d in compute.dims}
     start = var(fresh("start", taken), starts.buffer.dtype)
     inside = const(0) < dim.var
     operands: list[Operand] = []
