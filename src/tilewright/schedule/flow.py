@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Size
 from tilewright.ir.computes import complication, view_exprs
-from tilewright.ir.expr import Const, Expr, Var, as_expr, var
+from tilewright.ir.expr import Const, Expr, Var, as_expr, const, var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, variables
 from tilewright.schedule.access import accesses
@@ -118,9 +118,9 @@ def whole(compute: Compute, view: View) -> tuple[Var, ...] | None:
     return tuple(found) if len(set(found)) == len(found) else None
 
 
-def is_only(index: Expr, size: object) -> bool:
+def is_only(index: Expr, size: Size) -> bool:
     """Whether ``index`` is the one place of a dim of ``size`` elements, which is 1."""
-    return isinstance(index, Const) and index.value == 0 and size == 1
+    return isinstance(index, Const) and index.value == 0 and as_expr(size) is const(1)
 
 
 def touching(items: Sequence[Item], buffer: Buffer) -> Iterator[int]:

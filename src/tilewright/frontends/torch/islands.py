@@ -24,6 +24,7 @@ from tilewright.frontends.torch.translate import (
     results_of,
 )
 from tilewright.graph.builder import Builder
+from tilewright.graph.program import GraphProgram
 
 # What moves no data in PyTorch: alone, it is no program.
 _FREE = {
@@ -76,6 +77,9 @@ def _make_native(
             report.refused[(str(each.target), f"its part does not compile: {what}")] += 1
         return
     report.programs += 1
+    if isinstance(part.compiled, GraphProgram):
+        report.arena += part.compiled.arena.bytes
+        report.live += part.compiled.arena.live
     outputs = next(n for n in inner.graph.nodes if n.op == "output").args[0]
     single = not isinstance(outputs, tuple | list)
     setattr(gm, str(node.target), _Native(part, single))

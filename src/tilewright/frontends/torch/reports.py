@@ -18,11 +18,15 @@ class Island:
 
 @dataclass
 class GraphReport:
-    """A graph: how many ops are native, in how many programs; and which are not."""
+    """A graph: how many ops are native, in how many programs; and which are not. ``arena``: the
+    bytes that lie between the steps of its programs, ``live``: of these, what steps with the most
+    need at once; 0 where a target runs it as it is."""
 
     name: str
     native: int = 0
     programs: int = 0
+    arena: int = 0
+    live: int = 0
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Times whole models by `torch.compile(model, backend="tilewright")` beside PyTorch itself.
+
+ResNet-50, BERT and GPT-2 of `transformers`, with random weights, f32, a batch of one: a picture of
+224x224, 128 tokens. Of each: how far off it is, how long the first call takes (with an empty cache,
+and again in a new process), steady times of both, what lies between the steps of the program beside
+what must, which ops stay with PyTorch, and how the process grows over many calls.
+
+One thread is timed by its processor time, several by the clock on the wall. The ratio is PyTorch's
+time over ours: above 1, we are faster.
+
+Exit status: 0, 1 if a result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.bench.torch_tensors import load_torch
+from tilewright.measure.rounds import measure
+
+EXAMPLES = """examples:
+  python benchmarks/models.py --threads 1 --json models.json
+  python benchmarks/models.py ResNet-50 --threads 1 --threads 2 --calls 1000
+"""
+# Name: configuration, model.
+MODELS = {
+    "ResNet-50": ("ResNetConfig", "ResNetForImageClassification"),
+    "BERT-base": ("BertConfig", "BertModel"),
+    "GPT-2": ("GPT2Config", "GPT2LMHeadModel"),
+}
+TOLERANCE = 1e-4
+
+
+def model_of(torch: Any, name: str) -> tuple[Any, dict[str, Any]]:
+    """A published configuration with random weights, and inputs."""
+    import transformers
+
+    torch.manual_seed(0)
+    config_name, class_name = MODELS[name]
+    config = getattr(transformers, config_name)()
+    config.use_cache = False
+    model = getattr(transformers, class_name)(config).eval()
+    if name == "ResNet-50":
+        return model, {"pixel_values": torch.randn(1, 3, 224, 224)}
+    return model, {"input_ids": torch.randint(3, config.vocab_size, (1, 128))}
+
+
+def resident() -> int | None:
+    """Bytes of memory that this process holds; None where the system does not say so."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_time(call: Callable[[], object], count: int) -> float:
+    """Seconds of this thread for a call."""
+    start = time.thread_time()
+    for _ in range(count):
+        call()
+    return (time.thread_time() - start) / count
+
+
+def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One model in this process, with the cache as it is."""
+    torch = load_torch()
+    threads = given.threads[0]
+    torch.set_num_threads(threads)
+    model, inputs = model_of(torch, name)
+    found: dict[str, Any] = {"model": name, "threads": threads}
+    with torch.no_grad():
+        wanted = model(**inputs)[0]
+        run = torch.compile(model, backend="tilewright", options={"threads": threads})
+        start = (time.perf_counter(), time.process_time())
+        result = run(**inputs)[0]
+        found["first_seconds"] = time.perf_counter() - start[0]
+        found["first_processor_seconds"] = time.process_time() - start[1]
+        found["error"] = ((result - wanted).abs().max() / wanted.abs().max()).item()
+        sides: dict[str, Callable[[], object]] = {
+            "ours": lambda: run(**inputs),
+            "torch": lambda: model(**inputs),
+        }
+        if given.inductor:
+            other = torch.compile(model)
+            sides["inductor"] = lambda: other(**inputs)
+        if given.seconds:
+            batch = processor_time if threads == 1 else None
+            times = measure(sides, seconds=given.seconds, threads=threads, batch=batch)
+            found["seconds"] = {side: each.median for side, each in times.times.items()}
+            found["noise"] = list(times.noise)
+        if given.calls:
+            found["calls"] = given.calls
+            found["resident_bytes"] = grown(sides["ours"], given.calls)
+    return found | reported()
+
+
+def grown(call: Callable[[], object], calls: int) -> list[int | None]:
+    """What the process holds behind a tenth of the calls, and behind all of them."""
+    sizes = []
+    for count in (calls // 10, calls - calls // 10):
+        for _ in range(count):
+            call()
+        sizes.append(resident())
+    return sizes
+
+
+def reported() -> dict[str, Any]:
+    """What the back end says of the graphs that it compiled."""
+    from tilewright.frontends.torch import report
+
+    said = report()
+    return {
+        "native_ops": sum(each.native for each in said.graphs),
+        "programs": sum(each.programs for each in said.graphs),
+        "islands": {f"{each.op}: {each.why}": each.count for each in said.islands},
+        "arena_bytes": sum(each.arena for each in said.graphs),
+        "live_bytes": sum(each.live for each in said.graphs),
+    }
+
+
+def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str, Any]:
+    """One model: in a process without a cache, then in another one that finds it."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"TILEWRIGHT_CACHE_DIR": cache}
+
+        def child(*arguments: str) -> dict[str, Any]:
+            command = [sys.executable, __file__, name, "--one", f"--threads={threads}", *arguments]
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+            return dict(json.loads(done.stdout.splitlines()[-1]))
+
+        cold = child("--seconds=0", "--calls=0")
+        also = ["--inductor"] if given.inductor else []
+        warm = child(f"--seconds={given.seconds}", f"--calls={given.calls}", *also)
+    both = ("first_seconds", "first_processor_seconds")
+    return warm | {f"cold_{key}": cold[key] for key in both}
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row of the table."""
+    ours, peer = (found["seconds"][side] * 1e3 for side in ("ours", "torch"))
+    first = f"{found['cold_first_seconds']:.1f} / {found['first_seconds']:.1f} s"
+    spent = (
+        f"{found['cold_first_processor_seconds']:.1f} / {found['first_processor_seconds']:.1f} s"
+    )
+    memory = f"{found['arena_bytes'] / 1e6:.1f} / {found['live_bytes'] / 1e6:.1f} MB"
+    marks = ", noisy" if found["noise"] else ""
+    wrong = "" if found["error"] <= TOLERANCE else ", WRONG"
+    return (
+        f"| {found['model']} | {found['threads']} | {ours:.1f} | {peer:.1f} | {peer / ours:.2f}"
+        f"{marks} | {first} | {spent} | {memory} | {found['error']:.1e}{wrong} "
+        f"| {sum(found['islands'].values())} |"
+    )
+
+
+COLUMNS = (
+    *("threads", "ours, ms", "torch, ms", "ratio", "first call, cold / warm"),
+    *("its processor time", "arena / live", "error", "islands"),
+)
+HEAD = f"| model | {' | '.join(COLUMNS)} |\n| --- |{' ---: |' * len(COLUMNS)}"
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--threads", type=int, action="append", help="may be repeated")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each side")
+    parser.add_argument("--calls", type=int, default=0, help="and see whether the process grows")
+    parser.add_argument("--inductor", action="store_true", help="torch.compile's own as a side")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.threads = given.threads or [1, 2]
+    unknown = [name for name in given.names if name not in MODELS]
+    if unknown:
+        parser.error(f"there is no model {unknown[0]!r}: choose of {', '.join(MODELS)}")
+    if given.one:
+        print(json.dumps(measured(given.names[0], given)))
+        return 0
+    rows = []
+    print(HEAD)
+    for name in given.names or MODELS:
+        for threads in given.threads:
+            rows.append(in_processes(name, threads, given))
+            print(line(rows[-1]), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+    return 0 if all(row["error"] <= TOLERANCE for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
