@@ -85,7 +85,11 @@ def _compiled(
 
 
 def _parameters() -> tuple[int, ...]:
-    """The inputs of the graph that is compiled now that stay the same from call to call."""
+    """The inputs of the graph that is compiled now that stay the same from call to call, if it does
+    not change them itself."""
     context = TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
-    return tuple(getattr(metadata, "static_input_indices", None) or ())
+    changed = getattr(metadata, "mutated_inp_runtime_indices", None) or ()
+    return tuple(
+        n for n in getattr(metadata, "static_input_indices", None) or () if n not in changed
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from tilewright.engine import CompiledKernel
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.builder import Builder
+from tilewright.graph.preparing import Prepared, prepare
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel
 
@@ -91,33 +93,29 @@ def _output(
 class Part:
     """A compiled part: called with tensors in the order of the graph's inputs, it gives new ones.
 
-    ``fixed`` are the inputs that are parameters: they are packed when first seen, and again when
-    they have changed, as their version and their place in memory tell.
+    ``fixed`` are the inputs that are parameters: what depends on these alone is computed when they
+    are first seen, and again when they have changed, as their versions and their places in memory
+    tell.
     """
 
     def __init__(self, what: Translated, fixed: Collection[int], options: Options) -> None:
         self.kernel = what.kernel
-        self._inputs, self._outputs = what.inputs, what.outputs
-        names = {each[0]: n for n, each in enumerate(what.inputs) if each is not None}
-        constant = tuple(name for name, n in names.items() if n in fixed)
+        self._outputs = what.outputs
+        inputs = [(n, *each) for n, each in enumerate(what.inputs) if each is not None]
+        prepared = prepare(what.kernel, {name for n, name, _ in inputs if n in fixed})
         self.compiled = compile_graph(
-            what.kernel, options.target, options.threads, constant=constant
+            prepared.kernel, options.target, options.threads, constant=tuple(prepared.constant)
         )
-        packed = set(self.compiled.packed)
-        self._packed = {n: _Kept() for name, n in names.items() if name in packed}
+        passed = {each.name for each in prepared.kernel.arrays}
+        parameters = [each for each in inputs if each[0] in fixed]
+        self._parameters = _Parameters(prepared, parameters, self.compiled, options)
+        self._inputs = [each for each in inputs if each[0] not in fixed and each[1] in passed]
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
         """The results for these tensors."""
-        arrays: dict[str, Any] = {}
-        for n, given in enumerate(self._inputs):
-            if given is not None:
-                name, form = given
-                kept = self._packed.get(n)
-                tensor = tensors[n].detach()
-                if kept is None:
-                    arrays[name] = form.array(tensor)
-                else:
-                    arrays[name] = kept.packed(self.compiled, name, form, tensor)
+        arrays: dict[str, Any] = dict(self._parameters.arrays(tensors))
+        for n, name, form in self._inputs:
+            arrays[name] = form.array(tensors[n].detach())
         results: list[Any] = []
         for made in self._outputs:
             if made is None:
@@ -132,25 +130,54 @@ class Part:
         return tuple(results)
 
 
-class _Kept:
-    """A packed parameter, and what it was packed from.
+class _Parameters:
+    """What a program takes for parameters, made of them when they change.
 
     Versions count changes in place, but those through ``.data``, which PyTorch counts apart: who
     changes a parameter so has to call the module's own methods, or compile again.
     """
 
-    def __init__(self) -> None:
-        self._seen: tuple[Any, ...] | None = None
-        # While it is held, no other tensor gets its place in memory.
-        self._source: torch.Tensor | None = None
-        self._array: Any = None
+    def __init__(
+        self,
+        prepared: Prepared,
+        inputs: Sequence[tuple[int, str, Form]],
+        compiled: CompiledKernel,
+        options: Options,
+    ) -> None:
+        self._inputs, self._compiled, self._constant = inputs, compiled, prepared.constant
+        self._numbers = [n for n, _, _ in inputs]
+        self._before: CompiledKernel | None = None
+        if prepared.before is not None:
+            self._before = compile_graph(prepared.before, options.target, options.threads)
+        self._seen: list[tuple[Any, ...]] | None = None
+        # While they are held, no other tensor gets their place in memory.
+        self._sources: list[torch.Tensor] = []
+        self._arrays: dict[str, Any] = {}
 
-    def packed(self, compiled: Any, name: str, form: Form, tensor: torch.Tensor) -> Any:
-        """The parameter as the program takes it; packed now, if it is not as it was."""
-        # Tensors of inference mode count no versions: each call packs them.
-        version = None if tensor.is_inference() else tensor._version
-        seen = (tensor.data_ptr(), version, tensor.stride())
-        if version is None or seen != self._seen:
-            self._array = compiled.pack(name, form.array(tensor))
-            self._seen, self._source = seen, tensor
-        return self._array
+    def arrays(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """The program's arrays by name; made now, if the parameters are not as they were."""
+        given = [tensors[n] for n in self._numbers]
+        # Tensors of inference mode count no versions: each call makes them again.
+        counted = not any(each.is_inference() for each in given)
+        seen = [(e.data_ptr(), e._version, e.stride()) for e in given] if counted else None
+        if seen is None or seen != self._seen:
+            self._arrays = self._made(given)
+            self._seen, self._sources = seen, given
+        return self._arrays
+
+    def _made(self, given: Sequence[torch.Tensor]) -> dict[str, Any]:
+        known = {
+            name: form.array(tensor.detach())
+            for (_, name, form), tensor in zip(self._inputs, given, strict=True)
+        }
+        before = self._before
+        if before is not None:
+            names = before.signature.names
+            results = before.signature.results
+            made = before(**{name: known[name] for name in names if name not in results})
+            known |= made if len(results) > 1 else {results[0]: made}
+        compiled = self._compiled
+        return {
+            name: compiled.pack(name, known[source]) if name in compiled.packed else known[source]
+            for name, source in self._constant.items()
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType
@@ -16,7 +16,7 @@ from tilewright.schedule.place import fresh
 from tilewright.simplify import simplify
 
 
-def fold_scales(kernel: Kernel) -> Kernel:
+def fold_scales(kernel: Kernel, fixed: Collection[Buffer] = ()) -> Kernel:
     """Where sums of products with constants are multiplied by constants behind, the weights are.
 
         compute clear(m, n): y[m, n] = 0.0
@@ -31,9 +31,10 @@ def fold_scales(kernel: Kernel) -> Kernel:
         compute z(m, n): z[m, n] = y[m, n] + z_shift[n]
 
     `fold_constants` computes the new ones. Weights are rounded after they were scaled: results
-    differ in their last bits. Only weights of f32 and f64 are.
+    differ in their last bits. Only weights of f32 and f64 are. ``fixed`` are buffers that count as
+    constants, too.
     """
-    return kernel if kernel.scalars else _Folding(kernel).folded()
+    return kernel if kernel.scalars else _Folding(kernel, fixed).folded()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,11 @@ class _Step:
 
 
 class _Folding:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, fixed: Collection[Buffer]) -> None:
         self.kernel, self.values = kernel, Values.of(kernel)
         self.stmts: list[Stmt] = list(self.values.stmts)
         self.constants = {each.buffer for each in kernel.arrays if each.digest is not None}
+        self.constants |= {*fixed}
         self.names = {param.name for param in kernel.params}
         self.names |= {each.name for each in self.values.allocated}
         self.before: dict[int, list[Stmt]] = {}

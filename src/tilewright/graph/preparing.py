@@ -1,0 +1,145 @@
+"""What a graph makes of arguments that stay the same, as a graph of its own: it runs when they
+change, not in each call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.graph.passes.drop_dead import drop_dead
+from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.pipeline import optimized
+from tilewright.graph.passes.values import Values, reads_of
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Stmt
+from tilewright.ir.visit import replace_buffer
+from tilewright.schedule.place import fresh
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A graph in two. ``kernel`` runs in each call; of its arguments, ``constant`` stay the same:
+    each is the argument of the whole graph that this names, or what ``before`` makes of those."""
+
+    kernel: Kernel
+    constant: Mapping[str, str]
+    before: Kernel | None
+
+
+def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
+    """``kernel`` behind the passes over graphs, without what depends on its arguments ``constant``
+    alone.
+
+        kernel k(in x, in w, in scale, out y):         # w and scale are constant
+          alloc v
+          compute v: v[i] = w[i] * scale[i]
+          compute y: y[i] = x[i] * v[i] + w[i]
+    ->  kernel k_before(in w, in scale, out v):
+          compute v: v[i] = w[i] * scale[i]
+        kernel k(in x, in w, in v, out y):
+          compute y: y[i] = x[i] * v[i] + w[i]
+
+    Nothing is made beforehand that takes more memory than what it is made of. Each compute reads a
+    constant argument as one of its own, so that each can have it packed as it reads it.
+    """
+    kernel = optimized(kernel)
+    given = {each.buffer for each in kernel.arrays if each.name in constant}
+    given = {each for each in given if _access(kernel, each) == "in"}
+    if not given:
+        return Prepared(kernel, {}, None)
+    made = _made_of(kernel, given)
+    scaled = fold_scales(_in_front(kernel, made), {*given, *made})
+    kernel = drop_dead(scaled)
+    kernel, before = _divided(kernel, given)
+    sources = {each.name: each.name for each in kernel.arrays if each.buffer in given}
+    if before is not None:
+        sources |= {each.name: each.name for each in before.arrays if each.access == "out"}
+    return Prepared(*_read_apart(kernel, sources), before)
+
+
+def _access(kernel: Kernel, buffer: Buffer) -> str:
+    return next(each.access for each in kernel.arrays if each.buffer is buffer)
+
+
+def _made_of(kernel: Kernel, given: Collection[Buffer]) -> dict[Buffer, frozenset[Buffer]]:
+    """The values that are made of ``given`` arguments and constants alone, each with the arguments
+    that it is made of."""
+    values = Values.of(kernel)
+    known = {each: frozenset({each}) for each in given}
+    known |= {each.buffer: frozenset() for each in kernel.arrays if each.digest is not None}
+    found: dict[Buffer, frozenset[Buffer]] = {}
+    for buffer, makers in values.made.items():
+        reads = frozenset[Buffer]().union(*(values.reads[n] for n in makers)) - {buffer}
+        alone = all(values.writes[n] == {buffer} for n in makers)
+        if buffer not in values.allocated or not alone or not reads <= known.keys():
+            continue
+        sources = frozenset[Buffer]().union(*(known[each] for each in reads))
+        if sources and buffer.bytes <= sum(each.bytes for each in sources):
+            known[buffer] = found[buffer] = sources
+    return found
+
+
+def _in_front(kernel: Kernel, made: Collection[Buffer]) -> Kernel:
+    """``kernel`` with what makes ``made`` at its begin, so that all else may read that."""
+    values = Values.of(kernel)
+    early = {n for buffer in made for n in values.made[buffer]}
+    early |= {n for n, s in enumerate(values.stmts) if isinstance(s, Allocate) and s.buffer in made}
+    order = [*sorted(early), *(n for n in range(len(values.stmts)) if n not in early)]
+    return replace(kernel, body=Block(tuple(values.stmts[n] for n in order)))
+
+
+def _divided(kernel: Kernel, given: Collection[Buffer]) -> tuple[Kernel, Kernel | None]:
+    """``kernel`` without what is made of ``given`` alone, and what makes that."""
+    values, made = Values.of(kernel), _made_of(kernel, given)
+    early = {n for buffer in made for n in values.made[buffer]}
+    if not early:
+        return kernel, None
+    handed = [b for b in made if any(n not in early for n in values.readers.get(b, ()))]
+    first: list[Stmt] = []
+    rest: list[Stmt] = []
+    for n, stmt in enumerate(values.stmts):
+        if isinstance(stmt, Allocate) and stmt.buffer in made:
+            first += [] if stmt.buffer in handed else [stmt]
+        else:
+            (first if n in early else rest).append(stmt)
+    outs = [each for each in kernel.arrays if each.access != "in"]
+    ins = [each for each in kernel.arrays if each.access == "in"]
+    made_first = [Param(each, "out") for each in handed]
+    before = _part(f"{kernel.name}_before", kernel, first, [*_read_by(first, ins), *made_first])
+    given_then = [Param(each, "in") for each in handed]
+    return _part(kernel.name, kernel, rest, [*_read_by(rest, ins), *given_then, *outs]), before
+
+
+def _read_by(stmts: Sequence[Stmt], params: Sequence[Param]) -> list[Param]:
+    read = frozenset[Buffer]().union(*map(reads_of, stmts))
+    return [each for each in params if each.buffer in read]
+
+
+def _part(name: str, kernel: Kernel, stmts: Sequence[Stmt], params: Sequence[Param]) -> Kernel:
+    """A kernel of some statements of ``kernel``."""
+    digests = {each.digest for each in params}
+    held = {digest: data for digest, data in kernel.constants.items() if digest in digests}
+    body = Block(tuple(stmts))
+    return replace(kernel, name=name, params=tuple(params), body=body, constants=held)
+
+
+def _read_apart(kernel: Kernel, sources: Mapping[str, str]) -> tuple[Kernel, dict[str, str]]:
+    """``kernel`` with an argument for each compute that reads one of ``sources``."""
+    values = Values.of(kernel)
+    stmts, found = list(values.stmts), dict(sources)
+    names = {each.name for each in kernel.params} | {each.name for each in values.allocated}
+    params = list(kernel.params)
+    for param in kernel.arrays:
+        readers = values.readers.get(param.buffer, []) if param.name in sources else []
+        if not all(isinstance(stmts[n], Compute) for n in readers):
+            continue
+        for n in readers[1:]:
+            name = fresh(param.name, names)
+            names.add(name)
+            own = replace(param.buffer, name=name)
+            stmts[n] = replace_buffer(stmts[n], param.buffer, own)
+            params.append(Param(own, "in"))
+            found[name] = sources[param.name]
+    if len(params) == len(kernel.params):
+        return kernel, found
+    return replace(kernel, params=tuple(params), body=Block(tuple(stmts))), found
