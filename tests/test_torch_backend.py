@@ -70,6 +70,27 @@ def test_a_block_is_native_and_its_parameters_may_change() -> None:
     assert not frontend().report().islands
 
 
+def test_what_is_made_of_parameters_follows_them() -> None:
+    """A norm is folded into the weights in front of it, and two layers share theirs."""
+    nn = torch.nn
+    linear = nn.Linear(8, 8)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+    model = nn.Sequential(model, linear, nn.Tanh(), linear).eval()
+    run, x = compiled(model, strict=True, threads=1), torch.randn(1, 3, 10, 10)
+    norm = model[0][1]
+    with torch.no_grad():
+        close(run(x), model(x))
+        for each in (norm.running_var, norm.weight, model[0][0].weight, linear.weight, norm.bias):
+            each.mul_(1.5)
+            close(run(x), model(x))
+        linear.weight = nn.Parameter(linear.weight * 2)
+        close(run(x), model(x))
+    model.train()
+    with torch.no_grad():
+        for _ in range(2):
+            close(run(x), model(x))  # each call changes what the norm counts
+
+
 def test_gradients_are_pytorchs() -> None:
     model, x = Block(), torch.randn(2, 5, 16, requires_grad=True)
     run = compiled(model)

@@ -1,0 +1,95 @@
+"""What depends on constant arguments alone is made beforehand, and the rest computes the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphs import run
+from random_graphs import Graphs
+from sweeps import in_turns
+from tilewright.graph.preparing import Prepared, prepare
+from tilewright.ir import Kernel, parse_kernel, verify
+
+COUNT = 300
+
+
+def whole(kernel: Kernel, found: Prepared, inputs: dict[str, Any]) -> list[Any]:
+    """The results of ``kernel`` in two parts."""
+    verify(found.kernel)
+    known = dict(inputs)
+    if found.before is not None:
+        verify(found.before)
+        params = [each for each in found.before.arrays if each.digest is None]
+        given = {each.name: inputs[each.name] for each in params if each.access == "in"}
+        names = [each.name for each in params if each.access != "in"]
+        known |= dict(zip(names, run(found.before, **given), strict=True))
+    known |= {name: known[source] for name, source in found.constant.items()}
+    taken = {each.name for each in found.kernel.arrays if each.access != "out"}
+    return run(found.kernel, **{name: known[name] for name in known if name in taken})
+
+
+@pytest.mark.parametrize("seed", in_turns(12, range(COUNT)))
+def test_random_graphs(seed: int) -> None:
+    graph = Graphs(seed)
+    names = [each.name for each in graph.kernel.arrays if each.digest is None]
+    draw = random.Random(seed)
+    for count in (1, 2, len(names)):
+        chosen = draw.sample(names, min(count, len(names)))
+        found = prepare(graph.kernel, chosen)
+        results = whole(graph.kernel, found, graph.inputs)
+        for got, want in zip(results, run(graph.kernel, **graph.inputs), strict=True):
+            np.testing.assert_allclose(got, want, 1e-4, 1e-4)
+
+
+NORM = parse_kernel("""
+kernel norm(in x: f32[6, 4], in w: f32[4, 8], in mean: f32[8], in variance: f32[8],
+            out y: f32[6, 8], out z: f32[6, 8]):
+  alloc sums: f32[6, 8]
+  compute clear(i in 6, j in 8):
+    sums[i, j] = 0.0
+  compute product(i in 6, j in 8, k in 4):
+    sums[i, j] add= x[i, k] * w[k, j]
+  alloc scale: f32[8]
+  compute scale(j in 8):
+    scale[j] = rsqrt(variance[j] + 1.0)
+  alloc rows: f32[6, 8]
+  compute rows(i in 6, j in 8):
+    rows[i, j] = mean[j] * mean[j]
+  compute normalized(i in 6, j in 8):
+    y[i, j] = (sums[i, j] - mean[j]) * scale[j]
+  compute others(i in 6, j in 8):
+    z[i, j] = rows[i, j] + mean[j]
+""")
+
+
+def inputs_of(kernel: Kernel) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    arrays = [each for each in kernel.arrays if each.access == "in"]
+    return {each.name: rng.random(each.buffer.shape, np.float32) for each in arrays}
+
+
+def test_a_norm_goes_into_the_weights_that_it_follows() -> None:
+    """Though what it multiplies by is computed behind the product that reads the weights."""
+    found = prepare(NORM, ("w", "mean", "variance"))
+    assert found.before is not None
+    after = str(found.kernel)
+    assert "rsqrt" not in after and "variance" not in after and after.count(" * ") == 2
+    assert "rsqrt" in str(found.before)
+    inputs = inputs_of(NORM)
+    for got, want in zip(whole(NORM, found, inputs), run(NORM, **inputs), strict=True):
+        np.testing.assert_allclose(got, want, 1e-5)
+
+
+def test_what_would_take_more_memory_is_made_in_each_call() -> None:
+    found = prepare(NORM, ("mean",))
+    assert found.before is None and "rows" in str(found.kernel)
+
+
+def test_each_reader_of_a_constant_argument_has_its_own() -> None:
+    found = prepare(NORM, ("mean",))
+    assert set(found.constant.values()) == {"mean"} and len(found.constant) == 3
+    assert found.kernel.scalars == () and not prepare(NORM, ()).constant
