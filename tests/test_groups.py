@@ -442,3 +442,24 @@ def test_groups_are_scheduled_by_hand() -> None:
     )
     with pytest.raises(ScheduleError, match="is one group"):
         tw.Schedule(tw.matmul("8x8:8x8"), "x86:avx2").cut()
+
+
+def test_lanes_are_not_along_what_taps_move_where_channels_fill_them() -> None:
+    """Vectors of moved rows are never aligned, and have masks at both ends."""
+
+    def lanes(channels: int, taps: int) -> str:
+        ends = f"i + r - {taps // 2}", f"j + s - {taps // 2}"
+        inside = " and ".join(f"0 <= {each} and {each} < 16" for each in ends)
+        kernel = tw.parse_kernel(f"""
+kernel k(in x: f32[4, 16, 16], in w: f32[{channels}, 4, {taps}, {taps}],
+         out y: f32[{channels}, 16, 16]):
+  compute clear(o in {channels}, i in 16, j in 16):
+    y[o, i, j] = 0.0
+  compute add(o in {channels}, i in 16, j in 16, c in 4, r in {taps}, s in {taps}):
+    y[o, i, j] add= w[o, c, r, s] * x[c, {", ".join(ends)} | {inside}]
+""")
+        config = tw.compile(kernel, "x86:avx2", constant=("w",)).config
+        assert isinstance(config, ContractionConfig)
+        return config.lanes
+
+    assert lanes(16, 3) == "n" and lanes(1, 3) == "m2"

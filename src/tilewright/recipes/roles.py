@@ -91,6 +91,11 @@ def channels_of(compute: Compute) -> list[str]:
     return [dim for dim in roles(compute).k if dim not in taps]
 
 
+def windowed_of(compute: Compute) -> frozenset[str]:
+    """The dims of M that index a dim of A together with reduced ones."""
+    return frozenset[str]().union(*(kept for kept, _ in _windows(compute)))
+
+
 def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
     """Of each index of A with dims of M and reduced ones, these."""
     parts = roles(compute)
