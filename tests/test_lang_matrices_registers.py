@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tilewright.dtypes import dtype
+from tilewright.interpret import run
 from tilewright.ir.stmt import Kernel
 
 
@@ -113,6 +115,72 @@ def test_numbers(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> No
     x, y = a.astype(np.float64), b.astype(np.float64)
     first = np.maximum(x[:, :k] @ y[:k], 0) * 2
     np.testing.assert_array_equal(c, np.maximum(first + x[:, k:] @ y[k:], 0) * 2)
+
+
+@tw.kernel(subgroup=8)
+def behind(
+    a: tw.array("A", 2),
+    b: tw.array("B", 2),
+    c: tw.array("C", 2),
+    sizes: tw.constant,
+    types: tw.constant,
+) -> None:
+    m, n, k = sizes
+    row, col = tw.group_id(0) * m, tw.group_id(1) * n
+    tile_a = tw.joint_matrix("a", m, k, types[0])
+    tile_b = tw.joint_matrix("b", k, n, types[1])
+    total = tw.joint_matrix("accumulator", m, n, types[2])
+    total.fill(0)
+    for start in range(0, a.shape[1], k):
+        tile_a.load(a, (row, start))
+        tile_b.load(b, (start, col))
+        total.mad(tile_a, tile_b)
+    total.apply(lambda value: max(value, 0))
+    total.store(c, (row, col))
+
+
+def last_stage(kernel: Kernel, target: str) -> Kernel:
+    *_, stage = tw.compile(kernel, target).stages.values()
+    return stage
+
+
+@pytest.mark.parametrize(("types", "product"), [(BF16, "tdpbf16ps"), (U8, "tdpbusd")])
+def test_sums_stay_in_tiles_of_the_matrix_unit(types: tuple[str, str, str], product: str) -> None:
+    names = dict(zip("ABC", types, strict=True))
+    kernel = behind.over(local=(1, 8), sizes=(32, 20, 128), types=types, **names)
+    text = tw.compile(kernel, "x86:amx").source("asm")
+    assert [text.count(f"{each}\t") for each in ("tilezero", "tilestored")] == [4, 4]
+    inside = [line.split()[0] for line in loop_of(text, product)]
+    assert inside.count(product) == 4 * 128 // (32 if types == BF16 else 64)
+    assert "tilestored" not in inside
+    assert inside.count("tileloadd") == 2 * inside.count(product)
+
+
+@pytest.mark.parametrize("types", [BF16, U8], ids="-".join)
+@pytest.mark.parametrize("kernel", [scaled, behind], ids=["within", "behind"])
+@pytest.mark.parametrize("sizes", [(32, 32, 64), (20, 9, 64), (40, 36, 64)])
+def test_tiles_in_the_interpreter(
+    sizes: tuple[int, int, int], kernel: Any, types: tuple[str, str, str]
+) -> None:
+    m, n, k = sizes
+    names = dict(zip("ABC", types, strict=True))
+    stage = last_stage(kernel.over(local=(1, 8), sizes=sizes, types=types, **names), "x86:amx")
+    assert "<tdp" in str(stage)
+    g = np.random.default_rng(m)
+    low = 0 if types[0] == "u8" else -3
+    a = g.integers(low, 4, (m, 2 * k)).astype(dtype(types[0]).numpy)
+    b = g.integers(-3, 4, (2 * k, n)).astype(dtype(types[1]).numpy)
+    given = {"a": a, "b": b, "c": np.zeros((m, n), dtype(types[2]).numpy)}
+    lengths = {f"{name}_{d}": each.shape[d] for name, each in given.items() for d in (0, 1)}
+    flat = {name: each.reshape(-1) for name, each in given.items()}
+    run(stage, {**flat, **lengths, "global_0": 1, "global_1": 8})
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if kernel is scaled:
+        wanted = np.maximum(x[:, :k] @ y[:k], 0) * 2
+        wanted = np.maximum(wanted + x[:, k:] @ y[k:], 0) * 2
+    else:
+        wanted = np.maximum(x @ y, 0)
+    np.testing.assert_array_equal(given["c"], wanted)
 
 
 @tw.kernel(subgroup=8)

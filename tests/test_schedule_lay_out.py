@@ -38,7 +38,7 @@ def test_elements_are_kept_in_another_order_and_a_wider_type() -> None:
     after = lay_out(before, "t", [(1, None), (0, None), (1, 4)], dtype=f32, space=Space.PRIVATE)
     assert to_text(after).splitlines()[1:] == (
         """\
-  alloc t: f32[6, 8] {1:2:24 0:6:4 1:4:1} private
+  alloc t: f32[6, 5] {1:2:24 0:6:4 1:4:1} private
   compute load(k in 6, n in 5):
     y = y[k, n]
     t[k, n] = f32(y)

@@ -45,8 +45,8 @@ def combinations() -> tuple[MatrixCombination, ...]:
 
 def matrix_combinations(target: str = "x86") -> tuple[MatrixCombination, ...]:
     """The types of joint matrices that multiply on ``target``, each with the instructions of its
-    machine for them. Sizes are free. On processors, joint matrices are multiplied by those on
-    vectors; matrix units are what `tw.matmul` uses.
+    machine for them. Sizes are free. Processors multiply joint matrices by these; of devices, they
+    say what `tw.matmul` takes, as work-items multiply joint matrices by plain code there.
 
     Raises `UnsupportedError` for an unknown target.
     """

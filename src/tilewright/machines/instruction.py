@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Expr, Var, cast, var
+from tilewright.ir.expr import Expr, Var, cast, const, var
 from tilewright.layout.fragments import Fragment
 from tilewright.layout.rows import Rows
 
@@ -70,7 +70,8 @@ class OperandForm:
 class Instruction:
     """``out combiner= product of operands``, each converted to the output's type, over ``dims``.
 
-    Without a combiner, the product is assigned: with one operand, a copy into another order.
+    Without a combiner, the product is assigned: with one operand, a copy into another order or
+    place; without any, zeros.
     ``feature`` is what the machine has to have. ``emit`` is the name under which targets know how
     to emit it: an LLVM intrinsic, or a generic operation on vectors. One on fragments is carried
     out by the lanes of a subgroup together.
@@ -115,13 +116,12 @@ class Instruction:
 
     @cached_property
     def body(self) -> Expr:
-        """The product of the operands, in the output's type."""
+        """The product of the operands, in the output's type; of none, zero."""
         result: Expr | None = None
         for role in self.operands:
             factor = cast(self.out.dtype, role.var)
             result = factor if result is None else result * factor
-        assert result is not None
-        return result
+        return const(0, self.out.dtype) if result is None else result
 
     @property
     def flops(self) -> int:

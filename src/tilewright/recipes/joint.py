@@ -15,20 +15,20 @@ from itertools import islice
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Compute, Kernel, LoopKind, View
+from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import Choice, choose_instruction
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.joint_tiles import by_unit, unit_product
 from tilewright.recipes.model import default_configs, lanes_of, shape_of
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.access import accesses, buffers_allocated
-from tilewright.schedule.enclose import enclose
 from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import Place, holds_loop, loops_around
+from tilewright.schedule.place import Place, holds_loop
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -55,6 +55,13 @@ def _is_product(compute: Compute) -> bool:
 def multiplied(kernel: Kernel, machine: Machine) -> Kernel:
     """``kernel`` with its products by instructions; those that none fits stay what they are."""
     for each in list(products(kernel)):
+        unit = unit_product(each, machine)
+        try:
+            if unit is not None:
+                kernel = by_unit(kernel, each.name, unit, machine)
+                continue
+        except ScheduleError:
+            pass
         try:
             kernel = _by_instructions(kernel, each.name, machine)
         except ScheduleError:
@@ -94,13 +101,7 @@ def _in_tiles(kernel: Kernel, name: str, config: ContractionConfig, vector: int)
     """A tile of the sums at a time, for the whole depth of the product."""
     main = find_compute(kernel, name)
     sizes = {d: config.tile.get(d, 1) for d in roles(main).kept}
-    kernel = tile(kernel, name, sizes, config.order)
-    loops = [d if config.tile.get(d, 1) == 1 else f"{d}_o" for d in config.order]
-    inner = [each for each in loops if holds_loop(kernel.body, each)]
-    if not inner:
-        return kernel
-    kernel = stage_result(kernel, name, inner[-1])
-    return kernel
+    return stage_result(tile(kernel, name, sizes, config.order), name, name)
 
 
 def _with_factors(
@@ -203,10 +204,6 @@ def _in_rows(kernel: Kernel, name: str) -> Kernel:
     if rows:
         most = min(_ROWS, sizes[rows])
         tiles[rows] = next(n for n in range(most, 0, -1) if sizes[rows] % n == 0)
-    around = loops_around(kernel, name)
-    kernel = tile(kernel, name, tiles, parts.kept)
-    if len(loops_around(kernel, name)) == len(around):
-        kernel = enclose(kernel, [name], LoopKind.SERIAL, "once")
-    kernel = stage_result(kernel, name, loops_around(kernel, name)[-1].var.name)
+    kernel = stage_result(tile(kernel, name, tiles, parts.kept), name, name)
     names = [name, f"{name}_load", f"{name}_store"]
     return lower_computes(kernel, names, order=(*parts.k, *([rows] * bool(rows))), unroll=[rows])

@@ -13,7 +13,8 @@ places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_t
 `pipeline` (copying ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
 registers before they are stored), `load_ahead` (fragments for the next product), `lay_out`
-(memory of the kernel's own in another order, space or type), `hoist` (packing apart), `pad` and
+(memory of the kernel's own in another order, space or type), `hand_over` (from there on, in
+another place), `hoist` (packing apart), `pad` and
 `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
 instead of masks), `kinds`, `spread`, `unroll_known`, `unroll_lengths` and `workers` (how loops
 run), `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
@@ -42,6 +43,7 @@ from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import as_contraction
 from tilewright.schedule.guard import guard
+from tilewright.schedule.hand_over import hand_over
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.inline import inline
 from tilewright.schedule.kinds import parallelize, set_kind, unroll
@@ -97,6 +99,7 @@ __all__ = [
     "fuse_dims",
     "fuse_nests",
     "guard",
+    "hand_over",
     "hoist_pack",
     "hold",
     "inline",

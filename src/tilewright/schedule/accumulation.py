@@ -25,14 +25,19 @@ from tilewright.schedule.storage import BlockList, blocked_layout
 
 
 def accumulated(kernel: Kernel, compute: str, at: str, space: Space, layout: BlockList) -> Kernel:
-    """``kernel`` with what ``compute`` adds in the loop ``at`` in a buffer, copied in and out."""
-    loops_named(kernel, at, "stage_result")
+    """``kernel`` with what ``compute`` adds in the loop ``at`` (or each time, where that is its own
+    name) in a buffer, copied in and out."""
+    if at != compute:
+        loops_named(kernel, at, "stage_result")
     names = {p.name for p in kernel.arrays}
     names |= {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
     found = False
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         nonlocal found
+        if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
+            found = True
+            return _on_body(stmt, place, stmt, place, names, space, layout)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
         inside = place.inside(stmt)

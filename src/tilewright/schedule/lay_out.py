@@ -55,12 +55,12 @@ def lay_out(
             cure="name one of " + ", ".join(dict.fromkeys(each.name for each in allocated)),
         )
     (old,) = found
-    shape, order = old.shape, old.layout
+    new = replace(old, dtype=dtype or old.dtype, space=space or old.space)
     if layout:
         names = [str(place) for place in range(old.rank)]
         blocks = [(str(dim), size) for dim, size in layout]
-        shape, order = blocked_layout("lay_out", names, old.shape, blocks)
-    new = Buffer(old.name, dtype or old.dtype, shape, order, space or old.space)
+        _, order = blocked_layout("lay_out", names, old.shape, blocks)
+        new = replace(new, layout=order)
     body = kernel.body if new.dtype is old.dtype else _converted(kernel.body, old, new)
     return replace(kernel, body=replace_buffer(body, old, new))
 

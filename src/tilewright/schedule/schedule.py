@@ -32,6 +32,7 @@ from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.fuse_nests import fuse_nests
 from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
 from tilewright.schedule.guard import guard
+from tilewright.schedule.hand_over import hand_over
 from tilewright.schedule.handles import KINDS, Handle, Names, names_in
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.inline import inline
@@ -298,6 +299,7 @@ class KernelSchedule:
     finish = _method(finish)
     fuse_dims = _method(fuse_dims)
     guard = _method(guard)
+    hand_over = _method(hand_over)
     hold = _method(hold)
     fuse_nests = _method(fuse_nests)
     inline = _method(inline)

@@ -31,7 +31,7 @@ def stage_result(
     swizzle: Swizzle | None = None,
 ) -> Kernel:
     """Lets what the compute makes go by way of a buffer. Without ``by``, a reduction accumulates in
-    it what it adds inside the loop ``at``:
+    it what it adds inside the loop ``at``, or, where that is its own name, each time that it runs:
 
         for ic_o in 4:
           for oc_o in 2:

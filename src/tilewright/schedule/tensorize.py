@@ -189,6 +189,8 @@ def _same(body: Expr, pattern: Expr, bound: dict[Var, Var]) -> bool:
         if not isinstance(body, Var) or body.type is not pattern.type:
             return False
         return bound.setdefault(pattern, body) is body
+    if isinstance(pattern, Const):
+        return body is pattern
     if isinstance(pattern, Cast):
         return (
             isinstance(body, Cast) and body.type is pattern.type and _same(body.a, pattern.a, bound)

@@ -43,6 +43,18 @@ def _tile_dot(
     )
 
 
+def _tile_moves(dtype: DType) -> tuple[Instruction, ...]:
+    """AMX: tiles of sums from memory, to memory, and of zeros."""
+    tile = (AddressStep("m", 16, None), AddressStep("n", 16, 1))
+    out, copied = OperandForm("c", dtype, tile), (OperandForm("a", dtype, tile),)
+    return tuple(
+        Instruction(
+            f"{name}_{dtype}", (("m", 16), ("n", 16)), out, operands, "amx-tile", name, None
+        )
+        for name, operands in (("tileloadd", copied), ("tilestored", copied), ("tilezero", ()))
+    )
+
+
 _BF16 = (f32, bf16, bf16)
 _U8S8 = (s32, u8, s8)
 
@@ -79,6 +91,8 @@ AVX512_BF16 = (
 AMX = (
     _tile_dot("tdpbf16ps", _BF16, 2, "amx-bf16", "llvm.x86.tdpbf16ps.internal"),
     _tile_dot("tdpbusd", _U8S8, 4, "amx-int8", "llvm.x86.tdpbusd.internal"),
+    *_tile_moves(f32),
+    *_tile_moves(s32),
 )
 
 _SSE42_FEATURES = ("sse4.2",)

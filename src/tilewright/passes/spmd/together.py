@@ -170,18 +170,34 @@ class _Joining:
         facts = Facts.empty()
         for dim in (*dims, *left):
             facts = facts.loop(dim.var, dim.extent)
-        extents = {d.var: d.extent for d in compute.dims}
-        outermost = max(digits, key=lambda v: digits[v])
-        values: dict[Var, Expr] = {}
+        # What depends on the number alone says so first: its digits would be added up in vain.
+        number = var(fresh("number", names))
+        last = next(digit for digit, step in digits.items() if step == 1)
+        others: Expr = const(0)
         for digit, step in digits.items():
-            value = whole // step
-            value = value if digit is outermost else value % extents[digit]
-            values[digit] = simplify(value, facts)
-        made = map_exprs(
-            replace(compute, dims=()), lambda expr: simplify(substitute(expr, values), facts)
-        )
+            others = others + digit * step if digit is not last else others
+        values = self._digits(compute, digits, whole, facts) | {number: whole}
+
+        def renewed(expr: Expr) -> Expr:
+            by_number = simplify(substitute(expr, {last: number - others}), Facts.empty())
+            return simplify(substitute(by_number, values), facts)
+
+        made = map_exprs(replace(compute, dims=()), renewed)
         assert isinstance(made, Compute)
         return replace(made, dims=(*dims, *left))
+
+    def _digits(
+        self, compute: Compute, digits: Mapping[Var, int], number: Expr, facts: Facts
+    ) -> dict[Var, Expr]:
+        """The digits of a number."""
+        extents = {d.var: d.extent for d in compute.dims}
+        outermost = max(digits, key=lambda v: digits[v])
+        found: dict[Var, Expr] = {}
+        for digit, step in digits.items():
+            value = number // step
+            value = value if digit is outermost else value % extents[digit]
+            found[digit] = simplify(value, facts)
+        return found
 
 
 def _used(view: View) -> frozenset[Var]:

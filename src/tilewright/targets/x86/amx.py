@@ -2,12 +2,15 @@
 
 A tile is loaded from rows in memory at one stride, so operands need no registers of ours: LLVM
 assigns tiles and configures them (Intel 64 and IA-32 Software Developer's Manual, volume 1, chapter
-18). The accumulator stays in memory between instructions.
+18). An accumulator stays in memory between instructions, or in a tile: where it is private, and all
+that touches it are products, copies of tiles, and zeros.
 """
 
 from __future__ import annotations
 
+from tilewright.dtypes import s32
 from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
@@ -15,48 +18,124 @@ from tilewright.ir.visit import variables
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address, ComputePlan
+from tilewright.targets.llvm.types import llvm_type
 from tilewright.targets.llvm.values import Value
 
 _LOAD = "llvm.x86.tileloadd64.internal"
 _STORE = "llvm.x86.tilestored64.internal"
+_ZERO = "llvm.x86.tilezero.internal"
 _TILE = "x86_amx"
+# LLVM carries tiles through loops as vectors of as many bytes, and finds out that they are tiles.
+_ELEMENTS = 256
+_TO_TILE = f"llvm.x86.cast.vector.to.tile.v{_ELEMENTS}i32"
+_TO_VECTOR = f"llvm.x86.cast.tile.to.vector.v{_ELEMENTS}i32"
 
 
 def emit_tiles(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """``out[m, n] += a[m, k] * b[k, n]``: three tiles are loaded, and one is stored."""
+    """``out[m, n] += a[m, k] * b[k, n]``; or a tile that is copied, or set to zeros."""
+    memory.exprs.push()
+    for dim in plan.stmt.dims:
+        memory.exprs.variables[dim.var] = 0
+    if len(plan.operands) == 2:
+        _product(memory, plan, instruction)
+    else:
+        _moved(memory, plan)
+    memory.exprs.pop()
+
+
+def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     out, (a, b) = plan.out, plan.operands
-    for address in (out, a, b):
+    for address in (a, b):
         if address.buffer in memory.registers:
             raise NotInRegisters(address.buffer)
     dims = _dims_by_role(plan, instruction)
     group = instruction.operands[1].steps_of("k")[-1].size
     assert group is not None
-    memory.exprs.push()
-    for dim in plan.stmt.dims:
-        memory.exprs.variables[dim.var] = 0
     masks = [_mask(memory, plan, position) for position in range(2)]
-    if False not in masks:  # a product with a masked operand is 0 and adds nothing
-        rows = f"i16 {_length(memory, dims['m'])}"
-        columns = f"i16 {_length(memory, dims['n']) * out.buffer.dtype.bytes}"
-        depth = instruction.sizes["k"]
-        bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
-        groups = f"i16 {depth // group}"
-        steps = (_row(memory, out, dims["m"], 1), _row(memory, a, dims["m"], 1))
-        step_b = _row(memory, b, dims["k"], group)
-        c_tile = _load(memory, out, (rows, columns), steps[0], True)
-        a_tile = _load(memory, a, (rows, bytes_k), steps[1], masks[0])
-        b_tile = _load(memory, b, (groups, columns), step_b, masks[1])
-        shape = f"{rows}, {columns}, {bytes_k}"
-        tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
-        types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
-        result = memory.w.call(_TILE, instruction.emit, f"{shape}, {tiles}", types)
-        pointer = memory.pointer(out, {})
-        memory.w.call_void(
-            _STORE,
-            f"{rows}, {columns}, {pointer.typed}, i64 {steps[0]}, {_TILE} {result}",
-            f"i16, i16, ptr, i64, {_TILE}",
+    if False in masks:  # a product with a masked operand is 0 and adds nothing
+        return
+    shape = _shape(memory, out, dims["m"], dims["n"])
+    rows, columns = shape
+    depth = instruction.sizes["k"]
+    bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
+    groups = f"i16 {depth // group}"
+    c_tile = _taken(memory, out, dims["m"], shape)
+    a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0])
+    b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1])
+    sizes = f"{rows}, {columns}, {bytes_k}"
+    tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
+    types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
+    result = memory.w.call(_TILE, instruction.emit, f"{sizes}, {tiles}", types)
+    _put(memory, out, dims["m"], shape, result)
+
+
+def _moved(memory: MemoryMap, plan: ComputePlan) -> None:
+    """A tile that comes from another place, or one of zeros."""
+    if any(operand.view.mask is not None for operand in plan.stmt.operands):
+        raise CompilationError(
+            f"a mask hides parts of a tile in {plan.stmt.name!r}",
+            cure="copy it by vectors",
         )
-    memory.exprs.pop()
+    dims = {"m": None, "n": None} | {
+        "n" if plan.out.lane_coefficient(dim.var) == 1 else "m": dim
+        for dim in plan.stmt.dims
+        if not (isinstance(dim.extent, Const) and dim.extent.value == 1)
+    }
+    shape = _shape(memory, plan.out, dims["m"], dims["n"])
+    if plan.operands:
+        tile = _taken(memory, plan.operands[0], dims["m"], shape)
+    else:
+        tile = memory.w.call(_TILE, _ZERO, ", ".join(shape), "i16, i16")
+    _put(memory, plan.out, dims["m"], shape, tile)
+
+
+def _shape(
+    memory: MemoryMap, out: Address, rows: Dim | None, columns: Dim | None
+) -> tuple[str, str]:
+    """The rows of a tile, and the bytes of a row."""
+    width = _length(memory, columns) * out.buffer.dtype.bytes
+    return f"i16 {_length(memory, rows)}", f"i16 {width}"
+
+
+def _taken(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str]) -> str:
+    """A tile of 32-bit elements, which is in a register or in memory."""
+    if address.buffer not in memory.registers:
+        return _load(memory, address, shape, _row(memory, address, rows, 1), True)
+    held = memory.tiles.get(_register(memory, address))
+    if held != shape:
+        raise NotInRegisters(address.buffer)
+    value = memory.slots[_register(memory, address)]
+    return memory.w.call(_TILE, _TO_TILE, value.typed, value.type)
+
+
+def _put(
+    memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str], tile: str
+) -> None:
+    """Leaves a tile where it belongs."""
+    if address.buffer in memory.registers:
+        register = _register(memory, address)
+        if memory.tiles.setdefault(register, shape) != shape:
+            raise NotInRegisters(address.buffer)
+        type_ = llvm_type(s32, _ELEMENTS)
+        text = memory.w.call(type_, _TO_VECTOR, f"{_TILE} {tile}", _TILE)
+        memory.slots[register] = Value(text, s32, _ELEMENTS)
+        return
+    stride = _row(memory, address, rows, 1)
+    memory.w.call_void(
+        _STORE,
+        f"{', '.join(shape)}, {memory.pointer(address, {}).typed}, i64 {stride}, {_TILE} {tile}",
+        f"i16, i16, ptr, i64, {_TILE}",
+    )
+
+
+def _register(memory: MemoryMap, address: Address) -> tuple[Buffer, int]:
+    """Which of the buffer's tiles it is: where it begins. What else is held of the buffer, vectors
+    or elements, does not go together with tiles."""
+    offset = memory.constant_offset(address)
+    others = any(each[0] is address.buffer and each not in memory.tiles for each in memory.slots)
+    if offset is None or others:
+        raise NotInRegisters(address.buffer)
+    return address.buffer, offset
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim | None]:

@@ -1,0 +1,130 @@
+"""Products inside of kernels, by a processor's matrix unit: sums in its tiles.
+
+Where all sums of an accumulator fit the tiles, they stay there from where they are set to zero to
+the first op that needs them as numbers, which gets a copy in memory. Larger ones come into tiles
+for the depth of one product, and go back.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Var, const
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.schedule.access import Access, accesses
+from tilewright.schedule.hand_over import hand_over
+from tilewright.schedule.lay_out import lay_out
+from tilewright.schedule.partition import partition
+from tilewright.schedule.place import Place, holds_loop, views_of
+from tilewright.schedule.stage_result import stage_result
+from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.tile import tile
+
+# Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
+_SIDE = 2
+# Steps of the depth that are written out.
+_STEPS = 4
+
+
+def unit_product(main: Compute, machine: Machine) -> Instruction | None:
+    """The product of tiles for ``main``; None where the machine has none of these types, or the
+    depth is no multiple of its."""
+    a, b = (operand.view.buffer.dtype for operand in main.operands)
+    parts, sizes = roles(main), extents(main)
+    if parts.batch or any(len(each) != 1 for each in (parts.m, parts.n, parts.k)):
+        return None
+    if not all(isinstance(i, Var) for o in main.operands for i in o.view.index):
+        return None
+    for found in machine.products(main.out.buffer.dtype, a, b):
+        if "m" in found.sizes and found.lanes == 1 and sizes[parts.k[0]] % found.sizes["k"] == 0:
+            return found
+    return None
+
+
+def by_unit(kernel: Kernel, name: str, unit: Instruction, machine: Machine) -> Kernel:
+    """``kernel`` with the product ``name`` by the ``unit``."""
+    main = find_compute(kernel, name)
+    (m,), (n,), (k,) = roles(main).m, roles(main).n, roles(main).k
+    dims, sizes = {"m": m, "n": n, "k": k}, extents(main)
+    kernel = _with_rows(kernel, main, unit, dims)
+    sides = {m: _SIDE * unit.sizes["m"], n: _SIDE * unit.sizes["n"]}
+    ready = None
+    if all(sizes[dim] <= side for dim, side in sides.items()):
+        ready = _in_tiles(kernel, main.out.buffer)
+    kernel = _tile_by_tile(kernel, name, sides) if ready is None else ready
+    steps = sizes[k] // unit.sizes["k"]
+    unrolled = next(each for each in range(_STEPS, 0, -1) if steps % each == 0)
+    kernel = tile(kernel, name, {k: unrolled * unit.sizes["k"]})
+    kernel = tensorize(kernel, name, unit, dims)
+    return _moved_by_tiles(kernel, find_compute(kernel, name).out.buffer, machine)
+
+
+def _tile_by_tile(kernel: Kernel, name: str, sides: dict[str, int]) -> Kernel:
+    """Sums come into tiles for one product, and go back."""
+    kernel = tile(kernel, name, sides, tuple(reversed(sides)))
+    kernel = stage_result(kernel, name, name)
+    for dim in reversed(sides):
+        if holds_loop(kernel.body, f"{dim}_o"):
+            kernel = partition(kernel, f"{dim}_o", split_borders=True)
+    return kernel
+
+
+def _with_rows(kernel: Kernel, main: Compute, unit: Instruction, dims: dict[str, str]) -> Kernel:
+    """B in rows of what the unit adds up side by side, tile by tile."""
+    view = main.operands[1].view
+    places = {index.name: p for p, index in enumerate(view.index) if isinstance(index, Var)}
+    n, k = places[dims["n"]], places[dims["k"]]
+    group = unit.operands[1].steps_of("k")[-1].size or 1
+    depth = unit.sizes["k"] // group
+    layout = [(n, None), (k, None), (k, depth), (n, unit.sizes["n"]), (k, group)]
+    return lay_out(kernel, view.buffer.name, layout)
+
+
+def _in_tiles(kernel: Kernel, held: Buffer) -> Kernel | None:
+    """``kernel`` with the sums ``held`` in registers as long as tiles are all that is needed; None
+    where other ops use them in between."""
+    users = [each for each in accesses(kernel.body, Place()) if each.view.buffer is held]
+    first = next((n for n, each in enumerate(users) if not _for_tiles(each, held)), len(users))
+    if any(each.combiner == "add" for each in users[first:]):
+        return None
+    late = users[first].stmt if first < len(users) else None
+    if isinstance(late, Compute):
+        try:
+            kernel = hand_over(kernel, held.name, late.name, space=Space.WORKGROUP)
+        except ScheduleError:
+            return None
+    elif late is not None:
+        return None
+    return lay_out(kernel, held.name, space=Space.PRIVATE)
+
+
+def _for_tiles(access: Access, held: Buffer) -> bool:
+    """Whether products or zeros go there."""
+    stmt = access.stmt
+    if not isinstance(stmt, Compute) or len(stmt.outputs) != 1 or stmt.out.buffer is not held:
+        return False
+    if any(operand.view.buffer is held for operand in stmt.operands):
+        return False
+    return stmt.combiner == "add" or (stmt.body is const(0, held.dtype) and not stmt.out.mask)
+
+
+def _moved_by_tiles(kernel: Kernel, held: Buffer, machine: Machine) -> Kernel:
+    """What fills the tiles ``held``, and what takes them from there, by instructions."""
+    found: dict[str, Compute] = {}
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Compute) and stmt.instruction is None:
+            found.setdefault(stmt.name, stmt)
+    for name, each in found.items():
+        views = [view for view in views_of(each) if view.buffer is held]
+        if not views:
+            continue
+        move = "tileloadd" if each.operands else "tilezero"
+        move = "tilestored" if each.out.buffer is not held else move
+        m, n = (index.name for index in views[0].index if isinstance(index, Var))
+        instruction = machine.instruction(f"{move}_{held.dtype}")
+        kernel = tensorize(kernel, name, instruction, {"m": m, "n": n})
+    return kernel
