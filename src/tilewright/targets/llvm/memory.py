@@ -73,8 +73,7 @@ class MemoryMap:
         self.shared_bytes = 0
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
-        # Slots that are tiles of a matrix unit, and their shapes: nothing else knows their form.
-        self.tiles: dict[tuple[Buffer, int], tuple[str, str]] = {}
+        self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # in matrix units: their shapes
         self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
@@ -249,7 +248,7 @@ class MemoryMap:
         """The registers that hold an element or a vector of a private buffer."""
         offset = self.constant_offset(address)
         stride = self.stride(address)
-        if offset is None or stride not in (0, 1) or self._has_tiles(address.buffer):
+        if offset is None or stride not in (0, 1) or address.buffer in self.tiles:
             raise NotInRegisters(address.buffer)
         found = self.slots.get((address.buffer, offset))
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
@@ -261,9 +260,6 @@ class MemoryMap:
             found = self.first_lanes(found, lanes)
         dtype = address.buffer.dtype
         return found if dtype is boolean else from_memory(self.w, found, dtype)
-
-    def _has_tiles(self, buffer: Buffer) -> bool:
-        return any(held is buffer for held, _ in self.tiles)
 
     def _gathered(self, buffer: Buffer, offset: int, lanes: int) -> Value | None:
         """A vector of elements that are held one by one; None if they are not."""
@@ -376,7 +372,7 @@ class MemoryMap:
     ) -> None:
         """Puts a value in registers; under a predicate, in the lanes where it holds."""
         offset = self.constant_offset(address)
-        if offset is None or stride not in (0, 1) or self._has_tiles(address.buffer):
+        if offset is None or stride not in (0, 1) or address.buffer in self.tiles:
             raise NotInRegisters(address.buffer)
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
         if isinstance(result, Value) and result.lanes > lanes:

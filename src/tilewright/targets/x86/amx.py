@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from tilewright.dtypes import s32
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
@@ -101,10 +100,10 @@ def _taken(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[s
     """A tile of 32-bit elements, which is in a register or in memory."""
     if address.buffer not in memory.registers:
         return _load(memory, address, shape, _row(memory, address, rows, 1), True)
-    held = memory.tiles.get(_register(memory, address))
-    if held != shape:
+    offset = _offset(memory, address)
+    if memory.tiles.get(address.buffer, {}).get(offset) != shape:
         raise NotInRegisters(address.buffer)
-    value = memory.slots[_register(memory, address)]
+    value = memory.slots[address.buffer, offset]
     return memory.w.call(_TILE, _TO_TILE, value.typed, value.type)
 
 
@@ -113,12 +112,13 @@ def _put(
 ) -> None:
     """Leaves a tile where it belongs."""
     if address.buffer in memory.registers:
-        register = _register(memory, address)
-        if memory.tiles.setdefault(register, shape) != shape:
+        offset = _offset(memory, address)
+        held = memory.tiles.setdefault(address.buffer, {})
+        if held.setdefault(offset, shape) != shape:
             raise NotInRegisters(address.buffer)
         type_ = llvm_type(s32, _ELEMENTS)
         text = memory.w.call(type_, _TO_VECTOR, f"{_TILE} {tile}", _TILE)
-        memory.slots[register] = Value(text, s32, _ELEMENTS)
+        memory.slots[address.buffer, offset] = Value(text, s32, _ELEMENTS)
         return
     stride = _row(memory, address, rows, 1)
     memory.w.call_void(
@@ -128,14 +128,14 @@ def _put(
     )
 
 
-def _register(memory: MemoryMap, address: Address) -> tuple[Buffer, int]:
-    """Which of the buffer's tiles it is: where it begins. What else is held of the buffer, vectors
-    or elements, does not go together with tiles."""
-    offset = memory.constant_offset(address)
-    others = any(each[0] is address.buffer and each not in memory.tiles for each in memory.slots)
+def _offset(memory: MemoryMap, address: Address) -> int:
+    """Where a tile in registers begins. What else is held of the buffer, vectors or elements, does
+    not go together with tiles."""
+    offset, held = memory.constant_offset(address), memory.tiles.get(address.buffer, {})
+    others = any(buffer is address.buffer and at not in held for buffer, at in memory.slots)
     if offset is None or others:
         raise NotInRegisters(address.buffer)
-    return address.buffer, offset
+    return offset
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim | None]:
