@@ -199,3 +199,32 @@ def test_a_slice_of_all_lanes_is_one_vector() -> None:
     assert words.count("vaddps") == 4
     assert not any(map(ELEMENTS.match, words))
     assert not any(word.startswith(("vgather", "vaddss", "vmovss")) for word in words)
+
+
+@tw.kernel(subgroup=8)
+def doubled(a: tw.array("f32", 2), b: tw.array("f32", 2), c: tw.array("f32", 2)) -> None:
+    tile_a = tw.joint_matrix("a", 12, 16, "f32")
+    tile_b = tw.joint_matrix("b", 16, 32, "f32")
+    total = tw.joint_matrix("accumulator", 12, 32, "f32")
+    tile_a.load(a, (0, 0))
+    tile_b.load(b, (0, 0))
+    total.fill(0.0)
+    total.mad(tile_a, tile_b)
+    for i in range(total.length):
+        total.set(i, total.get(i) * 2.0)
+    total.store(c, (0, 0))
+
+
+def test_slices_of_sums_are_vectors_beside_products_in_registers() -> None:
+    g = np.random.default_rng(0)
+    a = g.integers(-3, 4, (12, 16)).astype(np.float32)
+    b = g.integers(-3, 4, (16, 32)).astype(np.float32)
+    c = np.zeros((12, 32), np.float32)
+    doubled.launch((1, 8), a, b, c, local=(1, 8), target="x86")
+    np.testing.assert_array_equal(c, a @ b * 2)
+    made = tw.compile(doubled.over(local=(1, 8)), "x86:avx2")
+    text = str(list(made.stages.values())[-1])
+    # In rows, where neighbouring lanes are neighbours; factors in panels of a tile.
+    assert "alloc total: f32[12, 32] workgroup" in text and "compute total_mad<fma_f32x8>" in text
+    assert "alloc tile_b: f32[16, 32] {" in text
+    assert not any(word.startswith("vgather") for word in made.source("asm").split())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -83,11 +84,14 @@ def _by_instructions(kernel: Kernel, name: str, machine: Machine) -> Kernel:
     )
     (config, _) = next(islice(chosen, 1))
     kernel = _with_factors(kernel, name, choice, config, vector)
-    held = _in_registers(kernel, main, config, vector, machine)
-    if held:
+    alone = _by_computes_alone(kernel, main)
+    if alone and _fits(main, config, vector, machine):
         kernel = lay_out(kernel, main.out.buffer.name, space=Space.PRIVATE)
     else:
-        kernel = _in_tiles(kernel, name, config, vector)
+        if alone:
+            panels = _panels(main.out, choice, config, vector)
+            kernel = lay_out(kernel, main.out.buffer.name, panels)
+        kernel = _in_tiles(kernel, name, config)
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     kernel = tile(kernel, name, step, config.reduce_order)
     for dim in (*config.order, *config.reduce_order):
@@ -97,7 +101,7 @@ def _by_instructions(kernel: Kernel, name: str, machine: Machine) -> Kernel:
     return tensorize(kernel, name, choice.instruction, dims)
 
 
-def _in_tiles(kernel: Kernel, name: str, config: ContractionConfig, vector: int) -> Kernel:
+def _in_tiles(kernel: Kernel, name: str, config: ContractionConfig) -> Kernel:
     """A tile of the sums at a time, for the whole depth of the product."""
     main = find_compute(kernel, name)
     sizes = {d: config.tile.get(d, 1) for d in roles(main).kept}
@@ -142,22 +146,21 @@ def _panels(
     return layout
 
 
-def _in_registers(
-    kernel: Kernel, main: Compute, config: ContractionConfig, vector: int, machine: Machine
-) -> bool:
-    """Whether all sums fit in the registers: computes alone touch them."""
-    sizes = extents(main)
-    count = 1
-    for dim in roles(main).kept:
-        count *= -(-sizes[dim] // vector) if dim == config.lanes else sizes[dim]
-    across = -(-sizes[config.lanes] // vector)
+def _by_computes_alone(kernel: Kernel, main: Compute) -> bool:
+    """Whether the sums are the kernel's own, and computes are all that touches them: single
+    elements, which work-items ask for, are neighbours in rows."""
     held = main.out.buffer
     users = [a for a in accesses(kernel.body, Place()) if a.view.buffer is held]
-    return (
-        count + across + 1 <= machine.vector_registers * 15 // 16
-        and len(roles(main).kept) <= 2
-        and all(isinstance(each.stmt, Compute) for each in users)
-    )
+    own = held in buffers_allocated(kernel.body)
+    return own and all(isinstance(each.stmt, Compute) for each in users)
+
+
+def _fits(main: Compute, config: ContractionConfig, vector: int, machine: Machine) -> bool:
+    """Whether the registers hold all sums."""
+    sizes, kept = extents(main), roles(main).kept
+    across = -(-sizes[config.lanes] // vector)
+    count = prod(across if dim == config.lanes else sizes[dim] for dim in kept)
+    return len(kept) <= 2 and count + across + 1 <= machine.vector_registers * 15 // 16
 
 
 def in_runs(kernel: Kernel, machine: Machine) -> Kernel:

@@ -7,7 +7,8 @@ kernel run on threads (on a device: on workgroups or work-items) where `schedule
 that no two iterations touch one element that one of them writes; so do loops inside of loops and
 conditions, which the host then runs, where they are worth a launch each time. Everything else runs
 in order. A kernel that says itself what runs in parallel keeps its loops as they are; but where
-threads are all there is, its workgroups run on them, and work-items as lanes (`passes.spmd`).
+threads are all there is, its workgroups run on them, and work-items as lanes (`passes.spmd`), and
+what these do together is scheduled by itself (`joint`).
 """
 
 from __future__ import annotations
