@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,3 +41,19 @@ def test_ptx(each: Case) -> None:
     arguments = each.arguments(np.random.default_rng(0))
     kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
     assert ".entry" in tw.compile(kernel, "nvidia:sm_80").source("asm")
+
+
+def test_the_benchmark_has_every_kernel() -> None:
+    path = Path(__file__).parents[1] / "benchmarks" / "kernels.py"
+    found = importlib.util.spec_from_file_location("benchmarks_kernels", path)
+    assert found is not None and found.loader is not None
+    script = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = script
+    found.loader.exec_module(script)
+    assert script.WORKS.keys() == {each.name for each in CASES}
+    numbers, places = np.arange(4.0, dtype=np.float32), np.arange(4, dtype=np.int32)
+    assert not script.differing("saxpy", [3, numbers], [3, numbers * (1 + 1e-6)])
+    assert script.differing("saxpy", [3, numbers], [3, numbers + 1])
+    assert script.differing("sobel", [places], [places[::-1]])
+    # Only how many there are is the same in any order.
+    assert not script.differing("queue", [places, places, places], [places, places[::-1], places])
