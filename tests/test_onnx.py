@@ -213,6 +213,33 @@ def test_cases_of_ops(module: str) -> None:
         assert cases.outcome(named[f"test_{name}"], "interpreter") == ("right", ""), name
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+        ("ab,ab,ab", [(2, 3)] * 3),
+        ("...ii->...i", [(2, 3, 3)]),
+        ("ii", [(4, 4)]),
+        ("...ij,...jk->...ik", [(5, 2, 3), (3, 4)]),
+        ("...a,...b->...", [(1, 3, 2), (4, 1, 5)]),
+        ("bhqd,bhkd,k->bqh", [(2, 3, 4, 5), (2, 3, 6, 5), (6,)]),
+        ("ba", [(2, 3)]),
+    ],
+)
+def test_sums_of_products_by_names(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    arrays = {f"x{n}": drawn(*shape) for n, shape in enumerate(shapes)}
+    node = helper.make_node("Einsum", list(arrays), ["y"], equation=equation)
+    wanted = np.einsum(equation, *arrays.values())
+    check(model([node], {n: a.shape for n, a in arrays.items()}, {"y": wanted.shape}), **arrays)
+
+
+def test_equations_that_do_not_fit() -> None:
+    for equation, shape in (("ij,jk->ik", (2, 3)), ("ij->ijk", (2, 3)), ("i->i", (2, 3))):
+        node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+        with pytest.raises((UnsupportedError, ArgumentError), match=r"equation|ill-formed"):
+            tw.from_onnx(model([node], {"x": shape}, {"y": (2,)}))
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction: str) -> None:

@@ -3,8 +3,8 @@
 In reading order: `reading` (a model, node by node), `scopes` (what names mean), `values` (types,
 and what is known), `control` (branches and loops), `folding` (nodes of known values), `bodies` (ops
 by the functions that define them), `table` (the table of ops); then a file for each family:
-`elements`, `moving`, `reducing`, `multiplying`, `windows`, `resizing`, `sampling`, `transforms`,
-`recurrent`, `training`.
+`elements`, `moving`, `reducing`, `multiplying`, `sums`, `windows`, `resizing`, `sampling`,
+`transforms`, `recurrent`, `training`.
 """
 
 from tilewright.frontends.onnx.reading import from_onnx

@@ -11,7 +11,6 @@ from tilewright.frontends.onnx.elements import mapped, quantized_range
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.graph.contractions import accumulator_for, dot_general
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import combined
 from tilewright.graph.tensor import Tensor, axis
 from tilewright.graph.views import broadcast_to, reshape, transpose
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
@@ -71,35 +70,6 @@ def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
 
 def _scaled(x: Expr, factor: float) -> Expr:
     return x * const(factor if x.type.is_float else int(factor), x.type)
-
-
-@op("Einsum")
-def einsum(at: Place, *given: Tensor) -> Tensor:
-    text = at.attribute("equation").replace(" ", "")
-    left, _, right = text.partition("->")
-    terms = left.split(",")
-    if "..." in text or len(given) > 2 or any(len(set(each)) < len(each) for each in terms):
-        refuse(f"the equation {text!r}")
-    if not right and "->" not in text:
-        right = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    if len(given) == 1:
-        gone = [n for n, c in enumerate(terms[0]) if c not in right]
-        found = given[0]
-        if gone:
-            found = combined(found, gone, "add")
-        kept = [c for c in terms[0] if c in right]
-        return transpose(found, [kept.index(c) for c in right])
-    a, b = given
-    batch = [c for c in terms[0] if c in terms[1] and c in right]
-    summed = [c for c in terms[0] if c in terms[1] and c not in right]
-    rest = [[c for c in term if c not in batch and c not in summed] for term in terms]
-    if any(c not in right for each in rest for c in each):
-        refuse(f"the equation {text!r}")
-    places = [[term.index(c) for c in batch] for term in terms]
-    sums = [[term.index(c) for c in summed] for term in terms]
-    found = dot_general(a, b, (places[0], places[1]), (sums[0], sums[1]))
-    order = [*batch, *rest[0], *rest[1]]
-    return transpose(found, [order.index(c) for c in right])
 
 
 @op("MatMulInteger")

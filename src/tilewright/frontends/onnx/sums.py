@@ -1,0 +1,107 @@
+"""Sums by Einstein's convention, of any number of tensors: two at a time, from the left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.frontends.onnx.table import Place, op, refuse
+from tilewright.graph.contractions import dot_general
+from tilewright.graph.reductions import combined
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.graph.views import transpose
+from tilewright.ir.expr import Expr, const
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A tensor whose dims have names, each another one."""
+
+    names: tuple[str, ...]
+    tensor: Tensor
+
+    def without(self, kept: set[str]) -> _Named:
+        """Dims that are not ``kept`` are summed up."""
+        gone = [n for n, name in enumerate(self.names) if name not in kept]
+        if not gone:
+            return self
+        names = tuple(name for name in self.names if name in kept)
+        return _Named(names, combined(self.tensor, gone, "add"))
+
+    def places(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Where dims are."""
+        return tuple(map(self.names.index, names))
+
+
+@op("Einsum")
+def einsum(at: Place, *given: Tensor) -> Tensor:
+    text = at.attribute("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(given):
+        refuse(f"the equation {text!r} of {len(given)} tensors")
+    named = [_names(term, each.rank, text) for term, each in zip(terms, given, strict=True)]
+    front = sorted({n for names in named for n in names if n.isdigit()}, key=int, reverse=True)
+    if arrow:
+        wanted = [n for part in _parted(right) for n in (front if part == "..." else part)]
+    else:
+        once = [n for n in sorted(set(left) - {",", "."}) if left.count(n) == 1]
+        wanted = [*front, *once]
+    sizes: dict[str, int] = {}
+    for names, each in zip(named, given, strict=True):
+        for name, size in zip(names, each.shape, strict=True):
+            sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
+    if len(set(wanted)) < len(wanted) or not sizes.keys() >= set(wanted):
+        refuse(f"the equation {text!r}")
+    left_over = [_diagonal(names, each, sizes) for names, each in zip(named, given, strict=True)]
+    found = left_over.pop(0)
+    while left_over:
+        other = left_over.pop(0)
+        later = {*wanted, *(n for each in left_over for n in each.names)}
+        found = _multiplied(found, other, later)
+    found = found.without(set(wanted))
+    return transpose(found.tensor, found.places(wanted))
+
+
+def _parted(term: str) -> list[str]:
+    """Names, and the dots that stand for any number of dims."""
+    return re.findall(r"\.\.\.|.", term)
+
+
+def _names(term: str, rank: int, text: str) -> list[str]:
+    """A name for each dim; those of the dots are counted from the last one."""
+    parts = _parted(term)
+    more = rank - sum(part != "..." for part in parts)
+    if more < 0 or parts.count("...") > 1 or (more and "..." not in parts) or "." in parts:
+        refuse(f"the equation {text!r}, where {term!r} has {rank} dims")
+    dots = [str(n) for n in reversed(range(more))]
+    return [name for part in parts for name in (dots if part == "..." else [part])]
+
+
+def _diagonal(names: Sequence[str], x: Tensor, sizes: dict[str, int]) -> _Named:
+    """``x`` with one dim for each name: where a name comes twice, what lies on the diagonal; where
+    it is of size 1 and others are not, repeated."""
+    own = tuple(dict.fromkeys(names))
+    index: list[Expr] = [
+        axis(own.index(name)) if size != 1 else const(0)
+        for name, size in zip(names, x.shape, strict=True)
+    ]
+    if any(size not in (1, sizes[name]) for name, size in zip(names, x.shape, strict=True)):
+        refuse(f"dims of the same name and of sizes {list(x.shape)}")
+    return _Named(own, x.viewed([sizes[name] for name in own], index))
+
+
+def _multiplied(a: _Named, b: _Named, later: set[str]) -> _Named:
+    """The product of two, less the dims that nobody asks for ``later``."""
+    a, b = a.without({*b.names, *later}), b.without({*a.names, *later})
+    both = [name for name in a.names if name in b.names]
+    batch, summed = [n for n in both if n in later], [n for n in both if n not in later]
+    made = dot_general(
+        a.tensor,
+        b.tensor,
+        (a.places(batch), b.places(batch)),
+        (a.places(summed), b.places(summed)),
+    )
+    rest = [n for each in (a, b) for n in each.names if n not in both]
+    return _Named((*batch, *rest), made)
