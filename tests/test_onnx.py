@@ -317,6 +317,34 @@ def test_a_loop_that_depends_on_data() -> None:
         tw.from_onnx(endless)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes"),
+    [
+        ("GRU", [(2, 2, 2, 2), (1, 6, 2), (1, 6, 2)], {"hidden_size": 2}),
+        ("RoiAlign", [(1, 1, 4, 4), (1,), (1,)], {"sampling_ratio": 2}),
+        ("TensorScatter", [(2, 3, 2), (2,), (2,)], {}),
+        ("MaxUnpool", [(1, 1, 2), (1, 1, 2)], {"kernel_shape": [2, 2]}),
+    ],
+)
+def test_nodes_that_are_ill_formed(kind: str, shapes: list[Any], attributes: Any) -> None:
+    """The package's own checks do not find these."""
+    types = {"RoiAlign": (1, 1, 7), "TensorScatter": (1, 1, 7), "MaxUnpool": (1, 7)}
+    names = [f"x{n}" for n in range(len(shapes))]
+    graph = helper.make_graph(
+        [helper.make_node(kind, names, ["y"], **attributes)],
+        "bad",
+        [
+            helper.make_tensor_value_info(name, type_, shape)
+            for name, type_, shape in zip(names, types.get(kind, (1, 1, 1)), shapes, strict=True)
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+    with pytest.raises((ArgumentError, UnsupportedError), match=r"defined|ill-formed") as raised:
+        tw.from_onnx(made)
+    assert raised.value.cure is not None
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(15))
 def test_backend_cases(part: int) -> None:

@@ -326,6 +326,8 @@ def tensor_scatter(
     at: Place, cache: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
     n = axis_of(at.attribute("axis", -2), cache.rank)
+    if update.rank != cache.rank:
+        refuse(f"an update of {update.rank} dims of a cache of {cache.rank}")
     index: list[Expr] = list(axes(cache.rank))
     if starts is not None:
         index[n] = index[n] + cast(s64, starts.at(axis(0)))

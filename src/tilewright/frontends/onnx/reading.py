@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tilewright.frontends.onnx.folding import folded
 from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
-from tilewright.graph.builder import Builder, identifier
+from tilewright.graph.builder import Builder, described, identifier
 from tilewright.graph.graph import Graph
 from tilewright.graph.tensor import Tensor
 from tilewright.problems.numbers import short
@@ -183,7 +183,7 @@ class _Reading:
         )
         inputs = [self.tensor(name, scope) if name else None for name in node.input]
         with self.builder.at(identifier(node.name or node.op_type)):
-            made = handler(place, *inputs)
+            made = _called(handler, place, inputs)
         for name, tensor in zip(node.output, _listed(made), strict=False):
             if name:
                 scope.tensors[name] = tensor
@@ -275,6 +275,21 @@ def _with_attributes(
             copy.name = each.name
             made.attribute.append(copy)
     return made
+
+
+def _called(handler: Callable[..., Any], place: Place, inputs: Sequence[Tensor | None]) -> Any:
+    """What a handler makes of a node. Handlers rely on ONNX's rules of ranks and attributes, of
+    which the package checks some."""
+    try:
+        return handler(place, *inputs)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        given = ", ".join("nothing" if each is None else described(each) for each in inputs)
+        raise ArgumentError(
+            f"{place.op} is not defined on {given} with attributes {short(dict(place.attributes))}",
+            where=f"node {place.op}",
+            why=f"{type(error).__name__}: {error}",
+            cure="give it what ONNX's operators take",
+        ) from error
 
 
 def _listed(made: Any) -> Sequence[Tensor]:
