@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from needs import needs_opencl
 from tilewright.errors import ArgumentError, UnsupportedError
 
 torch = pytest.importorskip("torch")
@@ -89,6 +90,19 @@ def test_what_is_made_of_parameters_follows_them() -> None:
     with torch.no_grad():
         for _ in range(2):
             close(run(x), model(x))  # each call changes what the norm counts
+
+
+@needs_opencl
+def test_a_model_on_an_opencl_device() -> None:
+    nn = torch.nn
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    run, x = compiled(model, strict=True, target="spirv"), torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        close(run(x), model(x))
+        model[0].weight.mul_(2.0)
+        close(run(x), model(x))
+    (said,) = frontend().report().graphs
+    assert said.programs == 1 and said.arena >= said.live
 
 
 def test_gradients_are_pytorchs() -> None:

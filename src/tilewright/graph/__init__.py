@@ -10,9 +10,10 @@ computes that it is), `indexing` (gathers, scatters), `sampling` (elements betwe
 `random_bits`, `sharing` (values too long to write out), `library` (ops of the library as part of a
 graph), `functions` (scalar functions that the IR has no operator for).
 
-Then `passes` (what makes a graph simpler), `graph` (what front ends give), `cutting` (a graph as
-steps of small kernels; `canonical`: what these are called; `in_place`: results in the place of
-operands; `stored`: kept on disk), `parts` (the kernels, compiled; `workers`, `worker`: by processes
-side by side; `reporting`: how far that is), `memory` (where what they leave to each other lies),
-`program` (what a user calls).
+Then `passes` (what makes a graph simpler), `preparing` (what is made of constant arguments, apart
+from the rest), `graph` (what front ends give), `cutting` (a graph as steps of small kernels;
+`canonical`: what these are called; `in_place`: results in the place of operands; `stored`: kept on
+disk), `parts` (the kernels, compiled; `workers`, `worker`: by processes side by side; `reporting`:
+how far that is), `memory` (where what they leave to each other lies), `program` (what a user
+calls).
 """

@@ -35,7 +35,7 @@ def backend(
     where gradients are asked for, backward.
 
     ``options`` of `torch.compile`: ``target`` and ``threads`` as `tilewright.compile` takes them
-    (of targets, ``"x86"``), and ``strict`` (an op that is not native is an error).
+    (targets that take arrays of the host), and ``strict`` (an op that is not native is an error).
     """
     asked = _read(options, mode)
     name = f"graph{next(_numbers)}"
