@@ -69,9 +69,9 @@ def test_one_kernel_for_all_sizes(symbols: str) -> None:
 
 def test_spirv() -> None:
     need_device("spirv")
-    run = compiled("mnk", "spirv")
-    for m, n, k in ((1, 1, 1), (5, 16, 8), (33, 50, 7), (64, 65, 66)):
-        check(run, m, n, k)
+    run = compiled("mk", "spirv")
+    for m, k in ((1, 1), (5, 8), (33, 7), (64, 66)):
+        check(run, m, NUMBERS["n"], k)
 
 
 @pytest.mark.parametrize("target", ["spirv:gpu", "nvidia:sm_80"])
