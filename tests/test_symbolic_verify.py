@@ -108,6 +108,9 @@ def test_what_decides_more_than_numbers_is_refused() -> None:
         symbolic_kernel(partial(kernel_of, halves), ("A", "B"))
     verdict = verify_sizes(case("sort", "4x16", "D1"), compiled)
     assert verdict.status is Status.SKIPPED and "other statements" in verdict.reason
+    problem = parse("arg", "16x3").with_axis("0")  # type: ignore[attr-defined]
+    verdict = verify_sizes(SymbolicCase(Case(problem), ("D0",)), compiled)
+    assert verdict.status is Status.SKIPPED and "a number is no size" in verdict.reason
     names = ("A", "B", "C", "D", "E")
     with pytest.raises(ProblemError, match="too many sizes"):
         symbolic_kernel(partial(kernel_of, SCALED), names)

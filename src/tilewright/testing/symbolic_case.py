@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.engine.signature import Signature
 from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
@@ -79,6 +80,8 @@ def verify_sizes(
             op = case.at(numbers).op()
         except TilewrightError:
             continue  # Sizes that contradict each other: a problem that there is not.
+        if not _lies_so(kernel, op, numbers):
+            continue  # An op of these sizes wants its arrays in another order.
         verdict = verify(op, _At(compiled, numbers).of, seed=seed)
         if verdict.status is not Status.PASSED:
             where = ", ".join(f"{name}={size}" for name, size in numbers.items())
@@ -87,6 +90,13 @@ def verify_sizes(
     if not ran:
         return Verdict(Status.SKIPPED, "no sizes that were drawn go together")
     return Verdict(Status.PASSED, f"{ran} sizes through one kernel", error=worst)
+
+
+def _lies_so(kernel: Kernel, op: Op, numbers: Mapping[str, Scalar]) -> bool:
+    """Whether the arrays of ``op`` lie as ``kernel`` takes them."""
+    wanted = {each.name: each.layout for each in op.resolved().arguments}
+    arrays = Signature(kernel.params).at(numbers)
+    return all(each.buffer.layout == wanted[each.name] for each in arrays)
 
 
 @dataclass(frozen=True)

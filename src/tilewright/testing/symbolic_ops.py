@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, cast
 
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ParseError, ProblemError, UnsupportedError
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -95,7 +95,10 @@ def symbolic_kernel(
         if not whole or _value(each, at) != Fraction(number):
             raise _refusal(names, f"one is {number} where sizes are {at}")
     sizes = "".join(f"{name}: s64 in 1..{GREATEST}, " for name in names)
-    return parse_kernel(_in_memory(text.replace("(", "(" + sizes, 1), names))
+    try:
+        return parse_kernel(_in_memory(text.replace("(", "(" + sizes, 1), names))
+    except ParseError as error:
+        raise _refusal(names, f"there, a number is no size: {error.what}") from error
 
 
 def _refusal(names: Sequence[str], why: str) -> UnsupportedError:
