@@ -21,7 +21,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import For, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import nested
+from tilewright.ir.visit import nested, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
@@ -51,13 +51,17 @@ class Part:
     steps: int
 
 
-def parts(stmt: Stmt) -> Iterator[Part]:
-    """The launches in ``stmt``, in order."""
+def parts(stmt: Stmt, times: int = 1) -> Iterator[Part]:
+    """The launches in ``stmt``, in order; loops around them are steps, too."""
     if isinstance(stmt, For) and stmt.kind in LAUNCHED:
-        yield Part(_items(stmt), _steps(stmt))
+        yield Part(_items(stmt), times * _steps(stmt))
+        return
+    if not any(isinstance(each, For) and each.kind in LAUNCHED for each in walk_stmts(stmt)):
+        if isinstance(stmt, For):
+            yield Part(1, times * _steps(stmt))
         return
     for inner in nested(stmt):
-        yield from parts(inner)
+        yield from parts(inner, times * _number(stmt) if isinstance(stmt, For) else times)
 
 
 def _items(stmt: Stmt) -> int:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.computes import loading, mentioned
-from tilewright.ir.stmt import Combiner, Compute, For, Kernel, LoopKind
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import done_together, places_items, stages
@@ -57,7 +58,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
         return result
     if places_items(kernel):
         result.stage("summed", summed_in_registers(result.kernel))
-    result.stage("lowered", _lowered(result.kernel, config.vector))
+    result.stage("lowered", _lowered(result.kernel, config.vector, machine))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))
         result.stage("streamed", streamed(result.kernel, machine))
@@ -71,7 +72,7 @@ def places_work(kernel: Kernel) -> bool:
     )
 
 
-def _lowered(kernel: Kernel, vector: int) -> Kernel:
+def _lowered(kernel: Kernel, vector: int, machine: Machine) -> Kernel:
     """``kernel`` without computes but those that an instruction carries out."""
     names = [compute.name for compute in _computes(kernel)]
     for compute in _computes(kernel):
@@ -83,7 +84,7 @@ def _lowered(kernel: Kernel, vector: int) -> Kernel:
             [compute.name],
             vector=lanes,
             lanes=vector,
-            order=_inside(compute),
+            order=_inside(compute, machine),
             tails=True,
         )
     return lower_computes(kernel)
@@ -102,9 +103,18 @@ def _lanes(compute: Compute) -> str | None:
     return contiguous_dim(compute) if known and named else None
 
 
-def _inside(compute: Compute) -> list[str]:
+def _inside(compute: Compute, machine: Machine) -> list[str]:
     """The dims whose loops are inside of the others, in this order: what is reduced, then what is
-    ordered, whose points follow one another for each point of the others."""
+    ordered, whose points follow one another for each point of the others. Points of which nobody
+    knows where their results are follow one another, too; on work-items, inside of each, as a
+    launch for each of them takes longer than what it does."""
     kept = [mentioned(compute, view) for view in compute.outputs]
-    reduced = [d for d in compute.dims if not d.ordered and not all(d.var in each for each in kept)]
+    meeting: frozenset[Var] = frozenset()
+    if machine.banked:
+        meeting = meeting.union(*(loading(compute, view) for view in compute.outputs))
+
+    def is_reduced(dim: Dim) -> bool:
+        return dim.var in meeting or not all(dim.var in each for each in kept)
+
+    reduced = [dim for dim in compute.dims if not dim.ordered and is_reduced(dim)]
     return [d.var.name for d in (*reduced, *(d for d in compute.dims if d.ordered))]
