@@ -58,15 +58,15 @@ kernel scatter(in ids: s32[16], in x: f32[16], inout y: f32[50]):
 
 def test_points_that_may_meet_follow_one_another_inside_of_work_items() -> None:
     """One launch, where each of a hundred points had one."""
-    op = tw.scatter("10x6:100", "add")
+    op = tw.scatter("10x70:100", "add")
     made = tw.compile(op, "spirv:gpu")
     assert len(made.module.launches) == 1 and not made.module.steps
     rng = np.random.default_rng(0)
     given = {
-        "src": rng.integers(-9, 9, (100, 6)).astype(np.float32),
+        "src": rng.integers(-9, 9, (100, 70)).astype(np.float32),
         "indices": rng.integers(-2, 12, 100).astype(np.int32),
     }
-    found, wanted = (np.ones((10, 6), np.float32) for _ in range(2))
+    found, wanted = (np.ones((10, 70), np.float32) for _ in range(2))
     made(**given, out=found)
     tw.compile(op, "interpreter")(**given, out=wanted)
     np.testing.assert_array_equal(found, wanted)
