@@ -278,3 +278,28 @@ def test_several_threads_call_one_program() -> None:
     with pytest.raises(ArgumentError, match="the arena is in use"):
         own(**arrays)
     del bound
+
+
+@needs_x86
+def test_what_joins_others_reads_nothing_that_comes_later() -> None:
+    """``sum`` went behind ``twice``, which hands it something, and ``product`` stayed in front of
+    the contraction: ``sum`` read what nobody had written."""
+    kernel = tw.parse_kernel(
+        """
+        kernel k(in x: f32[12, 16], in a: f32[12, 16], in b: f32[12, 16], in v: f32[16, 20],
+                 out w: f32[12, 16], out y: f32[12, 20]):
+          alloc t: f32[12, 16]
+          alloc s: f32[12, 16]
+          compute product(i in 12, j in 16):
+            t[i, j] = a[i, j] * b[i, j]
+          compute twice(i in 12, j in 16):
+            w[i, j] = x[i, j] * 2.0
+          compute sum(i in 12, j in 16):
+            s[i, j] = w[i, j] + t[i, j]
+          compute clear(i in 12, j in 20):
+            y[i, j] = 0.0
+          compute main(i in 12, j in 20, k in 16):
+            y[i, j] add= s[i, k] * v[k, j]
+        """
+    )
+    assert_right(kernel, compile_graph(kernel, "x86", threads=1), drawn(kernel))

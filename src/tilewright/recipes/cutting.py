@@ -78,8 +78,10 @@ def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) 
 
 
 def _is_prologue(n: int, members: Set[int], items: Sequence[Item]) -> bool:
-    """Whether item ``n`` makes what the others read, and nobody adds to: in front of the sum."""
-    if any(k < n and _adds(items[k]) for k in members):
+    """Whether item ``n`` makes what the others read, and nobody adds to: in front of the sum, and
+    of all members that stay."""
+    earlier = [items[k] for k in members if k < n]
+    if any(_adds(each) or not items[n].may_pass(each) for each in earlier):
         return False
     others = frozenset[Buffer]().union(*(items[k].writes for k in members if k != n))
     compute = items[n].simple
