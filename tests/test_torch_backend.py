@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from needs import needs_opencl
+from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, UnsupportedError
 
 torch = pytest.importorskip("torch")
@@ -90,6 +93,70 @@ def test_what_is_made_of_parameters_follows_them() -> None:
     with torch.no_grad():
         for _ in range(2):
             close(run(x), model(x))  # each call changes what the norm counts
+
+
+def test_only_what_changed_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer that counts between calls had all weights packed in each."""
+    packed: list[str] = []
+    pack = CompiledKernel.pack
+
+    def counted(self: Any, name: str, array: Any) -> Any:
+        packed.append(name)
+        return pack(self, name, array)
+
+    monkeypatch.setattr(CompiledKernel, "pack", counted)
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval()
+    model.register_buffer("count", torch.zeros(1))
+    run = compiled(lambda x: model(x) + model.count, strict=True, threads=1)
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        run(x)
+        assert packed
+        packed.clear()
+        for _ in range(3):
+            model.count.add_(1.0)
+            close(run(x), model(x) + model.count)
+        assert not packed
+        model[0].weight.mul_(2.0)
+        close(run(x), model(x) + model.count)
+        assert packed
+
+
+def test_another_parameter_in_the_same_memory_is_another() -> None:
+    """It counts its changes itself, and may come to the number that the one before had."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8)).eval(), torch.randn(4, 8)
+    run = compiled(model, threads=1)
+    with torch.no_grad():
+        model[0].weight.mul_(2.0)
+        close(run(x), model(x))
+        weight = model[0].weight
+        model[0].weight = torch.nn.Parameter(weight.data)
+        while model[0].weight._version < weight._version:
+            model[0].weight.mul_(2.0)
+        close(run(x), model(x))
+
+
+def test_threads_with_parameters_of_their_own() -> None:
+    run = compiled(lambda model, x: torch.relu(model(x)), threads=1)
+    models, x = [torch.nn.Linear(64, 64) for _ in range(2)], torch.randn(3, 64)
+    interval = sys.getswitchinterval()
+    with torch.no_grad():
+        wanted = [torch.relu(model(x)) for model in models]
+        for model in models:
+            run(model, x)
+
+    def wrong(number: int) -> int:
+        with torch.no_grad():
+            calls = (run(models[number], x) for _ in range(3000))
+            return sum(not torch.allclose(each, wanted[number], atol=1e-4) for each in calls)
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(wrong, range(2))) == [0, 0]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @needs_opencl

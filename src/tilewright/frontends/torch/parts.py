@@ -130,11 +130,33 @@ class Part:
         return tuple(results)
 
 
+# Which tensor it is, where it lies, and how often it was changed; None where nobody counts.
+_Mark = tuple[int, int, int, tuple[int, ...]] | None
+
+
+def _mark(tensor: torch.Tensor) -> _Mark:
+    if tensor.is_inference():
+        return None
+    return id(tensor), tensor.data_ptr(), tensor._version, tensor.stride()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What was made of ``tensors`` when their marks were ``seen``; None: they are not counted."""
+
+    seen: list[_Mark]
+    # While they are held, no other tensor gets their identity or their place in memory.
+    tensors: Sequence[torch.Tensor]
+    known: dict[str, Any]
+    arrays: dict[str, Any]
+
+
 class _Parameters:
     """What a program takes for parameters, made of them when they change.
 
-    Versions count changes in place, but those through ``.data``, which PyTorch counts apart: who
-    changes a parameter so has to call the module's own methods, or compile again.
+    Versions count changes in place, but those through ``.data`` and ``.numpy()``, which PyTorch
+    does not count: who changes a parameter so has to call the module's own methods, or compile
+    again.
     """
 
     def __init__(
@@ -149,35 +171,44 @@ class _Parameters:
         self._before: CompiledKernel | None = None
         if prepared.before is not None:
             self._before = compile_graph(prepared.before, options.target, options.threads)
-        self._seen: list[tuple[Any, ...]] | None = None
-        # While they are held, no other tensor gets their place in memory.
-        self._sources: list[torch.Tensor] = []
-        self._arrays: dict[str, Any] = {}
+        self._made = _Made([None] * len(inputs), (), {}, {})
 
     def arrays(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The program's arrays by name; made now, if the parameters are not as they were."""
+        """The program's arrays by name; made now, of those parameters that are not as they were."""
         given = [tensors[n] for n in self._numbers]
-        # Tensors of inference mode count no versions: each call makes them again.
-        counted = not any(each.is_inference() for each in given)
-        seen = [(e.data_ptr(), e._version, e.stride()) for e in given] if counted else None
-        if seen is None or seen != self._seen:
-            self._arrays = self._made(given)
-            self._seen, self._sources = seen, given
-        return self._arrays
+        seen = [_mark(each) for each in given]
+        # Several threads may call with parameters of their own: each goes by what it has seen.
+        made = self._made
+        if seen != made.seen or None in seen:
+            made = self._made = self._updated(made, seen, given)
+        return made.arrays
 
-    def _made(self, given: Sequence[torch.Tensor]) -> dict[str, Any]:
-        known = {
-            name: form.array(tensor.detach())
-            for (_, name, form), tensor in zip(self._inputs, given, strict=True)
-        }
-        before = self._before
-        if before is not None:
-            names = before.signature.names
-            results = before.signature.results
-            made = before(**{name: known[name] for name in names if name not in results})
-            known |= made if len(results) > 1 else {results[0]: made}
-        compiled = self._compiled
-        return {
-            name: compiled.pack(name, known[source]) if name in compiled.packed else known[source]
-            for name, source in self._constant.items()
-        }
+    def _updated(self, old: _Made, seen: list[_Mark], given: Sequence[torch.Tensor]) -> _Made:
+        known, changed = dict(old.known), set[str]()
+        for (_, name, form), tensor, before, now in zip(
+            self._inputs, given, old.seen, seen, strict=True
+        ):
+            if now is None or now != before:
+                known[name] = form.array(tensor.detach())
+                changed.add(name)
+        if self._before is not None:
+            changed.update(self._prepared(self._before, known, changed))
+        compiled, arrays = self._compiled, dict(old.arrays)
+        for name, source in self._constant.items():
+            if source in changed:
+                packs = name in compiled.packed
+                arrays[name] = compiled.pack(name, known[source]) if packs else known[source]
+        return _Made(seen, given, known, arrays)
+
+    def _prepared(
+        self, before: CompiledKernel, known: dict[str, Any], changed: Collection[str]
+    ) -> Collection[str]:
+        """Puts what ``before`` makes of parameters into ``known``, if one of these ``changed``, and
+        says what that is."""
+        results = before.signature.results
+        names = [name for name in before.signature.names if name not in results]
+        if not any(name in changed for name in names):
+            return ()
+        made = before(**{name: known[name] for name in names})
+        known |= made if len(results) > 1 else {results[0]: made}
+        return results
