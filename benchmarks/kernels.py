@@ -6,7 +6,7 @@ here; what they leave is compared first. Each kernel has a process of its own. F
 beside numba, too (`prange`, fastmath), if it is there. A ratio is the other side's time over ours:
 above 1, we are faster.
 
-Exit status: 0, 1 if a result is wrong.
+Exit status: 0, 1 if a result is wrong, or a kernel could not be measured.
 """
 
 from __future__ import annotations
@@ -348,6 +348,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    failed = False
     print("| kernel | ms | numba | OpenCL |\n| --- | ---: | ---: | ---: |")
     for name in WORKS:
         if not re.search(given.only, name):
@@ -357,6 +358,7 @@ def main() -> int:
         except (TilewrightError, BrokenProcessPool) as error:
             why = error.what if isinstance(error, TilewrightError) else "its process died"
             print(f"| {name} | {why} | | |", flush=True)
+            failed = True
             continue
         rows.append(found)
         ours = found["ms"]["ours"]
@@ -372,7 +374,9 @@ def main() -> int:
             print(f"{side}: {len(ratios)} kernels, geometric mean {mean:.2f}x, least {least:.2f}x")
     if given.json is not None:
         given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(each["wrong"] for each in rows) else 0
+    if not rows:
+        print("no kernel was measured", file=sys.stderr)
+    return 1 if failed or not rows or any(each["wrong"] for each in rows) else 0
 
 
 if __name__ == "__main__":

@@ -56,3 +56,10 @@ def test_from_there_on_a_copy_is_used() -> None:
 def test_where_the_next_iteration_would_go_back_is_refused(buffer: str, compute: str) -> None:
     with pytest.raises(ScheduleError, match=f"'{buffer}' is not allocated in the block of"):
         hand_over(tw.parse_kernel(TEXT), buffer, compute)
+
+
+def test_several_computes_of_that_name_and_none_beside_the_memory() -> None:
+    loop = "  for r in 2:\n    compute go(i in 3):\n      y[i] = x[i]\n"
+    kernel = tw.parse_kernel(f"kernel k(in x: f32[3], out y: f32[3]):\n{loop}{loop}")
+    with pytest.raises(ScheduleError, match="'t' is not allocated in the block of 'go'"):
+        hand_over(kernel, "t", "go")

@@ -219,3 +219,16 @@ def test_copies_are_as_long_as_a_call_says() -> None:
     )
     with pytest.raises(ScheduleError, match="what is packed depends on n, k"):
         hoist_pack(kernel, "b_packed")
+
+
+def test_an_extent_and_a_multiple_of_one_dim_are_refused() -> None:
+    kernel = tw.parse_kernel(
+        """
+        kernel k(in x: f32[10], out y: f32[10]):
+          alloc acc: f32[10]
+          compute fill(i in 10): acc[i] = x[i]
+          compute store(i in 10): y[i] = acc[i]
+        """
+    )
+    with pytest.raises(ScheduleError, match="'i' is to have an extent, and a multiple"):
+        extend(kernel, "store", {"i": 14}, multiples={"i": 3})

@@ -17,7 +17,7 @@ _FUNCTIONS = frozenset({"exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "er
 
 
 def streamed(kernel: Kernel, machine: Machine) -> Kernel:
-    """``kernel``, which is lowered, with stores past the caches to what would not stay in them:
+    """``kernel``, which is lowered, with stores past the caches to what is known not to stay there:
     a line that is stored through them is read first, which is a third of what moves. Where
     functions take longer than that, such stores cost more than they save."""
     if machine.hierarchy is not None:
@@ -25,7 +25,9 @@ def streamed(kernel: Kernel, machine: Machine) -> Kernel:
     large = {
         param.buffer
         for param in kernel.arrays
-        if param.access == "out" and bytes_of(param.buffer) >= machine.caches[-1]
+        if param.access == "out"
+        and not param.buffer.symbols
+        and bytes_of(param.buffer) >= machine.caches[-1]
     }
     if large:
         large -= set(_read(kernel))

@@ -62,6 +62,8 @@ def extend(
     for name, by in multiples.items():
         if name not in old:
             raise _refusal(found, f"it has no dim '{name}'")
+        if name in extents:
+            raise _refusal(found, f"'{name}' is to have an extent, and a multiple")
         if not place.facts.divisible(old[name].extent, by):
             longer[name] = simplify((old[name].extent + (by - 1)) // by * by, place.facts)
     if not longer:

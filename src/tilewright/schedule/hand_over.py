@@ -62,7 +62,8 @@ def hand_over(kernel: Kernel, buffer: str, before: str, *, space: Space | None =
 
     body = rewrite_placed(kernel.body, Place(), change)
     if body is kernel.body:
-        (alone,) = (s for s in walk_stmts(body) if isinstance(s, Compute) and s.name == before)
+        found = (s for s in walk_stmts(body) if isinstance(s, Compute) and s.name == before)
+        alone = next(found)
         raise ScheduleError(
             f"hand_over: '{buffer}' is not allocated in the block of '{before}'",
             where=headline(alone),
