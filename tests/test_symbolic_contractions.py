@@ -226,8 +226,10 @@ def test_an_extent_and_a_multiple_of_one_dim_are_refused() -> None:
         """
         kernel k(in x: f32[10], out y: f32[10]):
           alloc acc: f32[10]
-          compute fill(i in 10): acc[i] = x[i]
-          compute store(i in 10): y[i] = acc[i]
+          compute fill(i in 10):
+            acc[i] = x[i]
+          compute store(i in 10):
+            y[i] = acc[i]
         """
     )
     with pytest.raises(ScheduleError, match="'i' is to have an extent, and a multiple"):
