@@ -240,6 +240,49 @@ def test_equations_that_do_not_fit() -> None:
             tw.from_onnx(model([node], {"x": shape}, {"y": (2,)}))
 
 
+def resized(array: Any, scales: list[float], **attributes: Any) -> Any:
+    """A model that resizes arrays of this type and shape."""
+    type_ = helper.np_dtype_to_tensor_dtype(array.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "roi", "scales"], ["y"], **attributes)],
+        "resized",
+        [helper.make_tensor_value_info("x", type_, array.shape)],
+        [helper.make_tensor_value_info("y", type_, [None] * array.ndim)],
+        [
+            onnx.numpy_helper.from_array(np.array(scales, np.float32), "scales"),
+            onnx.numpy_helper.from_array(np.array([0.125, -0.25, 1.125, 0.75], np.float32), "roi"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@pytest.mark.parametrize("type_", ["uint8", "int32", "float64"])
+def test_images_of_integers_and_of_doubles(type_: str) -> None:
+    """Integers are rounded once, to even ones, and kept in range."""
+    small = np.array([[10, 20], [30, 41]], type_)
+    run = tw.compile(tw.from_onnx(resized(small, [1.5, 1.5], mode="linear")), target="interpreter")
+    if type_ != "float64":
+        np.testing.assert_array_equal(run(x=small), [[10, 15, 20], [20, 25, 30], [30, 36, 41]])
+    most = 2**30 if type_ == "int32" else 255
+    image = np.array([[0, most, most - 1, 1], [1, 0, most, 7], [3, most, 0, 2]], type_)
+    if type_ == "float64":
+        image *= 1 / 3
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    # The reference's weights of cubic are rounded to f32; these are not.
+    for scales, attributes in (
+        ([1.5, 0.75], {"mode": "linear"}),
+        ([2.0, 0.75], {"mode": "linear", **crop}),
+        ([2.0, 0.75], {"mode": "nearest", **crop}),
+        ([2.0, 0.5], {"mode": "cubic"}),
+        ([2.0, 0.5], {"mode": "cubic", "antialias": 1}),
+    ):
+        made = resized(image, scales, **attributes)
+        wanted = reference.ReferenceEvaluator(made).run(None, {"x": image})[0]
+        found = tw.compile(tw.from_onnx(made), target="interpreter")(x=image)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-13, err_msg=str(attributes))
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_layers_of_sequences_of_different_lengths(kind: str, direction: str) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dtypes import DType, boolean, f32, f64
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.graph.contractions import accumulator_for
 from tilewright.graph.tensor import Tensor, axis
-from tilewright.ir.expr import Expr, cast, const, select
+from tilewright.ir.expr import Expr, cast, const, select, unary
 
 Numbers = np.ndarray[Any, Any]
 
@@ -24,16 +25,32 @@ def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
         coordinate = "asymmetric"
     crops = coordinate == "tf_crop_and_resize"
     corners = at.values(1).reshape(2, -1).T if crops else np.tile([0.0, 1.0], (len(dims), 1))
+    steps = [
+        (n, size, scale, part)
+        for n, size, scale, part in zip(dims, shape, scales, corners, strict=True)
+        if (size, scale, list(part)) != (x.shape[n], 1, [0, 1])
+    ]
     found = x
-    for n, size, scale, part in zip(dims, shape, scales, corners, strict=True):
-        if size == x.shape[n] and scale == 1 and list(part) == [0, 1]:
-            continue
+    for number, (n, size, scale, part) in enumerate(steps, 1):
         if crops:
             places = _cropped(part[0], part[1], x.shape[n], size)
         else:
             places = _coordinates(coordinate, x.shape[n], size, scale)
-        found = _along(at, found, n, places, scale, crops)
+        # Results are rounded once, behind the last dim.
+        type_ = x.dtype if number == len(steps) else _between(at, x.dtype)
+        found = _along(at, found, n, places, scale, crops, type_)
     return found
+
+
+def _between(at: Place, type_: DType) -> DType:
+    """In what type elements are weighted: of nearest ones, their own."""
+    if at.attribute("mode", "nearest") == "nearest":
+        return type_
+    if type_ is boolean:
+        refuse("resizing of booleans but by nearest")
+    if type_.is_float:
+        return accumulator_for(type_)
+    return f32 if type_.bits < 32 else f64
 
 
 def _resized(at: Place, x: Tensor) -> tuple[list[float], list[int], list[int]]:
@@ -129,29 +146,38 @@ _NEAREST: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _along(at: Place, x: Tensor, n: int, places: Numbers, scale: float, crops: bool) -> Tensor:
+def _along(
+    at: Place, x: Tensor, n: int, places: Numbers, scale: float, crops: bool, to: DType
+) -> Tensor:
+    """Resized along one dim, as elements of type ``to``: integers take the nearest, the even one of
+    two, and the last that there is."""
     size, mode = x.shape[n], at.attribute("mode", "nearest")
     shape = (*x.shape[:n], len(places), *x.shape[n + 1 :])
+    type_ = _between(at, x.dtype)
 
     def entry(table: Numbers) -> Expr:
         return at.builder.constant(table).at(axis(n))
 
     def element(table: Numbers) -> Expr:
         place = entry(np.clip(table, 0, size - 1).astype(np.int64))
-        return x.at(*(place if k == n else axis(k) for k in range(x.rank)))
+        found = x.at(*(place if k == n else axis(k) for k in range(x.rank)))
+        return cast(type_, found)
 
     if mode == "nearest":
         usual = "floor" if at.op == "Upsample" or at.version < 11 else "round_prefer_floor"
         value = element(np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places)))
     else:
-        type_ = accumulator_for(x.dtype)
         total: Expr | None = None
         for table, weights in _taps(at, places, size, mode, scale):
-            part = cast(type_, element(table)) * cast(type_, entry(weights.astype(np.float32)))
+            part = element(table) * entry(weights.astype(type_.numpy))
             total = part if total is None else total + part
         assert total is not None
-        value = cast(x.dtype, total)
+        value = total
     if crops:
         outside = entry((places < 0) | (places > size - 1))
-        value = select(outside, const(at.attribute("extrapolation_value", 0.0), x.dtype), value)
-    return at.builder.materialize(at.builder.tensor(shape, value), at.builder.named("resize"))
+        value = select(outside, const(at.attribute("extrapolation_value", 0.0), type_), value)
+    if type_.is_float and to.is_integer:
+        value = unary("round", value)
+    return at.builder.materialize(
+        at.builder.tensor(shape, cast(to, value)), at.builder.named("resize")
+    )
