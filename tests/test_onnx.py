@@ -234,7 +234,14 @@ def test_sums_of_products_by_names(equation: str, shapes: list[tuple[int, ...]])
 
 
 def test_equations_that_do_not_fit() -> None:
-    for equation, shape in (("ij,jk->ik", (2, 3)), ("ij->ijk", (2, 3)), ("i->i", (2, 3))):
+    for equation, shape in (
+        ("ij,jk->ik", (2, 3)),
+        ("ij->ijk", (2, 3)),
+        ("i->i", (2, 3)),
+        ("00->0", (2, 2)),
+        ("\u00b2->\u00b2", (2,)),
+        ("...j->0j", (2, 3)),
+    ):
         node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
         with pytest.raises((UnsupportedError, ArgumentError), match=r"equation|ill-formed"):
             tw.from_onnx(model([node], {"x": shape}, {"y": (2,)}))

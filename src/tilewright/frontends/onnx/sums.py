@@ -37,6 +37,9 @@ class _Named:
 @op("Einsum")
 def einsum(at: Place, *given: Tensor) -> Tensor:
     text = at.attribute("equation").replace(" ", "")
+    # Numbers name the dims of the dots below.
+    if re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text) is None:
+        refuse(f"the equation {text!r}, whose names are not all letters from A to Z")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(given):
