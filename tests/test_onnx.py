@@ -387,12 +387,73 @@ def test_nodes_that_are_ill_formed(kind: str, shapes: list[Any], attributes: Any
             helper.make_tensor_value_info(name, type_, shape)
             for name, type_, shape in zip(names, types.get(kind, (1, 1, 1)), shapes, strict=True)
         ],
-        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [helper.make_tensor_value_info("y", FLOAT, [None, None])],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
-    with pytest.raises((ArgumentError, UnsupportedError), match=r"defined|ill-formed") as raised:
+    with pytest.raises(
+        (ArgumentError, UnsupportedError), match=r"is not defined on|an update of"
+    ) as raised:
         tw.from_onnx(made)
-    assert raised.value.cure is not None
+    assert raised.value.where == f"node y ({kind})"
+    if kind != "TensorScatter":  # which is checked by what reads it
+        assert raised.value.cure is not None
+        for name, value in attributes.items():
+            assert f"{name}={value}" in raised.value.what
+
+
+def body(inputs: int, outputs: int) -> Any:
+    """A body whose results are all the model's ``x``."""
+    names = [f"i{n}" for n in range(inputs)]
+    return helper.make_graph(
+        [helper.make_node("Identity", ["x"], [f"o{n}"]) for n in range(outputs)],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [None, None]) for name in names],
+        [helper.make_tensor_value_info(f"o{n}", FLOAT, [None, None]) for n in range(outputs)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("If", ["none"], {"then_branch": body(0, 1), "else_branch": body(0, 1)}),
+        ("If", ["true"], {"then_branch": body(0, 2), "else_branch": body(0, 2)}),
+        ("If", ["flag"], {"then_branch": body(0, 2), "else_branch": body(0, 2)}),
+        ("Loop", ["none", "", "x"], {"body": body(3, 2)}),
+        ("Loop", ["", "none", "x"], {"body": body(3, 2)}),
+        ("Loop", ["true", "", "x"], {"body": body(1, 2)}),
+        ("Scan", ["x"], {"body": body(1, 1), "num_scan_inputs": 0}),
+        *(
+            ("Scan", ["x"], {"body": body(1, 1), "num_scan_inputs": 1, name: [0, 0]})
+            for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes")
+        ),
+    ],
+)
+def test_bodies_that_do_not_fit(kind: str, inputs: list[str], attributes: Any) -> None:
+    """The error names the node and its attributes."""
+    graph = helper.make_graph(
+        [helper.make_node(kind, inputs, ["y"], **attributes)],
+        "bad",
+        [
+            helper.make_tensor_value_info("x", FLOAT, (2, 2)),
+            helper.make_tensor_value_info("flag", 9, ()),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, [None, None])],
+        [
+            onnx.numpy_helper.from_array(
+                np.zeros(0, np.bool_ if kind == "If" else np.int64), "none"
+            ),
+            onnx.numpy_helper.from_array(
+                np.ones((), np.bool_ if kind == "If" else np.int64), "true"
+            ),
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(ArgumentError, match=f"{kind} is not defined on") as raised:
+        tw.from_onnx(made)
+    assert raised.value.where == f"node y ({kind})"
+    for name, value in attributes.items():
+        shown = "a GraphProto" if isinstance(value, onnx.GraphProto) else str(value)
+        assert f"{name}={shown}" in raised.value.what
 
 
 @pytest.mark.sweep

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ from tilewright.graph.tensor import Tensor
 from tilewright.problems.numbers import short
 
 _DEPTH = 32
+# Nodes are read by ONNX's rules of ranks, attributes and bodies, of which the package checks some:
+# what breaks others fails as one of these.
+_UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
@@ -135,10 +138,12 @@ class _Reading:
                     raise
                 raise UnsupportedError(
                     error.what,
-                    where=f"node {node.name or '/'.join(node.output)} ({node.op_type})",
+                    where=_place(node),
                     why=error.why,
                     cure=error.cure,
                 ) from error
+            except _UNFIT as error:
+                raise _ill_formed(node, scope, error) from error
 
     def _node(self, node: onnx.NodeProto, scope: Scope, depth: int) -> None:
         known = [scope.known.get(name) if name else None for name in node.input]
@@ -183,7 +188,7 @@ class _Reading:
         )
         inputs = [self.tensor(name, scope) if name else None for name in node.input]
         with self.builder.at(identifier(node.name or node.op_type)):
-            made = _called(handler, place, inputs)
+            made = handler(place, *inputs)
         for name, tensor in zip(node.output, _listed(made), strict=False):
             if name:
                 scope.tensors[name] = tensor
@@ -277,19 +282,32 @@ def _with_attributes(
     return made
 
 
-def _called(handler: Callable[..., Any], place: Place, inputs: Sequence[Tensor | None]) -> Any:
-    """What a handler makes of a node. Handlers rely on ONNX's rules of ranks and attributes, of
-    which the package checks some."""
-    try:
-        return handler(place, *inputs)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        given = ", ".join("nothing" if each is None else described(each) for each in inputs)
-        raise ArgumentError(
-            f"{place.op} is not defined on {given} with attributes {short(dict(place.attributes))}",
-            where=f"node {place.op}",
-            why=f"{type(error).__name__}: {error}",
-            cure="give it what ONNX's operators take",
-        ) from error
+def _ill_formed(node: onnx.NodeProto, scope: Scope, error: Exception) -> ArgumentError:
+    """What a node is that makes its handler fail so."""
+    given = ", ".join(_described(name, scope) for name in node.input)
+    attributes = ", ".join(
+        f"{each.name}={short(attribute_of(each))}"
+        for each in node.attribute
+        if not each.ref_attr_name
+    )
+    return ArgumentError(
+        f"{node.op_type} is not defined on {given or 'nothing'}"
+        + (f" with {attributes}" if attributes else ""),
+        where=_place(node),
+        why=f"{type(error).__name__}: {error}",
+        cure="give it what ONNX's operators take; where it has that, please report it",
+    )
+
+
+def _described(name: str, scope: Scope) -> str:
+    if name in scope.tensors:
+        return described(scope.tensors[name])
+    known = scope.known.get(name)
+    return "nothing" if known is None else f"known {known.dtype}{list(known.shape)}"
+
+
+def _place(node: onnx.NodeProto) -> str:
+    return f"node {node.name or '/'.join(node.output)} ({node.op_type})"
 
 
 def _listed(made: Any) -> Sequence[Tensor]:
