@@ -56,7 +56,8 @@ def compiled_by_parts(
         if node.op == "call_module" and str(node.target).startswith("tilewright_"):
             _make_native(fused, node, parameters, options, report)
     fused.recompile()
-    return fused
+    run: Callable[..., Any] = fused
+    return run
 
 
 def _make_native(
