@@ -4,7 +4,6 @@ than there are results."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
@@ -12,7 +11,6 @@ from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Var, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt, View
-from tilewright.ir.visit import block
 from tilewright.schedule.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.partial_results import (
     at_points,
@@ -23,11 +21,9 @@ from tilewright.schedule.partial_results import (
     prefixes,
 )
 from tilewright.schedule.place import (
-    Place,
     computes_named,
     dim_of,
-    rewrite_placed,
-    sequence,
+    expanded,
     size_of,
 )
 from tilewright.schedule.transform import transform
@@ -66,18 +62,7 @@ def divide_reduction(
                 cure="choose fewer parts",
             )
     division = _Division(dim, parts, var(name), multiple)
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        # In the block of the compute: those beside it may share loops with the parts.
-        here = sequence(stmt)
-        if not any(isinstance(part, Compute) and part.name == compute for part in here):
-            return None
-        parts = (
-            division.of(s) if isinstance(s, Compute) and s.name == compute else (s,) for s in here
-        )
-        return block(*chain.from_iterable(parts))
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return expanded(kernel, compute, lambda found, _place: division.of(found))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ more threads than there are rows."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
@@ -12,7 +11,7 @@ from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Binary, Expr, Select, Var, binary, const, select, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
-from tilewright.ir.visit import block, substitute, variables
+from tilewright.ir.visit import substitute, variables
 from tilewright.schedule.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.carry import previous
 from tilewright.schedule.partial_results import at_points, begun, neutral
@@ -20,10 +19,9 @@ from tilewright.schedule.place import (
     Place,
     computes_named,
     dim_of,
+    expanded,
     fresh,
     names_in,
-    rewrite_placed,
-    sequence,
     size_of,
 )
 from tilewright.schedule.transform import transform
@@ -86,17 +84,10 @@ def divide_scan(kernel: Kernel, compute: str, dim: str, parts: int, name: str = 
                 cure="choose fewer parts",
             )
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        here = sequence(stmt)
-        if not any(isinstance(part, Compute) and part.name == compute for part in here):
-            return None
-        division = _Division(dim, parts, var(name), names[0] | place.names, names[1])
-        made = (
-            division.of(s) if isinstance(s, Compute) and s.name == compute else (s,) for s in here
-        )
-        return block(*chain.from_iterable(made))
+    def made(found: Compute, place: Place) -> tuple[Stmt, ...]:
+        return _Division(dim, parts, var(name), names[0] | place.names, names[1]).of(found)
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return expanded(kernel, compute, made)
 
 
 @dataclass(frozen=True)

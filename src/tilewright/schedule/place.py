@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
@@ -339,6 +340,25 @@ def holds_loop(stmt: Stmt, loop: str) -> bool:
 def sequence(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements of a block, or the statement alone."""
     return stmt.body if isinstance(stmt, Block) else (stmt,)
+
+
+def expanded(
+    kernel: Kernel, compute: str, made: Callable[[Compute, Place], Iterable[Stmt]]
+) -> Kernel:
+    """``kernel`` with what is ``made`` of each compute of that name in its place, in its own block:
+    those beside it may share loops with that."""
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        here = sequence(stmt)
+        if not any(isinstance(part, Compute) and part.name == compute for part in here):
+            return None
+        parts = (
+            made(part, place) if isinstance(part, Compute) and part.name == compute else (part,)
+            for part in here
+        )
+        return block(*chain.from_iterable(parts))
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
 def prepend(stmts: Iterable[Stmt], body: Stmt) -> Stmt:

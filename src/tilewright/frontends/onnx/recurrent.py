@@ -101,10 +101,16 @@ def gru(
         f, g = own.functions
         old = states[0]
         hidden = old.shape[-1]
-        rows = 3 * hidden if before else 2 * hidden
-        matrix = slice_(own.states, (0, 0), (rows, hidden))
-        shift = None if own.state_bias is None else slice_(own.state_bias, (0,), (rows,))
-        known = _parts(_with_bias(_product(old, matrix), shift), 3 if before else 2)
+        together = 3 if before else 2
+
+        def gates(x: Tensor, low: int, high: int) -> Tensor:
+            rows = low * hidden, high * hidden
+            matrix = slice_(own.states, (rows[0], 0), (rows[1], hidden))
+            bias = own.state_bias
+            shift = None if bias is None else slice_(bias, (rows[0],), (rows[1],))
+            return _with_bias(_product(x, matrix), shift)
+
+        known = _parts(gates(old, 0, together), together)
         update, reset, new = _parts(now, 3)
         z = elementwise(lambda a, b: f(a + b), update, known[0])
         if before:
@@ -113,14 +119,7 @@ def gru(
             )
         else:
             part = elementwise(lambda a, b, s: f(a + b) * s, reset, known[1], old)
-            matrix = slice_(own.states, (2 * hidden, 0), (3 * hidden, hidden))
-            shift = (
-                None
-                if own.state_bias is None
-                else slice_(own.state_bias, (2 * hidden,), (3 * hidden,))
-            )
-            rest = _with_bias(_product(part, matrix), shift)
-            fresh = elementwise(lambda a, b: g(a + b), new, rest)
+            fresh = elementwise(lambda a, b: g(a + b), new, gates(part, 2, 3))
         return (elementwise(lambda z, n, s: (number(1.0, z) - z) * n + z * s, z, fresh, old),)
 
     return _layer(at, x, (w, r, bias, None), lengths, (h,), ("Sigmoid", "Tanh"), cell)
