@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,13 @@ def test_skips_that_an_installation_would_avoid_fail(tmp_path: Path, test: str, 
     ended = run(tmp_path, "--only-hardware-skips", f"test_it.py::test_{test}")
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert ("not for want of hardware" in ended.stdout) == (code == 1)
+
+
+def test_the_folder_of_data_is_not_taken_for_one_of_tests(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent
+    (option,) = re.findall(r"data=\((--.+)\)", (root / ".ci" / "run").read_text())
+    words = re.sub(r"\.\./[^ ]+", str(tmp_path), option).split()
+    # Like .ci/run, this names no file of tests: they lie where pyproject.toml says.
+    command = [sys.executable, "-m", "pytest", *words, "--markers"]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
