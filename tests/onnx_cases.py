@@ -1,4 +1,4 @@
-"""ONNX's backend node cases: `python tests/onnx_cases.py [--target T] [--part N/M] [NAME ...]`.
+"""ONNX's backend node cases, which `graph_coverage` counts.
 
 Each is right, wrong, or refused with the reason. Where shapes depend on the contents of an input,
 these are given to `from_onnx` as known.
@@ -6,12 +6,10 @@ these are given to `from_onnx` as known.
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import warnings
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,23 +24,26 @@ from tilewright.frontends.onnx import from_onnx
 _UNKNOWN = re.compile(r"shapes depend on the contents of '(.*)'")
 
 
-def cases() -> list[Any]:
+@cache
+def cases() -> Mapping[str, Any]:
     """All cases of nodes, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = {each.name: each for each in collect_testcases(None)}
-    return [found[name] for name in sorted(found)]
+    return dict(sorted(found.items()))
 
 
 def outcome(case: Any, target: str = "x86") -> tuple[str, str]:
-    """``right``, ``wrong`` or ``refused``; and why."""
+    """``right``, ``wrong`` or ``refused``, or ``broken`` by another error; and why."""
     try:
         for inputs, results in case.data_sets:
             wrong = _compared(case, inputs, results, target)
             if wrong:
                 return "wrong", wrong
-    except TilewrightError as error:
+    except UnsupportedError as error:
         return "refused", error.what
+    except TilewrightError as error:
+        return "broken", f"{type(error).__name__}: {error.what}"
     return "right", ""
 
 
@@ -95,30 +96,3 @@ def _compared(case: Any, inputs: Sequence[Any], results: Sequence[Any], target: 
         except AssertionError as error:
             return f"{name}: " + " ".join(str(error).split())[:160]
     return ""
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--target", default="x86")
-    parser.add_argument("--part", default="0/1")
-    asked = parser.parse_args(arguments)
-    part, parts = map(int, asked.part.split("/"))
-    counts: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    chosen = [c for c in cases() if not asked.names or any(n in c.name for n in asked.names)]
-    for case in chosen[part::parts]:
-        result, why = outcome(case, asked.target)
-        counts[result] += 1
-        if result == "refused":
-            reasons[why] += 1
-        if result != "right":
-            print(f"{result:7} {case.name}: {why}", flush=True)
-    for why, count in reasons.most_common():
-        print(f"{count:5} refused: {why}")
-    print(", ".join(f"{counts[each]} {each}" for each in ("right", "wrong", "refused")))
-    return 1 if counts["wrong"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

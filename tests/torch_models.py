@@ -1,16 +1,9 @@
-"""Models of `transformers` with random weights against PyTorch: `python tests/torch_models.py
-[--full] [--only forward,bfloat16,gradients] [NAME ...]`.
-
-Small configurations, or with ``--full`` those of the published models.
-"""
+"""Models of `transformers` with random weights against PyTorch, which `graph_coverage` counts:
+small configurations, or those of the published models."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -87,7 +80,7 @@ def _inputs(name: str, config: Any, full: bool) -> dict[str, Any]:
     return {"input_ids": ids}
 
 
-def checked(name: str, kind: str, full: bool = False) -> str:
+def checked(name: str, kind: str, full: bool = False, target: str = "x86") -> str:
     """``""``, or what is wrong."""
     torch._dynamo.reset()
     model, inputs = model_of(name, full)
@@ -96,7 +89,7 @@ def checked(name: str, kind: str, full: bool = False) -> str:
         inputs = {
             key: x.to(torch.bfloat16) if x.is_floating_point() else x for key, x in inputs.items()
         }
-    run = torch.compile(model, backend=backend)
+    run = torch.compile(model, backend=backend, options={"target": target})
     if kind == "gradients":
         return _gradients(model, run, inputs)
     with torch.no_grad():
@@ -131,31 +124,11 @@ def _gradients(model: Any, run: Callable[..., Any], inputs: dict[str, Any]) -> s
     return ""
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--only", default=",".join(KINDS))
-    asked = parser.parse_args(arguments)
-    failed = 0
-    for name in asked.names or MODELS:
-        for kind in asked.only.split(","):
-            report(clear=True)
-            start = time.perf_counter()
-            wrong = checked(name, kind, asked.full)
-            seconds = time.perf_counter() - start
-            failed += bool(wrong)
-            said = report()
-            native = sum(each.native for each in said.graphs)
-            islands = {f"{each.op} ({each.why})": each.count for each in said.islands}
-            print(
-                f"{name} {kind}: {wrong or 'right'}, {seconds:.1f} s, {native} ops native, "
-                f"{sum(islands.values())} by PyTorch {islands or ''}",
-                flush=True,
-            )
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    import_module("warnings").simplefilter("ignore")
-    sys.exit(main(sys.argv[1:]))
+def judged(name: str, kind: str, full: bool = False, target: str = "x86") -> tuple[str, str]:
+    """``right`` or ``wrong``, and why; ops that PyTorch ran count as ``refused``."""
+    report(clear=True)
+    wrong = checked(name, kind, full, target)
+    if wrong:
+        return "wrong", wrong
+    islands = {f"{each.op} ({each.why})": each.count for each in report().islands}
+    return ("refused", f"by PyTorch: {islands}") if islands else ("right", "")

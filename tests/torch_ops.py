@@ -1,16 +1,10 @@
-"""Each op of core ATen against PyTorch: `python tests/torch_ops.py [--seed N] [NAME ...]`.
-
-The last lines count what is native and right, what stays with PyTorch (with the reason), and what
-is wrong, of which there has to be none.
-"""
+"""Each op of core ATen against PyTorch, which `graph_coverage` counts: native and right, an island
+that stays with PyTorch, or wrong."""
 
 from __future__ import annotations
 
-import argparse
 import operator
-import sys
-from collections import Counter
-from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +19,7 @@ from tilewright.frontends.torch.reports import GraphReport
 from torch_samples import SAMPLES, Sample
 
 
+@cache
 def core_ops() -> dict[str, Any]:
     """The ops of core ATen, by name and overload."""
     found: dict[str, Any] = {}
@@ -69,7 +64,7 @@ def graph_of(op: Any, sample: Sample) -> tuple[GraphModule, list[torch.Tensor]]:
     return GraphModule({}, graph), tensors
 
 
-def outcome(op: Any, sample: Sample) -> tuple[str, str]:
+def outcome(op: Any, sample: Sample, target: str = "x86") -> tuple[str, str]:
     """``native``, ``island`` or ``wrong``; and why."""
     args, kwargs = sample
     try:
@@ -85,7 +80,7 @@ def outcome(op: Any, sample: Sample) -> tuple[str, str]:
     except Exception as error:  # how many results there are depends on data
         return "island", f"its shape is not known: {type(error).__name__}"
     try:
-        run = compiled_by_parts(gm, (), Options(strict=True), GraphReport("op"))
+        run = compiled_by_parts(gm, (), Options(target, strict=True), GraphReport("op"))
         found = run(*tensors)
     except TilewrightError as error:
         return "island", error.why or error.what
@@ -101,40 +96,16 @@ def outcome(op: Any, sample: Sample) -> tuple[str, str]:
     return "native", ""
 
 
-def checked(name: str, op: Any) -> tuple[str, str]:
-    """What all samples of an op come to: the worst of them."""
+def judged(packet: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
+    """What all samples of all overloads of an op come to: the worst of them. An island is
+    ``refused``."""
+    torch.manual_seed(seed)
     order = ["wrong", "island", "native"]
-    results = [outcome(op, sample) for sample in SAMPLES[name]()]
-    return min(results, key=lambda each: order.index(each[0]))
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    torch.manual_seed(asked.seed)
-    counts: Counter[str] = Counter()
-    packets: dict[str, str] = {}
-    order = ["wrong", "island", "native"]
+    results: list[tuple[str, str]] = []
     for name, op in core_ops().items():
-        if asked.names and not any(name.startswith(each) for each in asked.names):
-            continue
-        if name not in SAMPLES:
-            result, why = "island", "no tensors, or random numbers"
-        else:
-            result, why = checked(name, op)
-        counts[result] += 1
-        packet = name.split(".")[0]
-        packets[packet] = min(packets.get(packet, result), result, key=order.index)
-        print(f"{result:7} {name}" + (f": {why}" if why else ""), flush=True)
-    print(", ".join(f"{counts[each]} {each}" for each in reversed(order)))
-    names = Counter(packets.values())
-    print(
-        "by name: " + ", ".join(f"{names[each]} {each}" for each in ("native", "island", "wrong"))
-    )
-    return 1 if counts["wrong"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        if name.split(".")[0] == packet:
+            results += [outcome(op, each, target) for each in SAMPLES.get(name, list)()]
+            if name not in SAMPLES:
+                results.append(("island", "no tensors, or random numbers"))
+    status, why = min(results, key=lambda each: order.index(each[0]))
+    return {"native": "right", "island": "refused"}.get(status, status), why

@@ -1,7 +1,5 @@
 """StableHLO files that check themselves: which are right, wrong, or refused, and why.
 
-    python -m tilewright.testing.stablehlo_files FOLDER --target x86 --report report.txt
-
 Each part of a file (``// -----`` separates them) is read, translated, compiled and run, and its
 ``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments
 that a function takes get random numbers.
@@ -9,8 +7,6 @@ that a function takes get random numbers.
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -143,43 +139,9 @@ def _random(rng: np.random.Generator, param: Param) -> NDArray[Any]:
     return rng.integers(0, 2, shape).astype(param.dtype.numpy)
 
 
-def table(found: Sequence[Outcome]) -> str:
-    """How many files came out how; of a file with several functions, the worst counts."""
+def worst_of(path: Path, target: str) -> Outcome:
+    """What becomes of a file: the worst of what becomes of its functions."""
     order = (UNREAD, BROKEN, WRONG, REFUSED, RIGHT)
-    worst: dict[str, str] = {}
-    for each in found:
-        known = worst.get(each.file, RIGHT)
-        worst[each.file] = min(known, each.status, key=order.index)
-    folders: dict[str, Counter[str]] = {}
-    for file, status in worst.items():
-        folders.setdefault(str(Path(file).parent), Counter())[status] += 1
-    lines = [f"{'folder':40} files  " + "  ".join(f"{each:>8}" for each in reversed(order))]
-    for folder, counts in sorted(folders.items()):
-        cells = "  ".join(f"{counts[each]:8}" for each in reversed(order))
-        lines.append(f"{folder[-40:]:40} {counts.total():5}  {cells}")
-    reasons = Counter(each.why for each in found if each.status == REFUSED)
-    lines += [f"{count:5} refused: {why}" for why, count in reasons.most_common()]
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="a folder with .mlir files, or one file")
-    parser.add_argument("--target", default="x86", help="what they are compiled for")
-    parser.add_argument("--match", default="", help="files whose path has this in it")
-    parser.add_argument("--part", default="0/1", help="I/N: every Nth file from the Ith on")
-    parser.add_argument("--report", type=Path, help="a file for all that is not right")
-    options = parser.parse_args()
-    paths = sorted(options.folder.rglob("*.mlir")) if options.folder.is_dir() else [options.folder]
-    paths = [each for each in paths if options.match in str(each)]
-    first, step = map(int, options.part.split("/"))
-    found = [each for path in paths[first::step] for each in outcomes(path, options.target)]
-    print(table(found))
-    if options.report is not None:
-        lines = [f"{o.status}: {o.file}\n{o.why}\n" for o in found if o.status != RIGHT]
-        options.report.write_text("\n".join(lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    nothing = Outcome(str(path), REFUSED, "it has no function to run")
+    found = outcomes(path, target)
+    return min(found, key=lambda each: order.index(each.status), default=nothing)

@@ -1,0 +1,258 @@
+"""What of other frameworks' programs is right, suite by suite, as a table:
+
+    python tests/graph_coverage.py [SUITE ...] [--stablehlo FOLDER] [--jobs N] [--json FILE]
+
+Suites: StableHLO's own test data (in FOLDER), ONNX's backend cases of nodes, the ops of core ATen
+beside PyTorch, and models of `transformers` beside PyTorch. What is not right is printed as it
+comes. Exit status: 0, or 1 if anything is wrong, cannot be read, or less is right than has to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from tilewright.cli.progress import progress
+from tilewright.testing.stablehlo_files import REFUSED, RIGHT, worst_of
+
+# The rest of what may become of a case is wrong: also what cannot be read, or broke.
+STATUSES = (RIGHT, "wrong", REFUSED)
+# How much of a row of the table has to be right.
+BARS: Mapping[str, float] = {
+    "StableHLO, static": 0.97,
+    "StableHLO, quantized": 0.85,
+    "StableHLO, dynamic": 0.85,
+    "StableHLO, its interpreter's": 0.85,
+    "ONNX, cases of nodes": 0.85,
+    "core ATen, names": 0.75,
+    "models, forward": 1.0,
+    "models, bfloat16": 1.0,
+    "models, gradients": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for, beside the suites."""
+
+    target: str = "x86"
+    stablehlo: Path | None = None
+    full: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a case, and in which row of the table it counts."""
+
+    row: str
+    case: str
+    status: str
+    why: str
+    seconds: float
+
+
+# What became of a case, and why.
+Verdict = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """``cases`` are names of what `judge` judges, each of which counts in a `row` of the table;
+    ``needs`` are packages."""
+
+    cases: Callable[[Options], Sequence[str]]
+    row: Callable[[str], str]
+    judge: Callable[[str, Options], Verdict]
+    needs: tuple[str, ...] = ()
+
+
+def stablehlo_cases(asked: Options) -> Sequence[str]:
+    """The files of the folder."""
+    return [] if asked.stablehlo is None else sorted(map(str, asked.stablehlo.rglob("*.mlir")))
+
+
+def stablehlo_row(case: str) -> str:
+    """Folders say what kind of files are in them."""
+    kinds = {"quantized": "quantized", "dynamic": "dynamic", "interpret": "its interpreter's"}
+    folders = Path(case).parts[:-1]
+    kind = next((name for each, name in kinds.items() if each in folders), "static")
+    return f"StableHLO, {kind}"
+
+
+def stablehlo_judge(case: str, asked: Options) -> Verdict:
+    """The worst of what becomes of the functions of a file."""
+    found = worst_of(Path(case), asked.target)
+    return found.status, found.why
+
+
+def onnx_judge(case: str, asked: Options) -> Verdict:
+    """A case beside the results that come with it."""
+    cases = import_module("onnx_cases")
+    found: Verdict = cases.outcome(cases.cases()[case], asked.target)
+    return found
+
+
+def aten_cases(asked: Options) -> Sequence[str]:
+    """The names of ops, of which some have several overloads."""
+    return sorted({each.split(".")[0] for each in import_module("torch_ops").core_ops()})
+
+
+def aten_judge(case: str, asked: Options) -> Verdict:
+    """The worst of all overloads on random inputs; an island is refused."""
+    found: Verdict = import_module("torch_ops").judged(case, asked.seed, asked.target)
+    return found
+
+
+def model_cases(asked: Options) -> Sequence[str]:
+    """Each model in each way that it is run."""
+    models = import_module("torch_models")
+    return [f"{name}, {kind}" for name in models.MODELS for kind in models.KINDS]
+
+
+def model_judge(case: str, asked: Options) -> Verdict:
+    """A model beside PyTorch; one with ops that PyTorch ran is refused."""
+    name, kind = case.split(", ")
+    models = import_module("torch_models")
+    found: Verdict = models.judged(name, kind, asked.full, asked.target)
+    return found
+
+
+SUITES: Mapping[str, Suite] = {
+    "stablehlo": Suite(stablehlo_cases, stablehlo_row, stablehlo_judge),
+    "onnx": Suite(
+        lambda _: list(import_module("onnx_cases").cases()),
+        lambda _: "ONNX, cases of nodes",
+        onnx_judge,
+        ("onnx",),
+    ),
+    "aten": Suite(aten_cases, lambda _: "core ATen, names", aten_judge, ("torch",)),
+    "models": Suite(
+        model_cases,
+        lambda case: f"models, {case.split(', ')[1]}",
+        model_judge,
+        ("torch", "transformers"),
+    ),
+}
+
+
+def judged(asked: Options, task: tuple[str, str]) -> Found:
+    """What becomes of a case of a suite."""
+    name, case = task
+    suite, start = SUITES[name], time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            status, why = suite.judge(case, asked)
+        except Exception as error:  # a defect: one case must not end the run of thousands
+            status, why = "broken", f"{type(error).__name__}: {error}"
+    return Found(suite.row(case), case, status, why, time.perf_counter() - start)
+
+
+def all_judged(tasks: Sequence[tuple[str, str]], asked: Options, jobs: int) -> Iterator[Found]:
+    """What becomes of all cases, in their order; ``jobs`` processes judge them."""
+    judge = partial(judged, asked)
+    if jobs == 1:
+        yield from map(judge, tasks)
+        return
+    # Kernels stay loaded as long as a process lives.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=200) as pool:
+        yield from pool.map(judge, tasks)
+
+
+def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[str, str]]:
+    """The cases of suites whose names have ``match`` in them; says which suites cannot run."""
+    found: list[tuple[str, str]] = []
+    for name in suites:
+        missing = [each for each in SUITES[name].needs if find_spec(each) is None]
+        if name == "stablehlo" and asked.stablehlo is None:
+            missing = ["its folder (--stablehlo)"]
+        if missing:
+            print(f"{name} is left out: {', '.join(missing)} is not here")
+            continue
+        found += [(name, each) for each in SUITES[name].cases(asked) if match in each]
+    return found
+
+
+def table(found: Sequence[Found]) -> list[str]:
+    """A line a row, in words."""
+    lines = [
+        f"| suite | cases | {' | '.join(STATUSES)} | share | at least |",
+        "| --- |" + " ---: |" * (len(STATUSES) + 3),
+    ]
+    for row, counts in _counts(found).items():
+        cells = " | ".join(f"{counts[each]:,}" for each in STATUSES)
+        share = counts[RIGHT] / counts.total()
+        lines.append(f"| {row} | {counts.total():,} | {cells} | {share:.1%} | {BARS[row]:.0%} |")
+    return lines
+
+
+def _counts(found: Sequence[Found]) -> dict[str, Counter[str]]:
+    rows: dict[str, Counter[str]] = {row: Counter() for row in BARS}
+    for each in found:
+        rows[each.row][each.status if each.status in STATUSES else "wrong"] += 1
+    return {row: counts for row, counts in rows.items() if counts}
+
+
+def held(found: Sequence[Found]) -> bool:
+    """Whether nothing is wrong, and of each row enough is right."""
+    counts = _counts(found)
+    enough = all(each[RIGHT] >= BARS[row] * each.total() for row, each in counts.items())
+    return bool(counts) and enough and not any(each["wrong"] for each in counts.values())
+
+
+def _data(found: Sequence[Found]) -> dict[str, Any]:
+    rest = [vars(each) for each in found if each.status != RIGHT]
+    return {
+        "rows": {row: dict(counts) for row, counts in _counts(found).items()},
+        "not right": rest,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    parser.add_argument("--stablehlo", type=Path, help="a folder with StableHLO's .mlir files")
+    parser.add_argument("--target", default="x86", help="what programs are compiled for")
+    parser.add_argument("--match", default="", help="cases whose name has this in it")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith on")
+    parser.add_argument("--full", action="store_true", help="models as large as published ones")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs of ops")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--json", type=Path, help="a file for the figures and what is not right")
+    given = parser.parse_args(arguments)
+    unknown = [each for each in given.suites if each not in SUITES]
+    if unknown:
+        parser.error(f"there is no suite {unknown[0]!r}: choose of {', '.join(SUITES)}")
+    asked = Options(given.target, given.stablehlo, given.full, given.seed)
+    first, step = map(int, given.part.split("/"))
+    tasks = tasks_of(given.suites or list(SUITES), asked, given.match)[first::step]
+    found: list[Found] = []
+    for each in progress(all_judged(tasks, asked, given.jobs), len(tasks), "coverage"):
+        found.append(each)
+        if each.status != RIGHT:
+            print(f"{each.status:8} {each.case}: {each.why}", flush=True)
+    print("\n".join(table(found)))
+    if given.json:
+        given.json.write_text(json.dumps(_data(found), indent=1), encoding="utf-8")
+    return 0 if held(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

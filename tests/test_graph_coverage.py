@@ -1,0 +1,85 @@
+"""The table of what is right of other frameworks' programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import graph_coverage as coverage
+from test_stablehlo_files import BAD, FOREIGN, GOOD
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of StableHLO: of two rows of the table, each with what is right and what is not."""
+    for name, text in (
+        *((f"{n}.mlir", GOOD) for n in range(3)),
+        ("dynamic/foreign.mlir", FOREIGN),
+        ("dynamic/good.mlir", GOOD + "// -----\n" + GOOD.replace("main", "other")),
+    ):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "data"
+
+
+def run(folder: Path, *words: str) -> int:
+    asked = ["stablehlo", "--stablehlo", str(folder), "--target", "interpreter", *words]
+    return coverage.main(asked)
+
+
+def test_a_table_and_its_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the dynamic files too few are right: half of them."""
+    figures = folder.parent / "figures.json"
+    assert run(folder, "--json", str(figures)) == 1
+    said, *table = capsys.readouterr().out.splitlines()
+    assert said.startswith("refused ") and "foreign.mlir: stablehlo.replica_id" in said
+    assert table[0].split(" | ")[1:5] == ["cases", "right", "wrong", "refused"]
+    assert table[2:] == [
+        "| StableHLO, static | 3 | 3 | 0 | 0 | 100.0% | 97% |",
+        "| StableHLO, dynamic | 2 | 1 | 0 | 1 | 50.0% | 85% |",
+    ]
+    data = json.loads(figures.read_text(encoding="utf-8"))
+    assert data["rows"]["StableHLO, dynamic"] == {"right": 1, "refused": 1}
+    assert [each["status"] for each in data["not right"]] == ["refused"]
+
+
+def test_nothing_may_be_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "--match", "0.mlir") == 0
+    for number in range(3, 99):
+        (folder / f"{number}.mlir").write_text(GOOD, encoding="utf-8")
+    for text in (BAD, "func.func @main("):  # wrong; not read
+        (folder / "99.mlir").write_text(text, encoding="utf-8")
+        capsys.readouterr()
+        assert run(folder, "--match", f"{folder.name}/") == 1
+        assert "| StableHLO, static | 100 | 99 | 1 | 0 | 99.0% | 97% |" in capsys.readouterr().out
+
+
+def test_a_defect_does_not_end_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(path: Path, target: str) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(coverage, "worst_of", broken)
+    assert run(folder, "--part", "0/2") == 1
+    assert capsys.readouterr().out.count("broken   ") == 3
+
+
+@pytest.mark.sweep
+def test_processes_judge_alike(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = []
+    for jobs in ("1", "2"):
+        run(folder, "--jobs", jobs)
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1]
+
+
+def test_what_cannot_run_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert coverage.main(["stablehlo"]) == 1
+    assert "stablehlo is left out: its folder (--stablehlo) is not here" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        coverage.main(["tensorflow"])
+    assert "there is no suite 'tensorflow'" in capsys.readouterr().err
