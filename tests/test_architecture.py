@@ -21,7 +21,7 @@ PACKAGE = "tilewright"
 
 # A module imports its own room and rooms of lower rank. "" is the package's own __init__.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "dtypes", "conversions"),
+    ("errors", "config", "dtypes", "conversions", "newest"),
     ("ir",),
     ("facts", "simplify"),
     ("layout", "problems"),

@@ -27,6 +27,7 @@ from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.newest import Newest
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, OwnSchedule
@@ -37,8 +38,7 @@ from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import Target, find_target
 
-_memory: dict[str, Made] = {}
-_MEMORY_LIMIT = 512
+_memory: Newest[str, Made] = Newest(512)
 
 
 def compile_kernel(
@@ -82,7 +82,7 @@ def compile_kernel(
     if found is None:
         with starting_from(Facts.empty()):
             found = _build(request, where, config, key, trace if trace is not None else Trace())
-    _remember(key, found)
+    _memory[key] = found
     seconds = time.perf_counter() - start
     if cached and settings().debug:
         Trace().took(f"from the cache {kept}", seconds)
@@ -99,7 +99,7 @@ def kept_kernel(
     found, _ = _kept(key, request, where)
     if found is None:
         return None
-    _remember(key, found)
+    _memory[key] = found
     return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True)
 
 
@@ -155,12 +155,6 @@ def _own(schedule: object, config: object, target: Target) -> OwnSchedule:
 def forget() -> None:
     """Drops the kernels that are kept in memory; those in use live on."""
     _memory.clear()
-
-
-def _remember(key: str, found: Made) -> None:
-    _memory[key] = found
-    while len(_memory) > _MEMORY_LIMIT:
-        _memory.pop(next(iter(_memory)), None)
 
 
 def _build(

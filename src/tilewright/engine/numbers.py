@@ -21,6 +21,7 @@ from tilewright.ir.expr import const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Param, ScalarParam
 from tilewright.ir.symbols import substitute_buffer
+from tilewright.newest import Newest
 from tilewright.runtime.results import aligned_memory
 
 # Fittings that are kept: sizes that come again find theirs.
@@ -54,10 +55,10 @@ class Numbers:
             self._constants[each.name] = aligned(constants[each.digest])
         symbols = {symbol for each in signature.arguments for symbol in each.buffer.symbols}
         self._symbols = [each for each in signature.scalars if each.var in symbols]
-        self._fittings: dict[tuple[Scalar, ...], Fitting] = {}
+        self._fittings: Newest[tuple[Scalar, ...], Fitting] = Newest(_KEPT)
         # The arrays whose shapes tell numbers, and what those shapes told.
         self._tellers = tuple(dict.fromkeys(a for at in signature.sizes.values() for a, _ in at))
-        self._told_by: dict[tuple[Any, ...], dict[str, Scalar]] = {}
+        self._told_by: Newest[tuple[Any, ...], dict[str, Scalar]] = Newest(_KEPT)
         # Of each parameter in order: what a call passes, the address of a constant, or how many
         # pointers.
         self._places: list[tuple[str, int]] = [self._place(each) for each in signature.params]
@@ -92,8 +93,6 @@ class Numbers:
             numbers[param.name] = scalar_argument(param, value, where)
             telling = telling and (told is None or value is told[0])
         if telling and self._tellers:
-            while len(self._told_by) >= _KEPT:
-                self._told_by.pop(next(iter(self._told_by)), None)
             names = self._signature.sizes
             self._told_by[shapes] = {name: numbers[name] for name in numbers if name in names}
         return numbers
@@ -109,8 +108,6 @@ class Numbers:
                 for each in self._signature.arguments
             }
             found = Fitting(self._signature, forms, *self._made)
-            while len(self._fittings) >= _KEPT:
-                self._fittings.pop(next(iter(self._fittings)), None)
             self._fittings[key] = found
         return found
 

@@ -25,13 +25,14 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Opaque
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
+from tilewright.newest import Newest
 from tilewright.schedule.place import fresh
 
 _KIND = b"cut of a graph"
 _SIZE = struct.Struct("<Q")
 # What is kept in memory: entries, and bytes of one.
-_memory: dict[str, bytes] = {}
-_MEMORY_LIMIT, _LONGEST = 32, 1 << 22
+_LONGEST = 1 << 22
+_memory: Newest[str, bytes] = Newest(32)
 
 
 def kept_cut(graph: Kernel, identity: str) -> Cut:
@@ -51,8 +52,6 @@ def kept_cut(graph: Kernel, identity: str) -> Cut:
     assert data is not None
     if len(data) <= _LONGEST:
         _memory[key] = data
-    while len(_memory) > _MEMORY_LIMIT:
-        _memory.pop(next(iter(_memory)), None)
     return found
 
 

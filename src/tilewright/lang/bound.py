@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.newest import Newest
+
 # numpy keeps the address of an array's data behind the object header (see `runtime.arrays`).
 _DATA_FIELD = object.__basicsize__
 _word_at = ctypes.c_size_t.from_address
@@ -42,8 +44,9 @@ class BoundLaunches:
     """The calls of the last launches, by what they were given."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, tuple[Callable[[], None], list[tuple[int, _Array]]]] = {}
-        self._seen: dict[Hashable, None] = {}
+        self._calls: Newest[Hashable, tuple[Callable[[], None], list[tuple[int, _Array]]]]
+        self._calls = Newest(_MOST)
+        self._seen: Newest[Hashable, None] = Newest(_MOST)
 
     def key(self, settings: tuple[Any, ...], arguments: Sequence[Any]) -> Hashable:
         """What tells a launch from others; None where it cannot be told."""
@@ -75,8 +78,6 @@ class BoundLaunches:
             del self._seen[key]
             return True
         self._seen[key] = None
-        while len(self._seen) > _MOST:
-            del self._seen[next(iter(self._seen))]
         return False
 
     def keep(self, key: Hashable, call: Callable[[], None], arguments: Sequence[Any]) -> None:
@@ -95,5 +96,3 @@ class BoundLaunches:
             if each.__class__ is np.ndarray
         ]
         self._calls[key] = call, arrays
-        while len(self._calls) > _MOST:
-            del self._calls[next(iter(self._calls))]

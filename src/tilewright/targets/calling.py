@@ -13,6 +13,7 @@ from tilewright.dtypes import DType, boolean, dtype, s64
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var, var
 from tilewright.ir.parser import parse_expr
+from tilewright.newest import Newest
 from tilewright.targets.llvm.steps import (
     Amount,
     ForStep,
@@ -87,7 +88,7 @@ class Calling:
         self._run = self._sequence(steps, types)
         # What sizes are made of: whole numbers, which come again.
         self._sizing = [position for position, v in self._scalars if v.type.is_integer]
-        self._known: dict[tuple[Any, ...], list[int]] = {}
+        self._known: Newest[tuple[Any, ...], list[int]] = Newest(_KEPT)
 
     def values(self, arguments: Sequence[Passed]) -> Values:
         """What the call passes for scalars."""
@@ -119,8 +120,6 @@ class Calling:
         key = tuple([arguments[position] for position in self._sizing])
         found = self._known.get(key)
         if found is None:
-            while len(self._known) >= _KEPT:
-                self._known.pop(next(iter(self._known)), None)
             found = self._known[key] = self.workspace_bytes(self.values(arguments))
         return found
 

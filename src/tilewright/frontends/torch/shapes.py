@@ -10,6 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from tilewright.newest import Newest
+
 # Of each, the program is kept.
 _LIMIT = 64
 
@@ -35,7 +37,7 @@ class BySizes:
         self, gm: GraphModule, compiled: Callable[[GraphModule], Callable[..., Any]]
     ) -> None:
         self._gm, self._compiled = gm, compiled
-        self._known: dict[Any, Callable[..., Any]] = {}
+        self._known: Newest[Any, Callable[..., Any]] = Newest(_LIMIT)
 
     def __call__(self, *given: Any) -> Any:
         key = tuple(
@@ -44,8 +46,6 @@ class BySizes:
         )
         found = self._known.get(key)
         if found is None:
-            while len(self._known) >= _LIMIT:
-                del self._known[next(iter(self._known))]
             found = self._known[key] = self._compiled(with_sizes(self._gm, given))
         return found(*given)
 

@@ -12,18 +12,16 @@ from tilewright.interpret import run
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import scalar_constants, substitute_buffer
+from tilewright.newest import Newest
 from tilewright.targets.program import Passed
 
 # Kernels by their texts: faults are told where their statements came from, which texts don't say.
-_originals: dict[str, Kernel] = {}
-_MOST = 256
+_originals: Newest[str, Kernel] = Newest(256)
 
 
 def keep_places(text: str, kernel: Kernel) -> None:
     """``kernel`` is what is run when it is asked for by ``text``, which it prints as."""
     _originals[text] = kernel
-    while len(_originals) > _MOST:
-        del _originals[next(iter(_originals))]
 
 
 class InterpretedProgram:
