@@ -7,6 +7,7 @@ from itertools import islice
 
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
+from tilewright.facts.functions import MADE
 from tilewright.graph.builder import builder_of, described
 from tilewright.graph.sharing import share
 from tilewright.graph.tensor import Tensor, axis
@@ -16,7 +17,7 @@ from tilewright.ir.visit import walk
 
 # An expression of places alone is computed again where it is used, up to this many parts.
 _CHEAP = 12
-_COSTLY = frozenset({"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf"})
+_COSTLY = frozenset({"sqrt", "rsqrt", *MADE})
 _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 
 

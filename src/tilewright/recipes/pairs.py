@@ -3,20 +3,18 @@ constant that comes from memory then serves two."""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Binary, Unary
+from tilewright.facts.functions import made_functions
 from tilewright.ir.stmt import Compute
-from tilewright.ir.visit import walk
 
-# Functions with more constants than AVX2 has registers; `exp` has less: pairs only cost it code.
-_POLYNOMIALS = frozenset({"log", "log1p", "sin", "cos", "tanh", "erf"})
+# Of AVX2's 16, some hold what is computed. With fewer constants, pairs only cost code.
+_REGISTERS = 12
 
 
 def wants_pairs(compute: Compute) -> bool:
     """Whether ``compute`` evaluates such functions."""
     return any(
-        (isinstance(node, Unary) and node.op in _POLYNOMIALS)
-        or (isinstance(node, Binary) and node.op == "pow")
+        function.constants > _REGISTERS
         for result in compute.results
         for value in result.values
-        for node in walk(value)
+        for function in made_functions(value)
     )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.facts.functions import made_functions
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Expr, Unary
+from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import Kernel
-from tilewright.ir.visit import direct_exprs, loads_in, walk, walk_stmts
+from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.sizes import bytes_of
 from tilewright.schedule.stream_stores import stream_stores
-
-# Functions of which a vector takes a processor longer than memory takes to deliver it.
-_FUNCTIONS = frozenset({"exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "erf", "pow"})
 
 
 def streamed(kernel: Kernel, machine: Machine) -> Kernel:
@@ -31,7 +29,8 @@ def streamed(kernel: Kernel, machine: Machine) -> Kernel:
     }
     if large:
         large -= set(_read(kernel))
-    if large and any(map(_takes_longer, _values(kernel))):
+    # A vector of any of these takes longer than memory takes to deliver it.
+    if large and any(any(made_functions(value)) for value in _values(kernel)):
         return kernel
     return stream_stores(kernel, sorted(each.name for each in large)) if large else kernel
 
@@ -44,8 +43,3 @@ def _values(kernel: Kernel) -> Iterator[Expr]:
 def _read(kernel: Kernel) -> Iterator[Buffer]:
     """What is read again."""
     return (load.buffer for expr in _values(kernel) for load in loads_in(expr))
-
-
-def _takes_longer(value: Expr) -> bool:
-    """Whether ``value`` evaluates such a function."""
-    return any(isinstance(node, Unary | Binary) and node.op in _FUNCTIONS for node in walk(value))
