@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -115,9 +116,26 @@ REWRITING = re.compile(r"(map|rewrite|replace)_\w+|with_nested|block|substitute"
 STATEMENTS = re.compile("Kernel|Block|For|If|While|Let|Allocate|Store|Call|Compute|Opaque")
 CHOOSING = ("recipes",)
 
+ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
-_PREFIX_TEST = re.compile(r"\.(startswith|endswith|removeprefix)$")
+PREFIX_TESTS = {"startswith", "endswith", "removeprefix"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+# The nodes that the checks look at, and what else stands in a node and has none of them inside.
+ASKED = (
+    *(ast.Import, ast.ImportFrom, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef),
+    *(ast.Compare, ast.MatchValue, ast.Call, ast.Raise),
+)
+_LEAVES = frozenset(
+    {
+        *(ast.Name, ast.Constant, ast.Load, ast.Store, ast.alias, ast.Pass),
+        *(str, int, float, bytes, complex, bool, type(None), type(...)),
+        *(*ast.operator.__subclasses__(), *ast.unaryop.__subclasses__()),
+        *(*ast.boolop.__subclasses__(), *ast.cmpop.__subclasses__()),
+    }
+)
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -139,12 +157,13 @@ class Module:
     imports: list[Import] = field(default_factory=list)
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
     def placed(self) -> list[tuple[ast.AST, str, bool]]:
-        return list(_placed(self.tree))
+        """What the checks look at: few of all nodes, of which one walk takes seconds."""
+        return list(_placed(ast.parse(self.text)))
+
+    def nodes(self, kind: type[Node]) -> Iterator[Node]:
+        """The nodes of a kind, which is one of those that are `ASKED` for."""
+        return (node for node, _, _ in self.placed if isinstance(node, kind))
 
     @property
     def name(self) -> str:
@@ -186,16 +205,23 @@ def _imports(module: Module, known: Mapping[str, Module]) -> Iterator[Import]:
 
 
 def _placed(tree: ast.AST) -> Iterator[tuple[ast.AST, str, bool]]:
-    """Each node, the outermost function around it, and whether only type checkers see it."""
-    rest = [(child, "", False) for child in ast.iter_child_nodes(tree)][::-1]
+    """The nodes that are `ASKED` for, in order, each with the outermost function around it, and
+    whether only type checkers see it."""
+    rest: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
     while rest:
         node, function, typing_only = rest.pop()
-        yield node, function, typing_only
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            function = function or node.name
+        if isinstance(node, ASKED):
+            yield node, function, typing_only
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                function = function or node.name
         elif isinstance(node, ast.If):
             typing_only = typing_only or ast.unparse(node.test) == "TYPE_CHECKING"
-        inside = [(child, function, typing_only) for child in ast.iter_child_nodes(node)]
+        inside = [
+            (each, function, typing_only)
+            for part in node.__dict__.values()
+            for each in (part if part.__class__ is list else (part,))
+            if each.__class__ not in _LEAVES
+        ]
         rest += inside[::-1]
 
 
@@ -308,12 +334,15 @@ def late_imports(modules: Mapping[str, Module]) -> Iterator[str]:
 
 def environment(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
-        for node in ast.walk(module.tree):
-            name = node.attr if isinstance(node, ast.Attribute) else ""
-            if isinstance(node, ast.ImportFrom) and node.module == "os":
-                name = " ".join(alias.name for alias in node.names)
-            if re.search(r"\b(environb?|getenvb?|putenv)\b", name) and module.name != "config":
-                yield f"{module.file}:{node.lineno}: the environment is read in config.py only"
+        if module.name == "config":
+            continue
+        found = [(node.lineno, node.attr) for node in module.nodes(ast.Attribute)]
+        for node in module.nodes(ast.ImportFrom):
+            if node.module == "os":
+                found += [(node.lineno, alias.name) for alias in node.names]
+        for line, name in found:
+            if name in ENVIRONMENT:
+                yield f"{module.file}:{line}: the environment is read in config.py only"
 
 
 def sizes(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -324,9 +353,7 @@ def sizes(modules: Mapping[str, Module]) -> Iterator[str]:
             files.add(module.file)
             if module.file not in LONG_FILES:
                 yield f"{module.file}: {lines} lines, more than {FILE_LINES}"
-        for node in ast.walk(module.tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
+        for node in (*module.nodes(ast.FunctionDef), *module.nodes(ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES:
                 functions.add((module.file, node.name))
@@ -363,8 +390,8 @@ def _compared(node: ast.AST) -> Iterator[str]:
             parts += each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
     elif isinstance(node, ast.MatchValue):
         parts = [node.value]
-    elif isinstance(node, ast.Call) and _PREFIX_TEST.search(ast.unparse(node.func)):
-        parts = node.args
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        parts = node.args if node.func.attr in PREFIX_TESTS else []
     for part in parts:
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
@@ -375,7 +402,7 @@ def rewriting(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         if module.room not in CHOOSING:
             continue
-        for node in ast.walk(module.tree):
+        for node, _, _ in module.placed:
             found: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.ir.visit":
                 found = [n.name for n in node.names if REWRITING.fullmatch(n.name)]
@@ -391,11 +418,11 @@ def words(modules: Mapping[str, Module]) -> Iterator[str]:
         for part in module.name.split("."):
             if VAGUE & set(part.split("_")):
                 yield f"{module.file}: {part!r} says nothing about what is in it"
-        for number, line in enumerate(module.text.splitlines(), start=1):
-            if found := UNFINISHED.search(line):
-                yield f"{module.file}:{number}: {found.group()}"
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Raise) and "NotImplementedError" in ast.unparse(node):
+        for found in UNFINISHED.finditer(module.text):
+            line = module.text.count("\n", 0, found.start()) + 1
+            yield f"{module.file}:{line}: {found.group()}"
+        for node in module.nodes(ast.Raise):
+            if "NotImplementedError" in ast.unparse(node):
                 yield f"{module.file}:{node.lineno}: raises NotImplementedError"
 
 
