@@ -45,6 +45,7 @@ def made(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> Kernel:
 
 F32 = ("f32", "f32", "f32")
 BF16 = ("bf16", "bf16", "f32")
+TF32 = ("tf32", "tf32", "f32")
 U8 = ("u8", "s8", "s32")
 
 
@@ -89,6 +90,7 @@ def test_small_sums_stay_in_registers_from_fill_to_store() -> None:
     [
         (F32, "x86:avx2", "vfmadd231ps", 5),
         (BF16, "x86:avx2", "vfmadd231ps", 5),
+        (TF32, "x86:avx2", "vfmadd231ps", 5),
         (BF16, "x86:avx512_bf16", "vdpbf16ps", 5),
         (U8, "x86:avx512_vnni", "vpdpbusd", 5),
     ],

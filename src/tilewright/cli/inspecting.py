@@ -127,9 +127,11 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
 
 
 def _accesses(kernel: CompiledKernel) -> list[str]:
-    """How the lanes that work-items became access memory, as comments."""
+    """How the lanes that work-items became access memory, and what a transform refused, as
+    comments."""
     found = kernel.stages.get("vectors")
-    return [] if found is None else [f"# {line}" for line in access_report(found)]
+    lines = [] if found is None else access_report(found)
+    return [f"# {line}" for line in (*lines, *kernel.schedule.notes)]
 
 
 def _legal(kernel: CompiledKernel) -> list[str]:

@@ -115,7 +115,9 @@ class Launches:
             sizes = self._sizes(local, "local")
         else:
             if dims is None:
-                tried = self._made(Shape((1,) * _MOST_DIMS, subgroup=0), types, constants)
+                lanes = self._function.subgroup
+                most = (*(1,) * (_MOST_DIMS - 1), lanes or 1)
+                tried = self._made(Shape(most, subgroup=lanes), types, constants)
                 dims = tried.most_dim + 1
             if not isinstance(dims, int) or not 1 <= dims <= _MOST_DIMS:
                 raise self._refused(f"a range of {dims!r} dims", f"give 1 to {_MOST_DIMS}")

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.dtypes import DType, f32, s32, tf32
+from tilewright.dtypes import DType, s32
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import Call, Compute, Dim, Operand, Result, View
@@ -26,7 +26,7 @@ from tilewright.lang.matrix_parts import (
     put,
     taken,
 )
-from tilewright.lang.matrix_types import MOST_ELEMENTS, MOST_SIDE, combinations
+from tilewright.lang.matrix_types import MOST_ELEMENTS, MOST_SIDE, combinations, summed_in
 from tilewright.lang.values import Array, Lambda
 
 USES = ("a", "b", "accumulator")
@@ -83,7 +83,7 @@ def joint_matrix(
             shape = (whole.shape.items // lanes, *sizes)
     else:
         lanes, lane = whole.shape.items, site.emitter.let("item", whole.identities.linear())
-    kept = _summed_in(type_) if word == "accumulator" else _held_in(type_)
+    kept = summed_in(type_) if word == "accumulator" else type_
     memory = site.emitter.local(whole.memory_name(site, "matrix"), kept, shape)
     return Matrix(word, *sizes, type_, order, where, lanes, lane, at, memory)
 
@@ -93,18 +93,6 @@ def _check_type(site: Site, use: str, dtype: DType) -> None:
     if dtype not in known:
         names = ", ".join(dict.fromkeys(each.name for each in known))
         raise site.refuse(f"a joint matrix {use!r} of {dtype}", cure=f"it may be of {names}")
-
-
-def _summed_in(dtype: DType) -> DType:
-    """The type in which an accumulator lies in memory: products are added up in it."""
-    if dtype.is_integer:
-        return s32
-    return f32 if dtype.bits < 64 else dtype
-
-
-def _held_in(dtype: DType) -> DType:
-    """The type in which a factor lies in memory."""
-    return f32 if dtype is tf32 else dtype
 
 
 def _fill(site: Site, matrix: Matrix, value: Any) -> None:

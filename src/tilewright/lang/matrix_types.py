@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, tf32, u8
-from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
 from tilewright.targets.registry import find_target
 
 # Types of A, of B, and of the accumulator.
@@ -26,13 +26,15 @@ MOST_SIDE, MOST_ELEMENTS = 1024, 2**16
 class MatrixCombination:
     """Types that joint matrices multiply: ``a`` by ``b`` into ``accumulator``, of any size.
 
-    ``instructions`` are those of the target's machine that multiply these types, by their names.
+    ``instructions`` are those of the target's machine that multiply these types, by their names,
+    and ``sizes`` the rows, the columns and the depth that each takes.
     """
 
     a: DType
     b: DType
     accumulator: DType
     instructions: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, int, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.a} by {self.b} into {self.accumulator}"
@@ -45,24 +47,29 @@ def combinations() -> tuple[MatrixCombination, ...]:
 
 def matrix_combinations(target: str = "x86") -> tuple[MatrixCombination, ...]:
     """The types of joint matrices that multiply on ``target``, each with the instructions of its
-    machine for them. Sizes are free. Processors multiply joint matrices by these; of devices, they
-    say what `tw.matmul` takes, as work-items multiply joint matrices by plain code there.
+    machine for them. Sizes are free: where subgroups multiply as one, multiples of an instruction's
+    are made of several, and others are sums of each lane.
 
     Raises `UnsupportedError` for an unknown target.
     """
     machine = find_target(target).machine
-    return tuple(
-        MatrixCombination(a, b, acc, _found(machine.instructions, (a, b, acc)))
-        for a, b, acc in _TYPES
-    )
+    return tuple(_combination(machine, a, b, acc) for a, b, acc in _TYPES)
 
 
-def _found(
-    instructions: tuple[Instruction, ...], types: tuple[DType, DType, DType]
-) -> tuple[str, ...]:
-    names = [
-        each.name
-        for each in instructions
-        if (*(operand.dtype for operand in each.operands), each.out.dtype) == types
-    ]
-    return tuple(dict.fromkeys(names))
+def _combination(machine: Machine, a: DType, b: DType, accumulator: DType) -> MatrixCombination:
+    # Those of several subgroups take operands from memory of a form of its own. Halves are added up
+    # in floats, and rounded behind each product.
+    most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
+    found = {
+        each.name: (each.sizes.get("m", 1), each.sizes.get("n", 1), each.sizes.get("k", 1))
+        for each in machine.products(summed_in(accumulator), a, b)
+        if each.lanes <= most
+    }
+    return MatrixCombination(a, b, accumulator, tuple(found), tuple(found.values()))
+
+
+def summed_in(accumulator: DType) -> DType:
+    """The type in which an accumulator lies in memory: products are added up in it."""
+    if accumulator.is_integer:
+        return s32
+    return f32 if accumulator.bits < 64 else accumulator

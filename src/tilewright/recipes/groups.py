@@ -38,6 +38,7 @@ def together(cut: Cut, parts: Sequence[ScheduledKernel]) -> ScheduledKernel:
             if record.changed:
                 result.stages[named.name] = record.kernel
         result.packs |= part.packs
+        result.notes += part.notes
     kernels = [part.kernel for part in parts]
     packed = {name: len(pack.arrays) - 1 for name, pack in result.packs.items()}
     result.stage("together", put_together(cut, kernels, packed))

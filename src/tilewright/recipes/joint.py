@@ -53,24 +53,25 @@ def _is_product(compute: Compute) -> bool:
     return bool(parts.k) and bool(parts.m or parts.n)
 
 
-def multiplied(kernel: Kernel, machine: Machine) -> Kernel:
-    """``kernel`` with its products by instructions; those that none fits stay what they are."""
+def multiplied(kernel: Kernel, machine: Machine, notes: list[str]) -> Kernel:
+    """``kernel`` with its products by instructions; those that none fits stay what they are, which
+    ``notes`` tell."""
     for each in list(products(kernel)):
         unit = unit_product(each, machine)
         try:
             if unit is not None:
                 kernel = by_unit(kernel, each.name, unit, machine)
                 continue
-        except ScheduleError:
-            pass
+        except ScheduleError as refused:
+            notes.append(f"{each.name}: not by {unit and unit.name} ({refused.what})")
         try:
-            kernel = _by_instructions(kernel, each.name, machine)
-        except ScheduleError:
-            continue
+            kernel = _by_instructions(kernel, each.name, machine, notes)
+        except ScheduleError as refused:
+            notes.append(f"{each.name}: loops of scalars ({refused.what})")
     return kernel
 
 
-def _by_instructions(kernel: Kernel, name: str, machine: Machine) -> Kernel:
+def _by_instructions(kernel: Kernel, name: str, machine: Machine, notes: list[str]) -> Kernel:
     """``kernel`` with the product ``name`` in tiles of registers."""
     main = find_compute(kernel, name)
     shape = shape_of(main, main)
@@ -88,7 +89,9 @@ def _by_instructions(kernel: Kernel, name: str, machine: Machine) -> Kernel:
     if alone and _fits(main, config, vector, machine):
         kernel = lay_out(kernel, main.out.buffer.name, space=Space.PRIVATE)
     else:
-        if alone:
+        if not alone:
+            notes.append(f"{main.out.buffer.name}: in memory, as lanes touch single elements")
+        else:
             panels = _panels(main.out, choice, config, vector)
             kernel = lay_out(kernel, main.out.buffer.name, panels)
         kernel = _in_tiles(kernel, name, config)
@@ -185,13 +188,14 @@ def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
 _ROWS = 8
 
 
-def summed_in_registers(kernel: Kernel) -> Kernel:
-    """``kernel`` where each work-item adds up some rows of its products in registers."""
+def summed_in_registers(kernel: Kernel, notes: list[str]) -> Kernel:
+    """``kernel`` where each work-item adds up some rows of its products in registers; where it
+    does not, ``notes`` tell."""
     for each in list(products(kernel)):
         try:
             kernel = _in_rows(kernel, each.name)
-        except ScheduleError:
-            continue
+        except ScheduleError as refused:
+            notes.append(f"{each.name}: sums in memory ({refused.what})")
     return kernel
 
 

@@ -131,7 +131,7 @@ def _role(main: Compute, mma: Mma, position: int) -> OperandForm:
     if role is None:
         raise ScheduleError(
             f"{mma.instruction.name} multiplies a matrix of m and k by one of k and n",
-            where=f"compute {MAIN}",
+            where=f"compute {main.name}",
             why="the operands here depend on other dims",
             cure="choose an instruction that each work-item carries out for itself",
         )
@@ -164,24 +164,24 @@ def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str
     return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
-def in_fragments(kernel: Kernel, mma: Mma) -> Kernel:
+def in_fragments(kernel: Kernel, mma: Mma, compute: str = MAIN) -> Kernel:
     """The products of one step on fragments of A and B, which are loaded before each."""
     k = mma.dims["k"]
-    kernel = tile(kernel, MAIN, {k: mma.instruction.sizes["k"]})
-    if f"{k}_o" in serial_loops(kernel, MAIN):
+    kernel = tile(kernel, compute, {k: mma.instruction.sizes["k"]})
+    if f"{k}_o" in serial_loops(kernel, compute):
         kernel = set_kind(kernel, f"{k}_o", LoopKind.UNROLLED)
-    pairs = _operands(kernel, mma)
+    pairs = _operands(kernel, mma, compute)
     for name in pairs:
         kernel = stage(
-            kernel, MAIN, name, MAIN, shape="dims", space=Space.PRIVATE, name=_fragment(name)
+            kernel, compute, name, compute, shape="dims", space=Space.PRIVATE, name=_fragment(name)
         )
     # The result's first: with it, loads know which tiles there are.
-    kernel = held_sums(kernel, mma)
+    kernel = held_sums(kernel, mma, compute)
     for name, role in pairs.items():
-        kernel = _held(kernel, MAIN, _fragment(name), role, mma)
+        kernel = _held(kernel, compute, _fragment(name), role, mma)
     for name in pairs:
         kernel = _loaded(kernel, _fragment(name), mma)
-    return tensorize(kernel, MAIN, mma.instruction, mma.dims)
+    return tensorize(kernel, compute, mma.instruction, mma.dims)
 
 
 def on_own_registers(kernel: Kernel, mma: Mma, computes: list[str]) -> Kernel:
@@ -198,9 +198,9 @@ def on_own_registers(kernel: Kernel, mma: Mma, computes: list[str]) -> Kernel:
     return kernel
 
 
-def held_sums(kernel: Kernel, mma: Mma) -> Kernel:
+def held_sums(kernel: Kernel, mma: Mma, compute: str = MAIN) -> Kernel:
     """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
-    for name in (MAIN, STREAM_SUM):
+    for name in (compute, STREAM_SUM):
         if has_compute(kernel, name):
             kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, mma)
     return kernel
@@ -216,9 +216,9 @@ def _fragment(operand: str) -> str:
     return f"{operand}_fragment"
 
 
-def _operands(kernel: Kernel, mma: Mma) -> dict[str, OperandForm]:
+def _operands(kernel: Kernel, mma: Mma, compute: str) -> dict[str, OperandForm]:
     """Which of the instruction's operands each of the compute's is, each another one."""
-    main = find_compute(kernel, MAIN)
+    main = find_compute(kernel, compute)
     return {main.operands[at].var.name: _role(main, mma, at) for at in range(2)}
 
 

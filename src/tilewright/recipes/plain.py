@@ -24,6 +24,7 @@ from tilewright.passes.spmd import done_together, places_items, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
+from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
@@ -50,14 +51,16 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     if machine.hierarchy is None and places_items(kernel):
         whole = done_together(result.kernel)
         apart = [each.name for each in _computes(result.kernel) if each.name not in whole]
+        result.notes += [f"{name}: by each work-item for itself" for name in apart]
         result.stage("lowered", lower_computes(result.kernel, apart))
         for name, made in stages(result.kernel, config.vector):
             result.stage(name, made)
-        result.stage("multiplied", multiplied(result.kernel, machine))
+        result.stage("multiplied", multiplied(result.kernel, machine, result.notes))
         result.stage("whole", lower_rest(in_runs(result.kernel, machine), config.vector))
         return result
     if places_items(kernel):
-        result.stage("summed", summed_in_registers(result.kernel))
+        result.stage("multiplied", by_subgroups(result.kernel, machine, result.notes))
+        result.stage("summed", summed_in_registers(result.kernel, result.notes))
     result.stage("lowered", _lowered(result.kernel, config.vector, machine))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))

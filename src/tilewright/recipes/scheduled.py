@@ -15,13 +15,15 @@ class ScheduledKernel:
     name of the argument).
 
     ``records`` has all stages in order, those that changed nothing too, and the seconds of each:
-    since the stage before it, or since the schedule was begun.
+    since the stage before it, or since the schedule was begun. ``notes`` say what a transform
+    refused, and what was done instead.
     """
 
     kernel: Kernel
     stages: dict[str, Kernel] = field(default_factory=dict)
     packs: dict[str, Kernel] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _since: float = field(default_factory=time.perf_counter)
 
     def stage(self, name: str, kernel: Kernel) -> None:

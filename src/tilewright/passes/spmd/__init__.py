@@ -3,7 +3,8 @@
 In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
 (values that private memory held), `together` (what all of them do, as one op), `regions` and
 `split` (pieces between barriers), `strides`,
-`distinct` and `vectors` (work-items as lanes), `report` (how lanes access memory).
+`distinct` and `vectors` (work-items as lanes), `report` (how lanes access memory); `subgroups` (for
+machines whose subgroups multiply matrices: pieces between what all lanes do).
 
 Each stage is a kernel that prints, verifies and runs.
 """
@@ -15,6 +16,7 @@ from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import places_items
 from tilewright.passes.spmd.report import access_report
 from tilewright.passes.spmd.split import split_at_barriers
+from tilewright.passes.spmd.subgroups import split_at_matrices
 from tilewright.passes.spmd.together import done_together
 from tilewright.passes.spmd.vectors import vectorize_items
 
@@ -24,6 +26,7 @@ __all__ = [
     "name_values",
     "places_items",
     "split_at_barriers",
+    "split_at_matrices",
     "stages",
     "vectorize_items",
 ]

@@ -51,7 +51,7 @@ def synchronizes(stmt: Stmt) -> bool:
 class Cutter:
     """Cuts a nest's ``body``. Beside barriers, what is ``common`` cuts: names and memory that are
     there once for all work-items, though they depend on when they are computed; and so do computes
-    of all of them, which are called ``whole``."""
+    of all of them, which are called ``whole``. ``barriers`` are pieces, or left out."""
 
     def __init__(
         self,
@@ -59,11 +59,14 @@ class Cutter:
         varying: Varying,
         common: AbstractSet[Var | Buffer],
         whole: AbstractSet[str] = frozenset(),
+        *,
+        barriers: bool = False,
     ) -> None:
         self.body = body
         self._whole = whole
         self._varying = varying
         self._common = common
+        self._barriers = barriers
         self._own = frozenset(s.var for s in walk_stmts(body) if isinstance(s, For | Let))
 
     def pieces(self) -> list[Piece]:
@@ -83,6 +86,7 @@ class Cutter:
             match stmt:
                 case Call() if synchronizes(stmt):
                     flush()
+                    made += [Once(stmt)] * self._barriers
                 case Compute() if stmt.name in self._whole:
                     flush()
                     made.append(Once(stmt))

@@ -83,13 +83,19 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
         nest, memory = shuffled(nest, taken)
         nest, whole = together(nest, taken)
         if whole or any(map(synchronizes, walk_stmts(nest.body))):
-            return block(*map(Allocate, memory), _Splitter(nest, taken, whole).run())
+            return block(*map(Allocate, memory), Splitter(nest, taken, whole).run())
         return nest.around(nest.body)
 
     return map_kernel(kernel, lambda body: map_nests(body, change))
 
 
-class _Splitter:
+class Splitter:
+    """Writes the pieces of a nest, and what goes from one to another. ``whole`` are the names of
+    the computes that are cuts."""
+
+    # Whether barriers hold by themselves, as each piece is over before the next one begins.
+    in_sequence = True
+
     def __init__(self, nest: ItemNest, taken: set[str], whole: frozenset[str]) -> None:
         self.nest = nest
         self.whole = whole
@@ -105,9 +111,10 @@ class _Splitter:
         self.common: dict[Buffer, Buffer] = {}
 
     def run(self) -> Stmt:
+        """The pieces, each a loop over work-items. Raises `UnsupportedError`."""
         once: set[Var | Buffer] = set()
         while True:
-            self.pieces = Cutter(self.nest.body, self.varying, once, self.whole).pieces()
+            self.pieces = self._cutter(once).pieces()
             self._find()
             names, buffers = self._crossing()
             found: list[Var | Buffer] = [*names, *buffers]
@@ -116,18 +123,33 @@ class _Splitter:
                 break
             once |= same
         for name in names:
-            self.kept[name] = self._memory(name.name, name.type, self.nest.extents)
+            self.kept[name] = self._for_each(name.name, name.type, ())
         for each in buffers:
-            self.parts[each] = self._memory(
-                each.name, each.dtype, (*each.shape, *self.nest.extents)
-            )
+            self.parts[each] = self._for_each(each.name, each.dtype, each.shape)
         for memory in (each for each in once if isinstance(each, Buffer)):
-            self.common[memory] = self._memory(memory.name, memory.dtype, memory.shape)
+            self.common[memory] = self._for_all(memory)
         made = [*self.kept.values(), *self.parts.values(), *self.common.values()]
         return block(*map(Allocate, made), *self._written(self.pieces))
 
     def _varies(self, each: Var | Buffer) -> bool:
         return each in (self.varying.buffers if isinstance(each, Buffer) else self.varying.names)
+
+    def _cutter(self, once: set[Var | Buffer]) -> Cutter:
+        barriers = not self.in_sequence
+        return Cutter(self.nest.body, self.varying, once, self.whole, barriers=barriers)
+
+    # Memory that lives across cuts.
+
+    def _for_each(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+        """With a part for each work-item."""
+        return self._memory(name, dtype, (*shape, *self.nest.extents))
+
+    def _own(self, *index: Expr) -> tuple[Expr, ...]:
+        """Where an element of a work-item's part is."""
+        return (*index, *self.nest.vars)
+
+    def _for_all(self, memory: Buffer) -> Buffer:
+        return self._memory(memory.name, memory.dtype, memory.shape)
 
     def _memory(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         return buffer(fresh(f"{name}_all", self.taken), dtype, shape, space=Space.WORKGROUP)
@@ -209,7 +231,7 @@ class _Splitter:
             made.append(self._renewed(stmt))
             effect = effect or not isinstance(stmt, Let | Allocate)
             if isinstance(stmt, Let) and stmt.var in self.kept:
-                made.append(Store(self.kept[stmt.var], self.nest.vars, stmt.var, stmt.span))
+                made.append(Store(self.kept[stmt.var], self._own(), stmt.var, stmt.span))
                 effect = True
         if not effect:
             return
@@ -219,7 +241,7 @@ class _Splitter:
         for name in sorted({*kept, *again}, key=order.__getitem__):
             let = self.lets[name][1]
             if name in self.kept:
-                let = replace(let, value=load(self.kept[name], self.nest.vars))
+                let = replace(let, value=load(self.kept[name], self._own()))
             first.append(let)
         yield self.nest.around(block(*first, *made))
 
@@ -241,7 +263,7 @@ class _Splitter:
 
     def _place(self, memory: Buffer, index: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         if memory in self.parts:
-            return self.parts[memory], (*index, *self.nest.vars)
+            return self.parts[memory], self._own(*index)
         return self.common.get(memory, memory), index
 
 

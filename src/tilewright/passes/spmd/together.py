@@ -7,7 +7,7 @@ registers of one thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -50,9 +50,11 @@ def done_together(kernel: Kernel) -> set[str]:
     return {name for name, joined in found.items() if joined}
 
 
-def together(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, frozenset[str]]:
-    """``nest`` with computes of all work-items instead of each one's, and their names: they stand
-    for one execution, wherever they are.
+def together(
+    nest: ItemNest, taken: set[str], wanted: Callable[[Compute], bool] = lambda _: True
+) -> tuple[ItemNest, frozenset[str]]:
+    """``nest`` with computes of all work-items instead of each one's, as far as they are
+    ``wanted``, and their names: they stand for one execution, wherever they are.
 
         lane for l in 16:
           compute zero(r in 8, p in 2): acc[r, p * 16 + l] = 0.0
@@ -62,7 +64,7 @@ def together(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, frozenset[str]]
     All work-items come to them, equally often; they touch nothing that is private, and each element
     of memory that the workgroup shares is one work-item's.
     """
-    joining = _Joining(nest, taken)
+    joining = _Joining(nest, taken, wanted)
     body = joining.visit(nest.body, {}, False)
     names = frozenset(name for name, joined in joining.found if joined)
     return (replace(nest, body=body) if names else nest), names
@@ -72,6 +74,7 @@ def together(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, frozenset[str]]
 class _Joining:
     nest: ItemNest
     taken: set[str]
+    wanted: Callable[[Compute], bool] = lambda _: True
 
     def __post_init__(self) -> None:
         self.varying = Varying(self.nest.vars, self.nest.body)
@@ -89,7 +92,8 @@ class _Joining:
                     lets[stmt.var] = substitute(stmt.value, lets)
                 return stmt
             case Compute():
-                joined = None if apart else self._joined(stmt, lets)
+                alone = apart or not self.wanted(stmt)
+                joined = None if alone else self._joined(stmt, lets)
                 self.found.append((stmt.name, joined is not None))
                 return stmt if joined is None else joined
             case For() | If() | While():
@@ -134,8 +138,12 @@ class _Joining:
         facts = Facts.empty()
         for dim in compute.dims:
             facts = facts.loop(dim.var, dim.extent)
+        own = {d.var for d in compute.dims}
+        # In front may be a place that is the same for all: of several memories, theirs.
+        first = next(n for n, index in enumerate(view.index) if variables(index) & own)
+        shape = memory.shape[first:]
         number: Expr = const(0)
-        for index, size in zip(view.index, memory.shape, strict=True):
+        for index, size in zip(view.index[first:], shape, strict=True):
             number = number * size + index
         form = affine(simplify(flattened(number).to_expr(), facts))
         digits = _digits(form.terms, compute.dims)
@@ -144,11 +152,9 @@ class _Joining:
         if any(not items.keys() <= _used(each) for each in compute.outputs):
             return None
         extents = {d.var: d.extent for d in compute.dims}
-        if prod(int(e.value) for v in digits if isinstance(e := extents[v], Const)) < prod(
-            memory.shape
-        ):
+        if prod(int(e.value) for v in digits if isinstance(e := extents[v], Const)) < prod(shape):
             return None
-        return self._renamed(compute, memory.shape, digits)
+        return self._renamed(compute, shape, digits)
 
     def _renamed(
         self, compute: Compute, shape: tuple[int, ...], digits: Mapping[Var, int]

@@ -336,7 +336,7 @@ class Planner:
             part: [] for part in ("unrolled", "lane", "scoped", "loose")
         }
         terms = dict(offset.terms)
-        if self._symbolic:
+        if self._symbolic and buffer not in self.spread:
             offset = products(offset)
             moving, terms = self._by_variable(offset)
             parts["scoped"] += moving.items()

@@ -1,0 +1,211 @@
+"""Cuts what the lanes of a subgroup do at what they do together.
+
+A machine that multiplies matrices by a subgroup as one takes computes that stand outside of the
+loops over lanes. What each lane does for itself is between them, in loops of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import DType
+from tilewright.errors import UnsupportedError
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Expr, const
+from tilewright.ir.functions import FUNCTIONS, Shuffle
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    If,
+    Kernel,
+    LoopKind,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.ir.visit import block, direct_exprs, loads_in, map_views, rewrite_stmts, walk_stmts
+from tilewright.passes.spmd.names import name_values
+from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.regions import Once, Piece
+from tilewright.passes.spmd.split import Splitter
+from tilewright.passes.spmd.together import together
+
+
+def split_at_matrices(
+    kernel: Kernel, wanted: Callable[[Compute], bool], held: Collection[str], lanes: int
+) -> tuple[Kernel, frozenset[str]]:
+    """``kernel`` with computes of a whole subgroup of ``lanes`` instead of each lane's, as far as
+    they are ``wanted``, and their names; the memory called ``held``, which only they use, is
+    private. Of a kernel's subgroups of fewer lanes, the others do nothing but what all do.
+
+        alloc acc: f32[2, 16, 16] workgroup
+        subgroup for s in 2:
+          lane for l in 32:
+            compute zero(r in 8): acc[s, r * 2 + l // 16, l % 16] = 0.0
+            for k in n:
+              t[s, l] = x[k, l]
+              subgroup_barrier()
+              ...
+    ->  subgroup for s in 2:
+          alloc acc: f32[16, 16] private
+          compute zero(row in 16, col in 16): acc[row, col] = 0.0
+          for k in n:
+            lane for l in 32:
+              t[s, l] = x[k, l]
+            subgroup_barrier()
+            ...
+
+    Raises `UnsupportedError` where lanes may go different ways around such a compute or a barrier,
+    and where something else uses the memory.
+    """
+    taken = names_of(kernel)
+    found: set[str] = set()
+
+    def change(nest: ItemNest) -> Stmt:
+        *around, last = nest.loops
+        inner, whole = nest, frozenset[str]()
+        if last.kind is LoopKind.LANE:
+            inner, whole = together(ItemNest((last,), nest.body), taken, wanted)
+        found.update(whole)
+        if not whole:
+            return nest.around(nest.body)
+        body = _LaneSplitter(_Lanes(inner.loops, inner.body, lanes), taken, whole, held).run()
+        for name in held:
+            body = _private(body, name, whole)
+        return ItemNest(tuple(around), Block(())).around(body)
+
+    body = map_nests(name_values(kernel).body, change)
+    return replace(kernel, body=_without(body, held)), frozenset(found)
+
+
+@dataclass(frozen=True)
+class _Lanes(ItemNest):
+    """The lanes of a subgroup of ``lanes``, of which the first do something."""
+
+    lanes: int
+
+    def __post_init__(self) -> None:
+        if self.extents[0] < self.lanes and any(map(_exchanges, walk_stmts(self.body))):
+            raise UnsupportedError(
+                f"a subgroup of {self.lanes} lanes would exchange values of {self.extents[0]}",
+                where=f"loop {self.loops[0].var.name}",
+                cure=f"let subgroups have {self.lanes} lanes",
+            )
+
+    def around(self, body: Stmt) -> Stmt:
+        """The loop over lanes around what those that do something do."""
+        (loop,), (count,) = self.loops, self.extents
+        if count < self.lanes:
+            body = If(loop.var < count, body)
+        return replace(loop, extent=const(self.lanes), body=body)
+
+
+def _exchanges(stmt: Stmt) -> bool:
+    return isinstance(stmt, Call) and any(
+        isinstance(effect, Shuffle) for effect in FUNCTIONS[stmt.function].effects
+    )
+
+
+class _LaneSplitter(Splitter):
+    """What goes from one piece to another stays in registers of each lane's; barriers stay."""
+
+    in_sequence = False
+
+    def __init__(
+        self, nest: _Lanes, taken: set[str], whole: frozenset[str], held: Collection[str]
+    ) -> None:
+        super().__init__(nest, taken, whole)
+        self._lanes = nest.lanes
+        touched = (set(_touched(stmt)) for stmt in walk_stmts(nest.body))
+        users = Counter(memory for each in touched for memory in each)
+        self._shared = {m for m, count in users.items() if count > 1 and m.name not in held}
+
+    def _for_each(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+        size = (self._lanes, *shape)
+        return buffer(fresh(f"{name}_all", self.taken), dtype, size, space=Space.PRIVATE)
+
+    def _own(self, *index: Expr) -> tuple[Expr, ...]:
+        return (*self.nest.vars, *index)
+
+    def _for_all(self, memory: Buffer) -> Buffer:
+        raise UnsupportedError(
+            f"'{memory.name}' is each lane's, and what all of them do depends on it",
+            where=f"buffer {memory.name}",
+            cure="let it depend on arguments and the group's number",
+        )
+
+    def _written(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
+        meet = Call("subgroup_barrier", ())
+        for piece in pieces:
+            made = list(super()._written([piece]))
+            # It may be another lane now that touches an element. Products have barriers around.
+            if isinstance(piece, Once) and isinstance(piece.stmt, Compute):
+                apart = piece.stmt.combiner is None
+                if apart and not self._shared.isdisjoint(_touched(piece.stmt)):
+                    made = [meet, *made, meet]
+            yield from made
+
+
+def _touched(stmt: Stmt) -> Iterator[Buffer]:
+    """The memory that ``stmt`` itself reads and writes."""
+    for expr in direct_exprs(stmt):
+        yield from (node.buffer for node in loads_in(expr))
+    match stmt:
+        case Store():
+            yield stmt.buffer
+        case Call():
+            yield from (arg.buffer for arg in stmt.args if isinstance(arg, View))
+        case Compute():
+            yield from (view.buffer for view in stmt.outputs)
+            yield from (each.view.buffer for each in stmt.operands)
+        case _:
+            pass
+
+
+def _private(body: Stmt, name: str, whole: Collection[str]) -> Stmt:
+    """``body`` with a matrix of a subgroup's own instead of its part of the memory ``name``."""
+    users = [s for s in walk_stmts(body) if any(m.name == name for m in _touched(s))]
+    views = [
+        view
+        for stmt in users
+        if isinstance(stmt, Compute) and stmt.name in whole
+        for view in (*stmt.outputs, *(each.view for each in stmt.operands))
+        if view.buffer.name == name
+    ]
+    parts = {view.index[:-2] for view in views}
+    if len(parts) != 1 or any(not isinstance(s, Compute) or s.name not in whole for s in users):
+        raise UnsupportedError(
+            f"'{name}' is not only used as a whole",
+            where=f"buffer {name}",
+            why="lanes ask for elements of their own",
+            cure="keep it in memory",
+        )
+    memory = views[0].buffer
+    own = buffer(name, memory.dtype, memory.shape[-2:], space=Space.PRIVATE)
+
+    def renewed(view: View) -> View:
+        return replace(view, buffer=own, index=view.index[-2:]) if view.buffer is memory else view
+
+    return block(Allocate(own), rewrite_stmts(body, lambda stmt: map_views(stmt, renewed)))
+
+
+def _without(body: Stmt, held: Collection[str]) -> Stmt:
+    """``body`` without the workgroup's memory called ``held``."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Block):
+            return stmt
+        left = [
+            part
+            for part in stmt.body
+            if not isinstance(part, Allocate)
+            or part.buffer.name not in held
+            or part.buffer.space is Space.PRIVATE
+        ]
+        return stmt if len(left) == len(stmt.body) else replace(stmt, body=tuple(left))
+
+    return rewrite_stmts(body, change)
