@@ -6,7 +6,9 @@ import json
 import struct
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from tilewright.graph import stored, workers
 from tilewright.graph.cutting import cut_graph, launches
 from tilewright.graph.graph import Graph
 from tilewright.graph.parts import compile_groups, packable
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.preparing import prepare
+from tilewright.graph.program import Divided, GraphProgram, compile_divided, compile_graph
 from tilewright.ir.constants import digest_of
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -107,6 +110,95 @@ kernel k(constant table: f32[64] = {digest}, in x: f32[64], out y: f32[64]):
     again = compile_graph(graph, "x86", 1)
     np.testing.assert_array_equal(again(x), x + 2 * table[::-1])
     assert isinstance(again, GraphProgram) and len(again.launches) == 1
+
+
+DIVIDED = """
+kernel k(in x: f32[8], in w: f32[8], in scale: f32[8], out y: f32[8], out z: f32[8]):
+  alloc v: f32[8]
+  compute v(i in 8):
+    a = w[7 - i]
+    b = scale[i]
+    v[i] = exp(a) * b
+  compute y(i in 8):
+    a = x[i]
+    b = v[i]
+    c = w[i]
+    y[i] = a + b + c
+  compute z(i in 8):
+    a = x[7 - i]
+    b = v[7 - i]
+    z[i] = a - b
+"""
+
+
+def called(made: Divided, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The results of both parts."""
+    known = dict(arrays)
+    if made.before is not None:
+        results = made.before.signature.results
+        names = [each for each in made.before.signature.names if each not in results]
+        found = made.before(**{name: known[name] for name in names})
+        known |= found if len(results) > 1 else {results[0]: found}
+    known |= {name: known[source] for name, source in made.constant.items()}
+    program = made.program
+    taken = [each for each in program.signature.names if each not in program.signature.results]
+    return dict(program(**{name: program.pack(name, known[name]) for name in taken}))
+
+
+@needs_x86
+def test_a_divided_graph_is_kept(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process makes no pass over it."""
+    graph, constant = tw.parse_kernel(DIVIDED), {"w", "scale"}
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal(8).astype(np.float32) for name in ("x", "w", "scale")}
+    made = np.exp(given["w"][::-1]) * given["scale"]
+    wanted = {"y": given["x"] + made + given["w"], "z": (given["x"] - made)[::-1]}
+    first = compile_divided(graph, constant, "x86", 1)
+    assert first.before is not None
+    monkeypatch.setattr(stored, "_memory", {})
+    monkeypatch.setattr(engine_compile, "_memory", {})
+    for name in ("prepare", "optimized", "cut_graph"):
+        monkeypatch.setattr(stored, name, None)
+    again = compile_divided(tw.parse_kernel(DIVIDED), constant, "x86", 1)
+    assert again.program.from_cache and again.constant == first.constant
+    for each in (first, again):
+        for name, found in called(each, given).items():
+            np.testing.assert_allclose(found, wanted[name], 1e-5, 1e-6)
+    with pytest.raises(TypeError):  # other arguments are constant: it is another entry
+        compile_divided(graph, {"w"}, "x86", 1)
+
+
+def test_damaged_parts_are_made_again() -> None:
+    graph, constant = tw.parse_kernel(DIVIDED), {"w", "scale"}
+    found = prepare(graph, constant)
+    assert found.before is not None
+    cuts = cut_graph(found.kernel), cut_graph(found.before)
+    whole = stored.PreparedCut(cuts[0], found.constant, cuts[1])
+
+    def read(payload: bytes, names: set[str] = constant, text: str = DIVIDED) -> object:
+        return stored._read_prepared(payload, tw.parse_kernel(text), names)
+
+    def written(**changed: Any) -> bytes:
+        return stored._written_prepared(replace(whole, **changed), graph)
+
+    assert read(written()) is not None
+    assert read(written(), names={"w"}) is None
+    assert read(written(before=None)) is None
+    assert read(written(cut=cuts[1])) is None and read(written(before=cuts[0])) is None
+    assert read(written(constant={**found.constant, "x": "w", "q": "w"})) is None
+    assert read(written(constant={**found.constant, "v": "z"})) is None
+    assert read(written(), text=DIVIDED.replace("in x: f32[8]", "in x: f32[9]")) is None
+    assert read(written(), text=DIVIDED.replace("out y: f32[8]", "out y: f32[9]")) is None
+    data = written()
+    assert all(read(data[:length]) is None for length in range(0, len(data), 7))
+    size = struct.unpack_from("<Q", data)[0]
+    for head in (
+        b"[]",
+        b"{}",
+        b'{"constant": 3, "sizes": []}',
+        b'{"constant": {}, "sizes": ["a"]}',
+    ):
+        assert read(struct.pack("<Q", len(head)) + head + data[8 + size :]) is None
 
 
 def several() -> Kernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, launches
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
 from tilewright.graph.parts import Group, Progress, compile_groups
+from tilewright.graph.preparing import prepare
 from tilewright.graph.reporting import Bar
-from tilewright.graph.stored import kept_cut
+from tilewright.graph.stored import kept_cut, kept_prepared
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
@@ -314,9 +315,53 @@ def compile_graph(
             cure="compile it as one kernel, or put numbers in their place",
         )
     cut = kept_cut(kernel, request.identity)
+    return _program(cut, request, name, threads, progress, start)
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """A graph in two programs. ``program`` runs in each call; of its arguments, ``constant`` stay
+    the same: each is the argument of the whole graph that this names, or what ``before`` makes of
+    those."""
+
+    program: CompiledKernel
+    constant: Mapping[str, str]
+    before: CompiledKernel | None
+
+
+def compile_divided(
+    kernel: Kernel, constant: Collection[str], target: str, threads: int | None = None
+) -> Divided:
+    """Compiles a graph in two parts: what depends on its arguments ``constant`` alone, and the rest
+    (`preparing`). Raises what `compile_graph` does."""
+    start = time.perf_counter()
+    threads = checked_threads(threads)
+    if not find_target(target).schedules:
+        found = prepare(kernel, constant)
+        rest = compile_graph(found.kernel, target, threads, tuple(found.constant))
+        first = None if found.before is None else compile_graph(found.before, target, threads)
+        return Divided(rest, found.constant, first)
+    kept = kept_prepared(kernel, constant)
+    request = request_of(kept.cut.graph, tuple(kept.constant))
+    program = _program(kept.cut, request, target, threads, None, start)
+    if kept.before is None:
+        return Divided(program, kept.constant, None)
+    before = _program(kept.before, request_of(kept.before.graph), target, threads, None, start)
+    return Divided(program, kept.constant, before)
+
+
+def _program(
+    cut: Cut,
+    request: Request,
+    target: str,
+    threads: int,
+    progress: Progress | None,
+    start: float,
+) -> GraphProgram:
+    """The program of a cut; compiling it began at ``start``."""
     names = request.start().constant
     with Bar() as bar:
-        groups = compile_groups(cut, name, threads, names, progress or bar)
+        groups = compile_groups(cut, target, threads, names, progress or bar)
     cached = all(each.compiled.from_cache for each in groups)
     seconds = time.perf_counter() - start
-    return GraphProgram(request, where, cut, groups, threads, seconds, cached)
+    return GraphProgram(request, find_target(target), cut, groups, threads, seconds, cached)

@@ -13,8 +13,7 @@ from tilewright.engine import CompiledKernel
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.builder import Builder
-from tilewright.graph.preparing import Prepared, prepare
-from tilewright.graph.program import compile_graph
+from tilewright.graph.program import Divided, compile_divided
 from tilewright.ir.stmt import Kernel
 
 
@@ -102,13 +101,12 @@ class Part:
         self.kernel = what.kernel
         self._outputs = what.outputs
         inputs = [(n, *each) for n, each in enumerate(what.inputs) if each is not None]
-        prepared = prepare(what.kernel, {name for n, name, _ in inputs if n in fixed})
-        self.compiled = compile_graph(
-            prepared.kernel, options.target, options.threads, constant=tuple(prepared.constant)
-        )
-        passed = {each.name for each in prepared.kernel.arrays}
+        names = {name for n, name, _ in inputs if n in fixed}
+        made = compile_divided(what.kernel, names, options.target, options.threads)
+        self.compiled = made.program
+        passed = set(made.program.signature.names)
         parameters = [each for each in inputs if each[0] in fixed]
-        self._parameters = _Parameters(prepared, parameters, self.compiled, options)
+        self._parameters = _Parameters(made, parameters)
         self._inputs = [each for each in inputs if each[0] not in fixed and each[1] in passed]
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
@@ -159,18 +157,10 @@ class _Parameters:
     again.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        inputs: Sequence[tuple[int, str, Form]],
-        compiled: CompiledKernel,
-        options: Options,
-    ) -> None:
-        self._inputs, self._compiled, self._constant = inputs, compiled, prepared.constant
+    def __init__(self, made: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:
+        self._inputs, self._compiled, self._constant = inputs, made.program, made.constant
+        self._before = made.before
         self._numbers = [n for n, _, _ in inputs]
-        self._before: CompiledKernel | None = None
-        if prepared.before is not None:
-            self._before = compile_graph(prepared.before, options.target, options.threads)
         self._made = _Made([None] * len(inputs), (), {}, {})
 
     def arrays(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
