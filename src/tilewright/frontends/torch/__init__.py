@@ -4,11 +4,13 @@ In reading order: `backend` (what `torch.compile` calls), `decompositions` (whic
 apart), `shapes` (graphs of unknown sizes), `islands` (what is native, and what stays with
 PyTorch), `parts` (a program in a graph), `forms` (how tensors lie in memory), `translate` (FX nodes
 to a graph of ours), `spans` (places in a user's program), `table` (the table of ops), `aten/` (what
-builds each op), `exported` (programs of `torch.export`), `reports`.
+builds each op), `exported` (programs of `torch.export`), `reports`. `kernels`:
+kernels in Python as custom ops.
 """
 
 from tilewright.frontends.torch.backend import backend
 from tilewright.frontends.torch.exported import from_torch
+from tilewright.frontends.torch.kernels import custom_op
 from tilewright.frontends.torch.reports import GraphReport, Island, Report, report
 
-__all__ = ["GraphReport", "Island", "Report", "backend", "from_torch", "report"]
+__all__ = ["GraphReport", "Island", "Report", "backend", "custom_op", "from_torch", "report"]

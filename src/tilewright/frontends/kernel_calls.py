@@ -1,0 +1,109 @@
+"""A kernel in Python as an op of another framework: what calls give, and what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.dtypes import DType
+from tilewright.errors import ArgumentError, one_of
+from tilewright.ir.stmt import Param
+from tilewright.lang.annotations import ArrayType, Constant
+from tilewright.lang.kernel import KernelFunction
+
+
+@dataclass(eq=False)
+class KernelCall:
+    """How ``kernel`` is launched for an op: by as many work-items as ``range`` says of the op's
+    arguments, on arrays that callers give and on those that the op makes.
+
+    ``results`` has the names of the latter, each with a function of the op's arguments that gives
+    its shape; ``changes`` are the arrays of callers that the kernel stores to. ``constants`` are
+    the values of `tw.constant` parameters. The op's arguments are the parameters that are left, in
+    their order.
+    """
+
+    kernel: KernelFunction
+    range: Callable[..., int | Sequence[int]]
+    results: Mapping[str, Callable[..., Sequence[int]]]
+    changes: Sequence[str]
+    constants: Mapping[str, Any]
+    local: int | Sequence[int] | None
+    target: str
+    threads: int | None
+    _known: set[tuple[str, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        parameters = self.kernel.parameters
+        arrays = [name for name, each in parameters.items() if isinstance(each, ArrayType)]
+        known = [name for name, each in parameters.items() if isinstance(each, Constant)]
+        for names, of, what in (
+            (self.results, arrays, "array"),
+            (self.changes, arrays, "array"),
+            (self.constants, known, "constant"),
+        ):
+            for name in names:
+                if name not in of:
+                    raise self._refused(f"{name!r} is no {what} of it", one_of(name, of))
+        for name in known:
+            if name not in self.constants:
+                raise self._refused(f"the constant {name} is open", "give it in constants=")
+        for name in self.changes:
+            if name in self.results:
+                raise self._refused(
+                    f"{name} is made by the op, and given by its callers", "name it once"
+                )
+
+    def _refused(self, what: str, cure: str, why: str | None = None) -> ArgumentError:
+        where = f"the op of the kernel {self.kernel.name}"
+        return ArgumentError(what, where=where, why=why, cure=cure)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The annotations of the op's arguments by name."""
+        made = self.results.keys() | self.constants.keys()
+        return {name: a for name, a in self.kernel.parameters.items() if name not in made}
+
+    def shapes(self, arguments: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+        """The shapes of what the op makes."""
+        return {name: tuple(shape(*arguments)) for name, shape in self.results.items()}
+
+    def dtype_of(self, name: str, types: Mapping[str, DType]) -> DType:
+        """The element type of the array called ``name``, where those of callers are ``types``."""
+        wanted = self.kernel.parameters[name].dtype
+        if isinstance(wanted, DType):
+            return wanted
+        for other, dtype in types.items():
+            if self.kernel.parameters[other].dtype == wanted:
+                return dtype
+        raise self._refused(
+            f"the type {wanted} of {name} is open",
+            "declare an element type, or that of an array that callers give",
+            "no argument of the op decides it",
+        )
+
+    def launch(self, arrays: Mapping[str, Any], arguments: Sequence[Any]) -> None:
+        """Runs the kernel: on ``arrays``, and for a range that ``arguments`` decide. Raises
+        `ArgumentError` where it stores to an array that was not said to change."""
+        found = {**self.constants, **arrays}
+        given = [found[name] for name in self.kernel.parameters]
+        size = self.range(*arguments)
+        self._check_stored(size, given)
+        self.kernel.launch(size, *given, local=self.local, target=self.target, threads=self.threads)
+
+    def _check_stored(self, size: int | Sequence[int], given: Sequence[Any]) -> None:
+        """Once for each combination of types, which may decide what is stored."""
+        types = tuple(str(getattr(each, "dtype", type(each))) for each in given)
+        if types in self._known:
+            return
+        made = self.kernel.specialized(size, *given, local=self.local)
+        for each in made.params:
+            named = isinstance(each, Param) and each.access != "in"
+            if named and each.name not in {*self.results, *self.changes}:
+                raise self._refused(
+                    f"the kernel stores to {each.name}",
+                    f"say so: name {each.name} among what it changes, or makes",
+                    "a framework reorders what it takes for a read",
+                )
+        self._known.add(types)
