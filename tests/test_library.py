@@ -19,7 +19,7 @@ from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.dtypes import boolean, f32, f64
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError
-from tilewright.problems import LIBRARY, Direction, Record
+from tilewright.problems import LIBRARY, Direction, Record, parse
 from tilewright.testing.case import Case
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
@@ -182,6 +182,17 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.resample((1, 2, 3)), "a size for each"),
     (lambda: tw.parametric_relu("4x5:2x1"), "does not broadcast"),
     (lambda: tw.deconvolution("ic1oc1ih1kh1ph1"), "nothing is left of dim h"),
+    (lambda: tw.argmax((32, 2**31)), "s32 does not hold 2147483648"),
+    (lambda: tw.sort((2, 2**31 + 1)), "s32 does not hold 2147483648"),
+    (lambda: tw.max_pool("mb1ic1ih65536iw65537kh2kw2"), "s32 does not hold 4295032831"),
+    (lambda: tw.gather("4x5:2147483648", counted=True), "s32 does not hold 2147483648"),
+    (lambda: tw.pad("3:1:0", value=1e39).kernel(), "f32 does not hold 1e\\+39"),
+    (lambda: tw.layer_norm("4x9", eps=1e39).kernel(), "f32 does not hold 1e\\+39"),
+    (
+        lambda: Case(parse("eltwise", "4x9"), algorithm="linear:1e39").op().kernel(),
+        "f32 does not hold 1e\\+39",
+    ),
+    (lambda: LIBRARY["shuffle"].parse("4x6").with_group("9" * 5000), "size of groups"),  # type: ignore[attr-defined]
 ]
 
 

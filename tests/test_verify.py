@@ -136,6 +136,16 @@ def test_faults_are_found(harm: Any, reason: str) -> None:
         assert verdict.mismatch.wrong >= 1
 
 
+def test_lost_infinities_are_found() -> None:
+    def lose(memory: Any, arrays: Any) -> None:
+        memory[...] = np.nan_to_num(memory, posinf=3e38, neginf=-3e38)
+
+    op = Case(parse("reduce", "7x9:1x9"), algorithm="max").op()
+    assert verify(op, Interpreted).status is Status.PASSED
+    verdict = verify(op, lambda op: Faulty(op, lose))
+    assert verdict.status is Status.FAILED and "on infinities and NaN: dst[" in verdict.reason
+
+
 def test_a_gap_between_strides_is_not_for_writing() -> None:
     op = CONV.op().with_layouts(dst=(100, 20, 5, 1))  # rows of 4, 5 apart
     assert verify(op, Interpreted).status is Status.PASSED

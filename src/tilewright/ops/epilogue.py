@@ -29,6 +29,7 @@ from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.domain import operand
 from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.problems import Binary, Policy, PostOp, Prelu, Scale, Sum, Unary, ZeroPoint
+from tilewright.problems.numbers import held
 from tilewright.problems.unary_functions import number, scaled
 
 
@@ -184,7 +185,7 @@ def factor_at(
     Raises `UnsupportedError` when it varies along a dim that is summed over.
     """
     if factor.value is not None:
-        return (), const(factor.value, type)
+        return (), const(held(factor.value, type), type)
     is_scale = isinstance(factor, Scale)
     name = scale_name(factor.tensor) if is_scale else zero_point_name(factor.tensor)
     index = _varying(factor.policy, factor.tensor, result)

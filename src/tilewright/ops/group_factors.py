@@ -23,6 +23,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.domain import dim, extents, operand
 from tilewright.problems import MatmulProblem, Scale, Shape, ZeroPoint
+from tilewright.problems.numbers import held
 
 # What the values are called until they are multiplied.
 DEQUANTIZED = "dequantized"
@@ -172,7 +173,7 @@ def _factor(
 ) -> Expr:
     """A scale or zero point of an element, loaded as one more of ``operands``."""
     if factor.value is not None:
-        return const(factor.value, type)
+        return const(held(factor.value, type), type)
     dims = factor.policy.dims(len(domain), tensor="weights", driver="matmul")
     places: list[Expr] = [domain[each].var for each in dims]
     if factor.group is not None:

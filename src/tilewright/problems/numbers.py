@@ -6,7 +6,9 @@ import math
 import numbers
 from contextlib import suppress
 
-from tilewright.errors import ProblemError
+from tilewright.conversions import rounded
+from tilewright.dtypes import DType
+from tilewright.errors import ProblemError, UnsupportedError
 
 # What a zero point may be: the greatest type that holds one is s32.
 _ZERO_POINTS = range(-(2**31), 2**31)
@@ -41,6 +43,17 @@ def whole_number(value: object, meaning: str, where: str) -> int:
             f"{meaning} does not fit s32", where=where, cure="stay between -2^31 and 2^31 - 1"
         )
     return int(value)
+
+
+def held(value: float, type: DType) -> float:
+    """``value``, which ``type`` may round, but not to infinity. Raises `UnsupportedError`."""
+    if math.isfinite(value) and not math.isfinite(rounded(value, type)):
+        raise UnsupportedError(
+            f"{type} does not hold {value}",
+            why="kernels compute with this number in that type",
+            cure=f"stay below the greatest {type}, or compute in a wider type",
+        )
+    return value
 
 
 def short(value: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.expr import Expr, binary, const, maximum, minimum, select, unary
+from tilewright.problems.numbers import held
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 # What computes it in PyTorch: of the first argument, into the second.
@@ -51,8 +52,8 @@ def scaled(value: Expr, factor: float) -> Expr:
 
 
 def number(value: float, like: Expr) -> Expr:
-    """A constant of the type of ``like``."""
-    return const(value, like.type)
+    """A constant of the type of ``like``. Raises `UnsupportedError` for one that is too great."""
+    return const(held(value, like.type), like.type)
 
 
 # Expressions.

@@ -25,11 +25,15 @@ _UNITS = 16
 
 @dataclass(frozen=True)
 class Approximate:
-    """``value`` with ``|kernel - value| <= error``, both float64 and of one shape."""
+    """``value`` with ``|kernel - value| <= error``, both float64 and of one shape; infinities and
+    NaN have no error."""
 
     value: Any
     error: Any
     arithmetic: DType
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", np.where(np.isfinite(self.value), self.error, 0.0))
 
     @staticmethod
     def exact(value: Any, arithmetic: DType) -> Approximate:
@@ -88,7 +92,7 @@ class Approximate:
             for moved in (self.value - self.error, self.value + self.error):
                 spread = np.fmax(spread, np.abs(at(moved) - value))
         exact = units == 0 and all(map(self._holds, (alpha, beta)))
-        size = np.abs(self.value)
+        size = np.where(np.isfinite(self.value), np.abs(self.value), 1.0)
         scale = (1 + size) * np.abs(value) + abs(alpha) * size + abs(alpha) + abs(beta) + 1
         inexact = (units or _UNITS) * roundoff(self.arithmetic) * scale
         sure = (self.error == 0) & self._holds(value) & exact
@@ -154,6 +158,7 @@ class Accepted:
         """What may stand in memory after conversion to ``dst``, to nearest and saturated."""
         value, error = result.value, result.error
         if dst.is_integer:
+            value = np.where(np.isnan(value), 0.0, value)
             ends = (np.clip(np.rint(end), dst.lowest, dst.highest) for end in _ends(value, error))
             return Accepted(np.clip(np.rint(value), dst.lowest, dst.highest), *ends)
         with np.errstate(all="ignore"):

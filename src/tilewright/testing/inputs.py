@@ -19,7 +19,9 @@ from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
+from tilewright.ops.reorder import Reorder
 from tilewright.problems import Binary, Direction, PoolAlgorithm, ReduceAlgorithm
+from tilewright.problems.library.draws import with_nonfinite
 from tilewright.testing.data import (
     exact_limit,
     exact_terms,
@@ -54,6 +56,23 @@ def make_inputs(op: Op, *, exact: bool, seed: int) -> dict[str, Any]:
         )
     read = [argument for argument in op.arguments if argument.access != "out"]
     return {argument.name: _values(op, argument, exact, seed) for argument in read}
+
+
+def make_nonfinite_inputs(op: Op, *, seed: int) -> dict[str, Any] | None:
+    """Reals, and among those of its tensors infinities and NaN; None for an op whose results IEEE
+    754 leaves open then, as those of products whose taps lie in the padding, or that has no floats.
+
+    Raises `UnsupportedError` when the tensors are too large to verify.
+    """
+    elementwise = isinstance(op, Eltwise | BinaryOp | Reorder | Reduction)
+    if not elementwise and not (isinstance(op, Pooling) and op.direction.is_forward):
+        return None
+    spoiled = [t.name for t in op.tensors if t.access == "in" and op.dtype_of(t.name).is_float]
+    if not spoiled:
+        return None
+    inputs = make_inputs(op, exact=False, seed=seed)
+    rng = np.random.default_rng(seed)
+    return inputs | {name: with_nonfinite(inputs[name], rng) for name in spoiled}
 
 
 def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:

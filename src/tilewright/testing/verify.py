@@ -11,6 +11,7 @@ results, or changes an input.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -24,7 +25,7 @@ from tilewright.ops.op import Op
 from tilewright.testing.approximate import Accepted
 from tilewright.testing.expected import expected
 from tilewright.testing.guarded import Guarded
-from tilewright.testing.inputs import make_inputs
+from tilewright.testing.inputs import make_inputs, make_nonfinite_inputs
 from tilewright.testing.trial import Trial
 
 
@@ -88,8 +89,8 @@ class Verdict:
 def verify(
     op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0, more: Iterable[Trial] = ()
 ) -> Verdict:
-    """Compiles ``op`` and checks the kernel on integers, then on reals, against float64; then on
-    ``more``.
+    """Compiles ``op`` and checks the kernel against float64: on integers, on reals, and, where
+    IEEE 754 says what comes of them, on infinities and NaN; then on ``more``.
 
     Skipped is what is not available (`UnsupportedError`); any other error fails the case.
     """
@@ -133,8 +134,13 @@ def one_line(error: TilewrightError) -> str:
 
 def _trials(op: Op, seed: int) -> Iterator[Trial]:
     arguments = op.resolved().arguments
-    for exact in (True, False):
-        inputs, accepted = _reference(replace(op, layouts=()), exact, seed)
+    plain = replace(op, layouts=())
+    for name in ("integers", "reals", "infinities and NaN"):
+        exact = name == "integers"
+        made = _reference(plain, name, seed)
+        if made is None:
+            continue
+        inputs, accepted = made
 
         def accept(
             given: Mapping[str, Any],
@@ -144,7 +150,7 @@ def _trials(op: Op, seed: int) -> Iterator[Trial]:
         ) -> Mapping[str, Accepted]:
             return accepted if given is inputs else expected(op, given, exact=exact)
 
-        yield Trial("integers" if exact else "reals", arguments, inputs, accept)
+        yield Trial(name, arguments, inputs, accept)
 
 
 def _check(kernel: Verifiable, trial: Trial) -> tuple[Mismatch | str | None, float]:
@@ -172,11 +178,17 @@ def _check(kernel: Verifiable, trial: Trial) -> tuple[Mismatch | str | None, flo
     return next((fault for fault in faults if fault is not None), None), worst
 
 
-@lru_cache(maxsize=2)
-def _reference(op: Op, exact: bool, seed: int) -> tuple[dict[str, Any], dict[str, Accepted]]:
-    """Data and results of an op, whose layouts do not matter; kept for the next layout."""
-    inputs = make_inputs(op, exact=exact, seed=seed)
-    return inputs, expected(op, inputs, exact=exact)
+@lru_cache(maxsize=3)
+def _reference(op: Op, trial: str, seed: int) -> tuple[dict[str, Any], dict[str, Accepted]] | None:
+    """Data and results of an op, whose layouts do not matter, for the trial of that name, if it has
+    one; kept for the next layout."""
+    exact = trial == "integers"
+    inputs: dict[str, Any] | None
+    if trial == "infinities and NaN":
+        inputs = make_nonfinite_inputs(op, seed=seed)
+    else:
+        inputs = make_inputs(op, exact=exact, seed=seed)
+    return None if inputs is None else (inputs, expected(op, inputs, exact=exact))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -199,7 +211,9 @@ def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | Non
     if bool(right.all()):
         return None, worst
     place = tuple(int(i) for i in np.argwhere(~right)[0])
-    tolerance = max(float(high[place] - want[place]), float(want[place] - low[place]))
+    # Infinities accept themselves, and their difference is no number.
+    ends = (abs(float(end[place]) - float(want[place])) for end in (low, high))
+    tolerance = max(0.0 if math.isnan(end) else end for end in ends)
     wrong = int(np.count_nonzero(~right))
     mismatch = Mismatch(name, place, float(got[place]), float(want[place]), tolerance, wrong, worst)
     return mismatch, worst

@@ -17,6 +17,7 @@ from tilewright.problems.library.lists import Numbers, Part
 from tilewright.problems.library.moves import Move
 from tilewright.problems.library.record import Answer, Array, Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored
+from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Shape
 
 
@@ -146,7 +147,7 @@ class ShuffleProblem(Move):
 
     def with_group(self, text: str) -> Self:
         """The problem with the size of groups that ``--group`` gives."""
-        return self.changed(group=int(text) if text.isdecimal() else 0)
+        return self.changed(group=Piece.whole(text).integer("the size of groups"))
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

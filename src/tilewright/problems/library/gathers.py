@@ -6,6 +6,7 @@ are counted, in one more result.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 from tilewright.dtypes import DType, f32, f64, s32
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.draws import places_in, shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored
@@ -53,6 +54,10 @@ class _Indexed(ListsRecord):
         """How many indices are out of range, where that is asked for."""
         return (Slot("outside", (1,), "out", "indices"),) if self.flags else ()
 
+    @property
+    def greatest_index(self) -> int:
+        return math.prod(self.indices_shape) if self.flags else 0
+
     def counted(self, types: Mapping[str, DType]) -> str:
         """The statements that count."""
         if not self.flags:
@@ -81,9 +86,7 @@ compute outside({dims}):
     ) -> Array | None:
         if name != "indices":
             return None
-        size = self.shape[self.axis]
-        # Some are out of range.
-        return rng.integers(-1 - size // 8, size + 1 + size // 8, shape)
+        return places_in(self.shape[self.axis], shape, dtype, rng)
 
 
 @dataclass(frozen=True)
@@ -287,7 +290,7 @@ compute onehot({d.dims()}):
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
-        return rng.integers(-1, self.classes[0] + 1, shape)
+        return places_in(self.classes[0], shape, dtype, rng)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         places = given["src"].long()

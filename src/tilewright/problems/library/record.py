@@ -122,6 +122,13 @@ class Record(Problem):
                     where=role,
                     cure="choose one of " + ", ".join(map(str, allowed)),
                 )
+            if role in self.indices and self.greatest_index > types[role].highest:
+                raise UnsupportedError(
+                    f"{types[role]} does not hold {short(self.greatest_index)}",
+                    where=role,
+                    why=f"{self.driver} has indices as great as that",
+                    cure=f"choose {s64}",
+                )
 
     def expanded(self, types: Sequence[DType]) -> tuple[DType, ...]:
         """One type for each role, of one for all: indices are s32 then."""
@@ -155,6 +162,11 @@ class Record(Problem):
             if value != "":
                 found[knob] = str(value)
         return found
+
+    @property
+    def greatest_index(self) -> int:
+        """The greatest number that the tensors of `indices` are given."""
+        return 0
 
     @property
     def shapes(self) -> dict[str, Shape]:

@@ -76,6 +76,11 @@ class ArgProblem(_AlongAxis):
     def drawn(cls, rng: random.Random) -> Self:
         return replace(super().drawn(rng), algorithm=rng.choice(cls.algorithms))
 
+    @property
+    def greatest_index(self) -> int:
+        # What stands in for a place until there is one.
+        return self.shape[self.axis]
+
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
         d, axis, size = Domain(self.shape), self.axis, self.shape[self.axis]
         src, dst = types["src"], types["dst"]

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
+from tilewright.problems.library.draws import shape_of, with_nonfinite
 from tilewright.problems.library.lists import ListsRecord
 from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored
@@ -149,6 +149,8 @@ class ScanProblem(ListsRecord):
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
+        if self.algorithm in ("cummax", "cummin") and dtype.is_float:
+            return with_nonfinite(rng.integers(-4, 5, shape).astype(np.float64), rng)
         if self.algorithm != "cumprod":
             return None
         signs = 1 if dtype.kind == "uint" else rng.choice((-1, 1), shape)

@@ -54,6 +54,10 @@ class _Sorted(ListsRecord):
     def descends(self) -> bool:
         """Whether the greatest comes first."""
 
+    @property
+    def greatest_index(self) -> int:
+        return self.shape[self.axis] - 1
+
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         made = tuple(self.kept if i == self.axis else n for i, n in enumerate(self.shape))
         return (

@@ -18,6 +18,7 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.conv import KEYS, ConvProblem, conv_from_sizes
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.knobs import Direction
+from tilewright.problems.library.draws import places_in, with_nonfinite
 from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.pool import PoolProblem, parse_pool, pool_from_sizes
@@ -255,6 +256,10 @@ class MaxPoolProblem(Record):
     def nominal_flops(self) -> int:
         return self.pool.nominal_flops
 
+    @property
+    def greatest_index(self) -> int:
+        return math.prod(self.pool.src_size) - 1
+
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         p = self.pool
         letters = "nc" + "".join(p.spatial_names)
@@ -377,7 +382,10 @@ compute result({made.dims()}):
         self, name: str, shape: tuple[int, ...], dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
         if name == "indices":
-            return rng.integers(-1, math.prod(self.pool.src_size), shape)
+            return places_in(math.prod(self.pool.src_size), shape, dtype, rng)
+        if name == "src" and dtype.is_float:
+            # Ties, infinities and NaN.
+            return with_nonfinite(rng.integers(-4, 5, shape).astype(np.float64), rng)
         return None
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.dtypes import DType
+from tilewright.problems.numbers import held
 from tilewright.problems.problem import Shape
 
 
@@ -40,8 +41,8 @@ class Domain:
 
 
 def number(value: float, type: DType) -> str:
-    """A constant of ``type``."""
-    return f"{type}({value!r})"
+    """A constant of ``type``. Raises `UnsupportedError` for one that is too great for it."""
+    return f"{type}({held(value, type)!r})"
 
 
 def stored(value: str, held: DType, type: DType) -> str:
