@@ -181,9 +181,14 @@ def test_bench_and_profile(
     folder: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiling, "measure_peaks", lambda _threads: PEAKS)
-    header, row = tilewright("bench", "graph", "--seconds", "0.01", "layers.tw").lines
-    assert header.split()[:5] == ["graph", "ms", "spread", "kernels", "launches"]
-    assert row.split()[0] == "layers.tw" and row.split()[3:5] == ["8", "11"]
+    words = ("--seconds", "0.01", "--json", "b.json", "--peer", "x86", "layers.tw")
+    header, row = tilewright("bench", "graph", *words).lines
+    assert header.split()[:6] == ["graph", "ms", "spread", "x86", "ms", "ratio"]
+    assert row.split()[0] == "layers.tw" and row.split()[5:7] == ["8", "11"]
+    (figures,) = json.loads((folder / "b.json").read_text())["graphs"]
+    assert figures["cold_seconds"] > figures["cached_seconds"] > 0
+    assert sum(each["runs"] for each in figures["kernels"]) == figures["launches"] == 11
+    assert set(figures["seconds"]) == {"ours", "x86"}
     ended = tilewright("profile", "graph", "--calls", "2", "--trace", "t.json", "layers.tw")
     assert ended.code == 0
     title, header, *rows, last, file = ended.lines
@@ -222,13 +227,32 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
         (("show", "graph", "--constant", "x", "network.mlir"), "takes no --constant"),
         (("show", "graph", "none.mlir"), "cannot read none.mlir"),
         (("show", "graph", "none.tw"), "cannot read the kernel file none.tw"),
-        (("bench", "graph", "--peer", "spirv", "control.tw"), "graph takes no --peer"),
+        (("bench", "graph", "--plot", "x.svg", "control.tw"), "graph takes no --plot"),
+        (("bench", "graph", "--peer", "cuda", "control.tw"), "there is no target 'cuda'"),
         (("profile", "graph", "--target", "interpreter", "control.tw"), "makes no program"),
         (("profile", "conv", "ic4oc4ih4kh1"), "there is no profile of conv"),
         (("check", "graph", "control.tw"), "unknown driver 'graph'"),
     ):
         ended = tilewright(*words)
         assert ended.code == 2 and said in ended.err, words
+
+
+@needs_x86
+def test_models_of_onnx(folder: Path, tilewright: Command) -> None:
+    onnx = pytest.importorskip("onnx")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    infos = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", (4, 8)), ("w", (8, 3)), ("y", (4, 3)))
+    ]
+    graph = onnx.helper.make_graph([node], "product", infos[:2], infos[2:])
+    onnx.save(onnx.helper.make_model(graph), "model.onnx")
+    Path("broken.onnx").write_bytes(b"nothing")
+    ended = tilewright("verify", "graph", "model.onnx", "broken.onnx", "model.onnx:x")
+    assert ended.lines[0] == "PASSED graph model.onnx"
+    assert ended.lines[1].startswith("REFUSED (broken.onnx cannot be read as a model")
+    assert "has no part 'x'" in ended.lines[2]
+    assert "contraction" in tilewright("show", "graph", "--stage", "program", "model.onnx").out
 
 
 def test_graphs_that_nobody_can_run_here(folder: Path, tilewright: Command) -> None:

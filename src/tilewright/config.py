@@ -78,6 +78,20 @@ def _parse(values: tuple[str, ...], cores: int) -> Settings:
 
 
 @contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Inside it, the disk cache is in ``folder``, also that of processes that this one starts."""
+    before = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    os.environ["TILEWRIGHT_CACHE_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TILEWRIGHT_CACHE_DIR"]
+        else:
+            os.environ["TILEWRIGHT_CACHE_DIR"] = before
+
+
+@contextmanager
 def opencl_vendors(folder: Path) -> Iterator[None]:
     """Inside it, OpenCL's loader, when it is first used, looks for devices in ``folder``; where
     the user has said where, it looks there."""

@@ -21,7 +21,7 @@ from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.completing import GRAPH
-from tilewright.cli.graphs import bench_graphs
+from tilewright.cli.graph_timing import bench_graphs
 from tilewright.cli.kernels import draws
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.output import OutputFile, open_output
@@ -69,8 +69,9 @@ def bench_command(
     What other processes were in the way of is measured up to three times, and then marked as
     noisy, with the reasons. A narrow terminal gets fewer columns; --json has all.
 
-    Of a graph: its time, how many kernels it has and how often they are launched, what lies between
-    them, and how long it took to compile.
+    Of a graph: its time (beside another target's, where --peer names one), how many kernels it has
+    and how often they are launched, what lies between them, and how long it takes to compile, with
+    an empty cache and from disk; --json has the time of each kernel, too.
 
     Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
     its operations on floats, and each array once.
@@ -87,11 +88,10 @@ def bench_command(
 
       tilewright bench kernel --set n=4096 scale.tw
 
-      tilewright bench graph model.tw
+      tilewright bench graph --json out.json model.tw
     """
     if knobs.driver == GRAPH:
-        unused = (("json", json), ("plot", plot_file), ("peer", peer != "auto"))
-        bench_graphs(knobs, seconds, unused)
+        bench_graphs(knobs, json, seconds, peer, (("plot", plot_file),))
     else:
         _bench_cases(knobs, json, plot_file, seconds, peer)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError, TilewrightError, one_of
+from tilewright.frontends.models import from_onnx
 from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
@@ -118,6 +119,20 @@ def _of_stablehlo(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
             yield Refused(known, error)
 
 
+def _of_onnx(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+    """The graph of a model in ONNX's format."""
+    _refuse_contents(knobs)
+    path, name = _named(source)
+    if name:
+        raise ProblemError(
+            f"{path} has no part {name!r}",
+            where=f"graph {source}",
+            why="a model of ONNX is one graph",
+            cure=f"leave it out: graph {path}",
+        )
+    yield GraphCase(from_onnx(path), source)
+
+
 def _entries(module: Module, name: str) -> list[Function]:
     """The functions of a module that a program may start with; with a ``name`` that one."""
     if name:
@@ -150,7 +165,7 @@ def _refuse_contents(knobs: Knobs) -> None:
 
 Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]
 # By how the name of a file ends.
-READERS: dict[str, Reader] = {".tw": _of_text, ".mlir": _of_stablehlo}
+READERS: dict[str, Reader] = {".tw": _of_text, ".mlir": _of_stablehlo, ".onnx": _of_onnx}
 
 
 def only(found: Sequence[GraphCase | Refused]) -> list[GraphCase]:

@@ -1,12 +1,11 @@
-"""``tilewright verify``, ``show`` and ``bench`` of graphs."""
+"""``tilewright verify`` and ``show`` of graphs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -22,7 +21,6 @@ from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
-from tilewright.measure.rounds import measure
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
 from tilewright.testing.stablehlo_files import checked
@@ -141,37 +139,3 @@ def program_of(knobs: Knobs, case: GraphCase) -> GraphProgram:
             cure="choose another --target",
         )
     return found
-
-
-def bench_graphs(knobs: Knobs, seconds: float, unused: Sequence[tuple[str, Any]]) -> None:
-    """Does what ``tilewright bench graph`` is asked for."""
-    for name, given in unused:
-        if given:
-            raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
-    cases = only(list(graphs_of(knobs)))
-    rows: list[tuple[str, ...]] = [
-        ("graph", "ms", "spread", "kernels", "launches", "arena MB", "live MB", "compile s")
-    ]
-    for case in progress(cases, len(cases), "bench"):
-        rows.append(_row(knobs, case, seconds))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [each.rjust(width) for each, width in zip(row[1:], widths[1:], strict=True)]
-        print("  ".join([row[0].ljust(widths[0]), *cells]))
-
-
-def _row(knobs: Knobs, case: GraphCase, seconds: float) -> tuple[str, ...]:
-    program = program_of(knobs, case)
-    call = program.bind(**case.case(0).call(program))
-    sides = measure({"ours": call}, seconds=seconds, threads=program.threads)
-    timing = sides.times["ours"]
-    return (
-        case.source,
-        f"{1e3 * timing.median:.4g}",
-        f"{100 * timing.spread:.0f}%",
-        str(len(program.groups)),
-        str(len(program.launches)),
-        f"{program.arena.bytes / 1e6:.3g}",
-        f"{program.arena.live / 1e6:.3g}",
-        f"{program.compile_seconds:.2f}{' (cached)' if program.from_cache else ''}",
-    )

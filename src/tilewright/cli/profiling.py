@@ -50,7 +50,7 @@ def profile_graphs(knobs: Knobs, trace: Path | None, calls: int) -> None:
                     f"kernels for {program.target.name} do not run here",
                     cure="choose another --target",
                 )
-            runs = _runs(program, case, calls)
+            runs = timed_calls(program, case, calls)
             peaks = (
                 measure_peaks(program.threads) if program.target.machine.hierarchy is None else None
             )
@@ -62,8 +62,8 @@ def profile_graphs(knobs: Knobs, trace: Path | None, calls: int) -> None:
             print(f"{output.path}: open it in https://ui.perfetto.dev")
 
 
-def _runs(program: GraphProgram, case: GraphCase, calls: int) -> list[list[Timed]]:
-    """So many calls, behind one that nobody looks at."""
+def timed_calls(program: GraphProgram, case: GraphCase, calls: int) -> list[list[Timed]]:
+    """So many calls, launch by launch, behind one that nobody looks at."""
     arguments = case.case(0).call(program)
     program.timed(**arguments)
     return [program.timed(**arguments) for _ in range(calls)]

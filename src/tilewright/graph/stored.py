@@ -106,6 +106,11 @@ def _kept(
     return found
 
 
+def forget_cuts() -> None:
+    """Drops the cuts that are kept in memory."""
+    _memory.clear()
+
+
 def _written_prepared(found: PreparedCut, original: Kernel) -> bytes:
     """A line of JSON, then the cuts."""
     cuts = [_written(each, original) for each in (found.cut, found.before) if each is not None]

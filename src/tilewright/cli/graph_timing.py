@@ -1,0 +1,139 @@
+"""``tilewright bench`` of graphs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.cli.graph_files import GraphCase, graphs_of, only
+from tilewright.cli.graphs import program_of
+from tilewright.cli.knobs import Knobs
+from tilewright.cli.output import open_output
+from tilewright.cli.profiling import lines, timed_calls
+from tilewright.cli.progress import progress
+from tilewright.config import cache_in
+from tilewright.engine.compile import forget
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.stored import forget_cuts
+from tilewright.measure.rounds import Measured, measure
+from tilewright.targets.registry import find_target
+
+# Calls whose launches are timed one by one.
+_CALLS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a graph. Times are in seconds, memory in bytes; ``cold_seconds`` is what
+    compiling takes with an empty cache, ``cached_seconds`` with what that leaves on disk.
+    ``kernels`` are the times of all runs of each kernel, launched one by one: None where the target
+    does not tell."""
+
+    graph: str
+    seconds: dict[str, float]
+    spread: dict[str, float]
+    noise: tuple[str, ...]
+    launches: int
+    arena_bytes: int
+    live_bytes: int
+    cold_seconds: float
+    cached_seconds: float
+    kernels: list[dict[str, Any]] | None
+
+    def cells(self, kernels: int, peer: str) -> list[str]:
+        """It as a line of the table."""
+        cells = [self.graph, f"{1e3 * self.seconds['ours']:.4g}", f"{self.spread['ours']:.0%}"]
+        if peer:
+            theirs = self.seconds[peer]
+            cells += [f"{1e3 * theirs:.4g}", f"{theirs / self.seconds['ours']:.2f}"]
+        cells += [str(kernels), str(self.launches)]
+        cells += [f"{each / 1e6:.3g}" for each in (self.arena_bytes, self.live_bytes)]
+        cells += [f"{each:.2f}" for each in (self.cold_seconds, self.cached_seconds)]
+        return [*cells, "noisy" if self.noise else ""]
+
+
+def bench_graphs(
+    knobs: Knobs, file: Path | None, seconds: float, peer: str, unused: Sequence[tuple[str, Any]]
+) -> None:
+    """Does what ``tilewright bench graph`` is asked for."""
+    for name, given in unused:
+        if given:
+            raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
+    # PyTorch does not read these graphs.
+    peer = "" if peer in ("auto", "none") else peer
+    if peer:
+        find_target(peer)
+    cases = only(list(graphs_of(knobs)))
+    theirs = [f"{peer} ms", "ratio"] if peer else []
+    table = [["graph", "ms", "spread", *theirs, "kernels", "launches", "arena MB", "live MB"]]
+    table[0] += ["cold s", "cached s", ""]
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        output = open_output(stack, file, "--json")
+        for case in progress(cases, len(cases), "bench"):
+            program, row = _measured(knobs, case, seconds, peer)
+            rows.append(row)
+            table.append(row.cells(len(program.groups), peer))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for cells in table:
+            rest = [each.rjust(width) for each, width in zip(cells, widths, strict=True)]
+            print("  ".join([cells[0].ljust(widths[0]), *rest[1:]]).rstrip())
+        if output is not None:
+            data = {"target": program.target.name, "threads": program.threads}
+            text = json.dumps(data | {"graphs": [*map(asdict, rows)]}, indent=1)
+            output.write(f"{text}\n".encode())
+
+
+def _measured(knobs: Knobs, case: GraphCase, seconds: float, peer: str) -> tuple[GraphProgram, Row]:
+    with tempfile.TemporaryDirectory() as folder, cache_in(Path(folder)):
+        _forget()
+        cold = program_of(knobs, case).compile_seconds
+        _forget()
+        program = program_of(knobs, case)
+    found = _times(knobs, case, program, seconds, peer)
+    row = Row(
+        case.source,
+        {side: each.median for side, each in found.times.items()},
+        {side: each.spread for side, each in found.times.items()},
+        found.noise,
+        len(program.launches),
+        program.arena.bytes,
+        program.arena.live,
+        cold,
+        program.compile_seconds,
+        _kernels(program, case),
+    )
+    return program, row
+
+
+def _forget() -> None:
+    """Drops what is kept in memory, as another process has not got it."""
+    forget()
+    forget_cuts()
+
+
+def _times(
+    knobs: Knobs, case: GraphCase, program: GraphProgram, seconds: float, peer: str
+) -> Measured:
+    sides = {"ours": program.bind(**case.case(0).call(program))}
+    if peer:
+        other = compile_graph(case.graph, peer, knobs.threads, knobs.constant)
+        sides[peer] = other.bind(**case.case(0).call(other))
+    return measure(sides, seconds=seconds, threads=program.threads)
+
+
+def _kernels(program: GraphProgram, case: GraphCase) -> list[dict[str, Any]] | None:
+    try:
+        runs = timed_calls(program, case, _CALLS)
+    except UnsupportedError:
+        return None
+    return [
+        {"kernel": each.kernel, "runs": each.runs, "seconds": each.seconds, "computes": each.titles}
+        for each in lines(program, runs, None)
+    ]
