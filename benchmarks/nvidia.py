@@ -23,14 +23,12 @@ from typing import Any
 
 from tilewright.bench import catalog
 from tilewright.bench.benchmark import Row
-from tilewright.bench.gpu import Bench, TorchBench, gpu_row
+from tilewright.bench.gpu import Bench, gpu_row, open_device
 from tilewright.bench.report import print_rows, summary
-from tilewright.bench.torch_tensors import load_torch
 from tilewright.dtypes import bf16
 from tilewright.engine import compile_kernel
-from tilewright.errors import DeviceError, TilewrightError
+from tilewright.errors import TilewrightError
 from tilewright.problems import Direction, Unary, parse
-from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 
 EXAMPLES = """examples:
@@ -86,11 +84,9 @@ def _convolutions(
 
 def open_bench() -> Bench:
     """The GPU that is here. Raises `DeviceError` where there is none, or no PyTorch for it."""
-    find_target(TARGET)
-    torch = load_torch()
-    if torch is None:
-        raise DeviceError("PyTorch is not installed", cure="pip install torch")
-    return TorchBench(torch)
+    device = open_device(TARGET)
+    assert device is not None
+    return device.bench
 
 
 def main(arguments: Sequence[str], bench: Callable[[], Bench] = open_bench) -> int:

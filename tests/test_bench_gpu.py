@@ -16,16 +16,21 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from commands import Command
 from tilewright.bench import gpu
 from tilewright.bench.benchmark import Row
-from tilewright.bench.gpu import TorchBench, gpu_row
+from tilewright.bench.floor import rated_peaks
+from tilewright.bench.gpu import Bench, Device, TorchBench, gpu_row, open_device
 from tilewright.bench.torch_work import make_tensors, reference
-from tilewright.dtypes import bf16
+from tilewright.cli import benchmarking
+from tilewright.dtypes import bf16, f32
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.measure.rounds import Measured
 from tilewright.measure.verdict import Conditions, Timing
+from tilewright.ops.op import Op
 from tilewright.problems import Direction, Unary, parse
+from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "nvidia.py"
@@ -76,16 +81,11 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def none(name: str) -> None:
         raise DeviceError("there is no NVIDIA GPU", why="the driver finds no device")
 
-    monkeypatch.setattr(run, "find_target", none)
+    monkeypatch.setattr(run, "open_device", none)
     assert run.main([]) == 2
     assert capsys.readouterr().err == (
         "no benchmark: there is no NVIDIA GPU\n  why: the driver finds no device\n"
     )
-    # A GPU, but no PyTorch.
-    monkeypatch.setattr(run, "find_target", lambda name: None)
-    monkeypatch.setattr(run, "load_torch", lambda: None)
-    assert run.main([]) == 2
-    assert "PyTorch is not installed" in capsys.readouterr().err
 
 
 def test_the_work() -> None:
@@ -193,14 +193,30 @@ WORK = [
     Case(
         parse("conv", "g2mb2ic8ih7oc12kh3ph1"), (bf16,) * 3, ("axb", "abx", "axb"), Direction.BWD_W
     ),
+    Case(
+        parse("conv", "mb2ic8ih7oc12kh3ph1"), (bf16,) * 3, ("axb",) * 3, Direction.BWD_WB, bias=bf16
+    ),
 ]
+OTHERS = [
+    tw.pool("mb2ic4ih8kh2sh2"),
+    tw.reduce("5x17:5x1", algorithm="max"),
+    tw.reduce("33x8:1x8", algorithm="mean", dtype="bf16"),
+    tw.elementwise("4x33", "tanh"),
+    tw.elementwise("4x33:4x1", "mul"),
+    tw.reorder("4x33", dtype=("f32", "bf16")),
+    tw.softmax("4x33"),
+    tw.layer_norm("4x33"),
+    tw.gather("7x5:4"),
+    tw.scan("4x33", axis=1),
+]
+OPS = [*(case.op() for case in WORK), *OTHERS]
 
 
-@pytest.mark.parametrize("case", WORK, ids=lambda case: case.arguments())
-def test_a_kernel_beside_float64_in_torch(case: Case) -> None:
+@pytest.mark.parametrize("op", OPS, ids=repr)
+def test_a_kernel_beside_float64_in_torch(op: Op) -> None:
     torch = pytest.importorskip("torch")
     bench = TorchBench(torch, on_host=True)
-    kernel = compile_kernel(case.op(), "x86", threads=1)
+    kernel = compile_kernel(op, "x86", threads=1)
     assert bench.fault(kernel) is None
 
     class Wrong:
@@ -208,24 +224,26 @@ def test_a_kernel_beside_float64_in_torch(case: Case) -> None:
 
         what, packed, pack = kernel.what, kernel.packed, kernel.pack
 
-        def __call__(self, **arrays: Any) -> Any:
-            result = kernel(**arrays)
+        def __call__(self, **arrays: Any) -> None:
+            kernel(**arrays)
+            result = arrays[next(a.name for a in op.arguments if a.access != "in")]
             result[(-1,) * result.dim()] += 3
-            return result
 
     fault = bench.fault(Wrong())  # type: ignore[arg-type]
     assert fault is not None and "elements differ from float64, the first at" in fault
 
 
-@pytest.mark.parametrize("case", WORK, ids=lambda case: case.arguments())
-def test_the_peer_computes_the_same(case: Case) -> None:
+@pytest.mark.parametrize("op", [case.op() for case in WORK], ids=repr)
+def test_the_peer_computes_the_same(op: Op) -> None:
     torch = pytest.importorskip("torch")
-    op = case.op().resolved()
+    op = op.resolved()
     tensors = make_tensors(torch, op, "cpu", exact=True, seed=3)
-    want = reference(torch, op, tensors)
+    wanted = list(reference(torch, op, tensors).values())
     for calls in gpu.peers(torch, op, tensors).values():
         for call in calls:
-            assert bool((call().double() == want.to(torch.bfloat16).double()).all())
+            made = call()
+            for got, want in zip(made if len(wanted) > 1 else [made], wanted, strict=True):
+                assert bool((got.double() == want.to(torch.bfloat16).double()).all())
 
 
 def test_what_torch_has_not() -> None:
@@ -233,10 +251,12 @@ def test_what_torch_has_not() -> None:
     blocked = Case(parse("reorder", "2x16x8x8"), tags=("nchw", "nChw16c")).op()
     with pytest.raises(UnsupportedError, match="dst has blocks"):
         make_tensors(torch, blocked, "cpu", exact=True, seed=0)
-    pool = tw.pool("ic4ih4kh2sh2").resolved()
-    tensors = make_tensors(torch, pool, "cpu", exact=True, seed=0)
-    with pytest.raises(UnsupportedError, match="PyTorch's side has no"):
-        reference(torch, pool, tensors)
+    with_bias = tw.matmul("4x5:5x6", epilogue=[tw.bias()]).resolved()
+    tensors = make_tensors(torch, with_bias, "cpu", exact=True, seed=0)
+    with pytest.raises(UnsupportedError, match="PyTorch's side has no matmul with an epilogue"):
+        reference(torch, with_bias, tensors)
+    with pytest.raises(UnsupportedError, match="has tensors of one type"):
+        gpu.peers(torch, Case(parse("matmul", "4x5:5x6"), (bf16, bf16, f32)).op(), tensors)
 
 
 def test_a_torch_without_cuda() -> None:
@@ -333,6 +353,53 @@ def test_a_row_on_a_device_has_a_roof() -> None:
     assert rates is not None and row.floor_ms is not None
     assert row.floor_ms == pytest.approx(1e3 * 3 * 2 * 256**2 / rates.memory)
     assert row.level == "DRAM" and row.peak_percent == pytest.approx(100 * row.floor_ms / 2.0)
+
+
+def test_the_command(tilewright: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`tilewright bench` takes its rows from the GPU that is there, of whatever op."""
+    machine = find_target("nvidia:sm_80").machine
+    assert machine.rates is not None
+
+    def opened(device: Bench) -> None:
+        peaks = rated_peaks(machine, machine.rates, device.describe())  # type: ignore[arg-type]
+        monkeypatch.setattr(benchmarking, "open_device", lambda *_, **__: Device(device, peaks))
+
+    file = tmp_path / "out.json"
+    words = ("bench", "softmax", "--target", "nvidia:sm_80", "--json", str(file), "8x64")
+    opened(Invented())
+    ended = tilewright(*words)
+    assert ended.code == 0, ended.err
+    assert "gpu Invented; peak figures: " in ended.out and "peer cuDNN" in ended.out
+    found = json.loads(file.read_text())
+    assert found["machine"]["gpu"] == "Invented" and found["complete"]
+    assert found["peaks"]["gbytes_per_second"] == {"DRAM": 1e-9 * machine.rates.memory}
+    assert [row["ms"] for row in found["rows"]] == [2.0]
+    assert tilewright(*words, "--peer", "x86").err.startswith("tilewright: x86 is no peer of a GPU")
+    opened(Invented("3 elements differ"))
+    ended = tilewright(*words)
+    assert ended.code == 1 and "the kernel is wrong on the device" in ended.err
+    kernel = tmp_path / "copy.tw"
+    kernel.write_text("kernel copy(in a: f32[8], out c: f32[8]):\n  for i in 8:\n    c[i] = a[i]\n")
+    ended = tilewright("bench", "kernel", "--target", "nvidia:sm_80", str(kernel))
+    assert ended.code == 2 and "kernels from files are not timed on a GPU" in ended.err
+
+
+def test_devices_are_those_whose_peaks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_device("x86") is None
+    monkeypatch.setattr(gpu, "load_torch", lambda: None)
+    with pytest.raises(DeviceError, match="PyTorch is not installed"):
+        open_device("nvidia:sm_80")
+
+
+def test_what_cannot_be_checked_is_marked() -> None:
+    class Unchecked(Invented):
+        def fault(self, kernel: CompiledKernel) -> str | None:
+            raise UnsupportedError("PyTorch's side has no such thing")
+
+    op = WORK[0].op()
+    row = gpu_row(op, "case", "label", lambda op: compile_kernel(op, "x86"), Unchecked())
+    assert row.noise == ("its result was not checked on the device",)
+    assert row.no_peer == "PyTorch's side has no such thing"
 
 
 def test_a_row_without_a_peer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.bench.operations import operations_of
@@ -12,7 +13,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
-from tilewright.measure.peaks import Roof, measure_roof
+from tilewright.measure.peaks import Peaks, Roof, measure_roof
 from tilewright.ops.op import Op
 
 
@@ -59,6 +60,13 @@ def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
         return cost.flops, what.attributes.fpmath
     source = next((a for a in kernel.signature.arguments if a.access == "in"), None)
     return cost.flops, None if source is None else source.dtype
+
+
+def rated_peaks(machine: Machine, rates: Rates, device: Mapping[str, str]) -> Peaks:
+    """A machine's peak figures, of what ``device`` says."""
+    cycles = 2e-9 * machine.cores * rates.clock
+    kinds = {kind.name: cycles * rates.peak(kind) for kind, _, _ in rates.products}
+    return Peaks(1, kinds, {"DRAM": 1e-9 * rates.memory}, {}, device=device)
 
 
 def rated_roof(

@@ -8,22 +8,29 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tilewright.bench.benchmark import Compile, Row, compared, compile_times
-from tilewright.bench.floor import rated_roof
-from tilewright.bench.torch_tensors import Call
-from tilewright.bench.torch_work import make_tensors, peers, reference, result_of
+from tilewright.bench.floor import rated_peaks, rated_roof
+from tilewright.bench.torch_tensors import Call, load_torch
+from tilewright.bench.torch_work import make_tensors, peers, reference
 from tilewright.engine import CompiledKernel
-from tilewright.errors import CompilationError, DeviceError
+from tilewright.errors import CompilationError, DeviceError, UnsupportedError
 from tilewright.measure.host import Unwatched
+from tilewright.measure.peaks import Peaks
 from tilewright.measure.rounds import Measured, fastest, measure
+from tilewright.ops.convolution import Convolution
+from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
+from tilewright.ops.reorder import Reorder
+from tilewright.targets.registry import find_target
 
 # Calls in a graph, and the bytes of all their arrays: beyond L2, but not the device's memory.
 _MOST_COPIES, _MOST_BYTES = 8, 8 << 30
 _L2_BYTES = 64 << 20
+# Ops whose results are exact on integers; and how far others may be off, in units of rounding.
+_EXACT, _SLACK = (Convolution, Matmul, Reorder), 64.0
 
 
 class Bench(Protocol):
@@ -33,7 +40,8 @@ class Bench(Protocol):
         """The device and the libraries, by kind."""
 
     def fault(self, kernel: CompiledKernel) -> str | None:
-        """What is wrong with what ``kernel`` computes."""
+        """What is wrong with what ``kernel`` computes. Raises `UnsupportedError` where there is
+        nothing to compare with."""
 
     def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
         """Of ``kernel``, as ``"ours"``, and of its peers; each side in about ``seconds``."""
@@ -42,10 +50,14 @@ class Bench(Protocol):
 def gpu_row(
     op: Op, case: str, label: str, compile: Compile, bench: Bench, seconds: float = 0.5
 ) -> Row:
-    """Checks and times ``op``. Raises what ``compile`` does, and `CompilationError` for a kernel
-    that computes something else."""
+    """Checks ``op``, where ``bench`` can, and times it. Raises what ``compile`` does, and
+    `CompilationError` for a kernel that computes something else."""
     kernel, cold, cached = compile_times(op, compile)
-    fault = bench.fault(kernel)
+    unchecked = None
+    try:
+        fault = bench.fault(kernel)
+    except UnsupportedError as error:
+        fault, unchecked = None, error.what
     if fault is not None:
         raise CompilationError(
             "the kernel is wrong on the device",
@@ -55,6 +67,9 @@ def gpu_row(
         )
     flops, moved = op.problem.valid_flops, _bytes(kernel)
     row = compared(bench.times(kernel, seconds), case, label, flops, moved)
+    if unchecked is not None:
+        noise = (*row.noise, "its result was not checked on the device")
+        row = replace(row, no_peer=unchecked, noise=noise)
     machine = kernel.target.machine
     if machine.rates is not None:
         roof = rated_roof(machine, machine.rates, flops, moved, next(iter(op.types))[1])
@@ -68,12 +83,39 @@ def _bytes(kernel: CompiledKernel) -> int:
     return sum(each.buffer.bytes for each in kernel.signature.arguments)
 
 
+@dataclass(frozen=True)
+class Device:
+    """A GPU, and the peak figures of its machine's data."""
+
+    bench: Bench
+    peaks: Peaks
+
+
+def open_device(target: str, peers: bool = True) -> Device | None:
+    """The GPU that kernels for ``target`` run on with arrays in its own memory; None for what runs
+    on this processor's. Raises `DeviceError` where it is not there, or no PyTorch for it."""
+    machine = find_target(target).machine
+    if machine.rates is None:
+        return None
+    torch = load_torch()
+    if torch is None:
+        raise DeviceError(
+            "PyTorch is not installed",
+            where=f"bench on {machine.name}",
+            why="it has the arrays in the GPU's memory, and is what kernels run beside",
+            cure="pip install torch",
+        )
+    bench = TorchBench(torch, peers=peers)
+    return Device(bench, rated_peaks(machine, machine.rates, bench.describe()))
+
+
 class TorchBench:
     """A `Bench` on the GPU that PyTorch sees. With ``on_host`` there is but `fault`."""
 
-    def __init__(self, torch: Any, on_host: bool = False) -> None:
-        """Raises `DeviceError` for a PyTorch without CUDA."""
-        self._torch = torch
+    def __init__(self, torch: Any, *, peers: bool = True, on_host: bool = False) -> None:
+        """Without ``peers``, kernels are timed alone. Raises `DeviceError` for a PyTorch without
+        CUDA."""
+        self._torch, self._peers = torch, peers
         self._device = "cpu" if on_host else "cuda"
         if not on_host and not torch.cuda.is_available():
             raise DeviceError(
@@ -94,22 +136,21 @@ class TorchBench:
         }
 
     def fault(self, kernel: CompiledKernel) -> str | None:
-        """On integers whose sums are exact: each element is that of float64, rounded."""
+        """On integers, whose sums are exact: of products and copies, each element is that of
+        float64, rounded; of other ops near to it."""
         torch, op = self._torch, kernel.what
-        result = result_of(op)
         tensors = make_tensors(torch, op, self._device, exact=True, seed=1)
-        want = reference(torch, op, tensors).to(tensors[result].dtype)
-        got = tensors[result].fill_(float("nan") if op.argument(result).dtype.is_float else 1)
+        wanted = reference(torch, op, tensors)
+        for argument in op.arguments:
+            if argument.access == "out":
+                tensors[argument.name].fill_(float("nan") if argument.dtype.is_float else 1)
         kernel(**_packed(kernel, tensors))
-        wrong = got != want
-        count = int(wrong.sum())
-        if not count:
-            return None
-        index = tuple(wrong.nonzero()[0].tolist())
-        return (
-            f"{count} of {wrong.numel()} elements differ from float64, the first at {index}: "
-            f"{got[index].item():g}, expected {want[index].item():g}"
-        )
+        slack = 0.0 if isinstance(op, _EXACT) else _SLACK
+        for name, want in wanted.items():
+            fault = _difference(torch, tensors[name], want.to(tensors[name].dtype), slack)
+            if fault is not None:
+                return f"{name}: {fault}"
+        return None
 
     def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
         torch, op = self._torch, kernel.what
@@ -125,11 +166,29 @@ class TorchBench:
             ]
             ours = [kernel.bind(stream=stream, **_packed(kernel, tensors)) for tensors in sets]
             sides = {"ours": _graph(torch, ours, stream)}
-            for name, ways in _ways(torch, op, sets).items():
+            for name, ways in (_ways(torch, op, sets) if self._peers else {}).items():
                 graphs = _working(torch, ways, stream)
                 if graphs:
                     sides[name] = fastest(graphs, batch, host)
             return measure(sides, seconds=seconds, batch=batch, host=host)
+
+
+def _difference(torch: Any, got: Any, want: Any, slack: float) -> str | None:
+    """How ``got`` differs from ``want``, by more than ``slack`` units of rounding of the greater of
+    each element and 1; numbers that are none are alike."""
+    wrong = (got != want) & ~((got != got) & (want != want))
+    if slack and got.is_floating_point():
+        size = slack * torch.finfo(got.dtype).eps * want.double().abs().clamp(min=1)
+        near = (got.double() - want.double()).abs() <= size
+        wrong &= ~near
+    count = int(wrong.sum())
+    if not count:
+        return None
+    index = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{count} of {wrong.numel()} elements differ from float64, the first at {index}: "
+        f"{got[index].item():g}, expected {want[index].item():g}"
+    )
 
 
 def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +197,10 @@ def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any
 
 def _ways(torch: Any, op: Op, sets: Sequence[Mapping[str, Any]]) -> dict[str, list[list[Call]]]:
     """By peer: each way, as its calls on all sets of arrays."""
-    found = [peers(torch, op, tensors) for tensors in sets]
+    try:
+        found = [peers(torch, op, tensors) for tensors in sets]
+    except UnsupportedError:
+        return {}
     return {
         name: [list(calls) for calls in zip(*(each[name] for each in found), strict=True)]
         for name in found[0]

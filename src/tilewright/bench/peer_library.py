@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.bench.torch_tensors import Peers, strided
+from tilewright.bench.torch_work import check_types
 from tilewright.errors import UnsupportedError
 from tilewright.ops.library import LibraryOp
 
@@ -14,7 +15,5 @@ def library_peers(torch: Any, op: LibraryOp) -> Peers:
     found = {argument.name: strided(torch, argument) for argument in op.arguments}
     if any(tensor is None for tensor in found.values()):
         raise UnsupportedError("PyTorch has no blocked layouts")
-    types = {op.dtype_of(role) for role in op.problem.roles if role not in op.problem.indices}
-    if len(types) > 1:
-        raise UnsupportedError(f"PyTorch's {op.kind} has tensors of one type")
+    check_types(op)
     return {"torch": [op.problem.peer(torch, found, op.direction)]}

@@ -213,7 +213,7 @@ def as_json(
     return {
         "schema": SCHEMA,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cpu": host_cpu(), "system": platform.platform()},
+        "machine": {"cpu": host_cpu(), "system": platform.platform(), **peaks.device},
         "torch": None if torch is None else str(torch.__version__),
         "threads": peaks.threads,
         "peaks": {
@@ -237,11 +237,14 @@ def json_text(
 def _title(peaks: Peaks) -> str:
     compute = ", ".join(f"{kind} {value:.0f}" for kind, value in peaks.gflops.items())
     memory = ", ".join(f"{level} {value:.0f}" for level, value in peaks.bandwidth.items())
-    return f"{machine_title(peaks)}; measured peaks: {compute} GFLOP/s; {memory} GB/s"
+    kind = "peak figures" if peaks.device else "measured peaks"
+    return f"{machine_title(peaks)}; {kind}: {compute} GFLOP/s; {memory} GB/s"
 
 
 def machine_title(peaks: Peaks) -> str:
-    """``znver4, 2 threads``."""
+    """``znver4, 2 threads``, or ``gpu NVIDIA H100, torch 2.13.0``."""
+    if peaks.device:
+        return ", ".join(f"{kind} {value}" for kind, value in peaks.device.items())
     return f"{host_cpu()}, {peaks.threads} thread{'s' if peaks.threads > 1 else ''}"
 
 

@@ -5,18 +5,21 @@ Each is written once: as the peer in the op's types, and as the reference in flo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.bench.torch_tensors import Call, Peers, channels_last, is_plain, window_of
+from tilewright.bench.torch_contraction import Tensors, contraction_of, fused
+from tilewright.bench.torch_streaming import streaming_of
+from tilewright.bench.torch_tensors import Call, Peers
 from tilewright.engine.signature import argument_form
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
+from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
-from tilewright.problems import Direction, Unary
+from tilewright.ops.reorder import Reorder
 
-Tensors = Mapping[str, Any]
+# What PyTorch calls for these on a GPU.
+_LIBRARIES: dict[type[Op], str] = {Convolution: "cuDNN", Matmul: "cuBLAS"}
 
 
 def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> dict[str, Any]:
@@ -43,106 +46,54 @@ def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> 
     return found
 
 
-def result_of(op: Op) -> str:
-    """The op's one result. Raises `UnsupportedError` if there are several."""
-    results = [argument.name for argument in op.arguments if argument.access != "in"]
-    if len(results) > 1:
-        raise UnsupportedError("PyTorch's side has one result", cure="choose BWD_W, without bias")
-    return results[0]
+def results_of(op: Op) -> tuple[str, ...]:
+    """The names of the op's results."""
+    return tuple(argument.name for argument in op.arguments if argument.access != "in")
 
 
-def reference(torch: Any, op: Op, tensors: Tensors) -> Any:
-    """The result in float64, of a contraction and what follows it."""
-    wide = {name: tensor.double().contiguous() for name, tensor in tensors.items()}
-    return work_of(torch, op, wide)()
+def check_types(op: Op) -> None:
+    """Raises `UnsupportedError` for an op on tensors of several types, which PyTorch has for copies
+    of floats only."""
+    indices = op.problem.indices if isinstance(op, LibraryOp) else ()
+    types = {dtype for role, dtype in op.types if role not in indices}
+    if len(types) > 1 and not (isinstance(op, Reorder) and all(each.is_float for each in types)):
+        raise UnsupportedError(f"PyTorch's {op.kind} has tensors of one type")
+
+
+def reference(torch: Any, op: Op, tensors: Tensors) -> dict[str, Any]:
+    """The results by name, in float64; integers stay as they are, but for those that are
+    multiplied. Raises `UnsupportedError`."""
+    multiplied = isinstance(op, Convolution | Matmul)
+    wide = {
+        name: tensor.to(
+            torch.float64 if multiplied or tensor.is_floating_point() else tensor.dtype,
+            copy=True,
+            memory_format=torch.contiguous_format,
+        )
+        for name, tensor in tensors.items()
+    }
+    made = work_of(torch, op, wide)()
+    results = made if isinstance(made, tuple | list) else (made,)
+    return dict(zip(results_of(op), results, strict=False))
 
 
 def peers(torch: Any, op: Op, tensors: Tensors) -> Peers:
-    """The ways that PyTorch has, on these tensors."""
-    name = "cuDNN" if isinstance(op, Convolution) else "cuBLAS"
+    """The ways that PyTorch has, on these tensors. Raises `UnsupportedError` where it has none."""
+    check_types(op)
     calls = [work_of(torch, op, tensors)]
     if isinstance(op, Convolution) and op.direction.is_forward:
-        calls += _fused(torch, op, tensors)
-    return {name: calls}
+        calls += fused(torch, op, tensors)
+    return {_LIBRARIES.get(type(op), "torch"): calls}
 
 
 def work_of(torch: Any, op: Op, tensors: Tensors) -> Call:
-    """The call that computes a contraction and what follows it. Raises `UnsupportedError`."""
-    match op:
-        case Convolution() if op.direction.is_forward:
-            return _forward(torch, op, tensors)
-        case Convolution():
-            return _backward(torch, op, tensors)
-        case Matmul():
-            src, weights, dst = (tensors[name] for name in ("src", "weights", "dst"))
-            if op.attributes.post_ops or op.attributes.bias is not None:
-                raise UnsupportedError("PyTorch's side has no matmul with an epilogue")
-            return lambda: torch.matmul(src, weights, out=dst)
-    raise UnsupportedError(f"PyTorch's side has no {op.kind}")
-
-
-def _window(op: Convolution) -> tuple[list[int], list[int], list[int], int]:
-    """Stride, padding, dilation, groups."""
-    window = window_of(op.problem)
-    if window is None or op.problem.ndims == 1:
-        raise UnsupportedError("PyTorch's side has no such padding, or not in one dim")
-    return window["stride"], window["padding"], window["dilation"], op.problem.g
-
-
-def _weights(torch: Any, op: Convolution, tensors: Tensors) -> Any:
-    """As PyTorch has them: groups in the first dim, and in memory as the images are."""
-    p = op.problem
-    weights = tensors["weights"].reshape(p.oc, p.ic // p.g, *p.kernel)
-    if is_plain(op.argument("src")) or weights.dtype == torch.float64:
-        return weights.contiguous()
-    return weights.contiguous(memory_format=channels_last(torch, weights.dim()))
-
-
-def _relu(op: Op) -> bool:
-    post_ops: Sequence[Any] = op.attributes.post_ops
-    if post_ops not in ((), (Unary("relu"),)):
-        raise UnsupportedError("PyTorch's side has relu only")
-    return bool(post_ops)
-
-
-def _forward(torch: Any, op: Convolution, tensors: Tensors) -> Call:
-    src, weights, bias = tensors["src"], _weights(torch, op, tensors), tensors.get("bias")
-    stride, padding, dilation, groups = _window(op)
-    relu, zeros = _relu(op), [0] * len(stride)
-
-    def run() -> Any:
-        made = torch.convolution(
-            src, weights, bias, stride, padding, dilation, False, zeros, groups
-        )
-        return torch.relu_(made) if relu else made
-
-    return run
-
-
-def _fused(torch: Any, op: Convolution, tensors: Tensors) -> list[Call]:
-    """cuDNN's convolution with bias and relu in one, which only a GPU has."""
-    if not (_relu(op) and tensors["src"].is_cuda):
-        return []
-    src, weights, bias = tensors["src"], _weights(torch, op, tensors), tensors.get("bias")
-    stride, padding, dilation, groups = _window(op)
-    return [
-        lambda: torch.cudnn_convolution_relu(src, weights, bias, stride, padding, dilation, groups)
-    ]
-
-
-def _backward(torch: Any, op: Convolution, tensors: Tensors) -> Call:
-    """The gradient by data or by weights. (Of the other tensor only the shape counts.)"""
-    src, dst, weights = tensors["src"], tensors["dst"], _weights(torch, op, tensors)
-    stride, padding, dilation, groups = _window(op)
-    by_data, zeros = op.direction is Direction.BWD_D, [0] * len(stride)
-    if _relu(op) or op.attributes.bias is not None:
-        raise UnsupportedError("PyTorch's side has no epilogue of a gradient")
-    shape, wanted = tensors["weights"].shape, [by_data, not by_data, False]
-
-    def run() -> Any:
-        by_src, by_weights, _ = torch.ops.aten.convolution_backward(
-            dst, src, weights, None, stride, padding, dilation, False, zeros, groups, wanted
-        )
-        return by_src if by_data else by_weights.reshape(shape)
-
-    return run
+    """The call that computes it, and gives one tensor or a tuple of them. Raises
+    `UnsupportedError`."""
+    if isinstance(op, LibraryOp):
+        return op.problem.peer(torch, tensors, op.direction)
+    attributes = op.attributes
+    if attributes.scales or attributes.zero_points or attributes.fpmath is not None:
+        raise UnsupportedError("PyTorch's side has no scales, zero points or fpmath")
+    if isinstance(op, Convolution | Matmul):
+        return contraction_of(torch, op, tensors)
+    return streaming_of(torch, op, tensors)

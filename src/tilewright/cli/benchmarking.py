@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tilewright.bench.benchmark import FindPeers, Row, benchmark, benchmark_kernel
+from tilewright.bench.gpu import Bench, gpu_row, open_device
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import json_text, print_table
@@ -69,6 +70,10 @@ def bench_command(
     What other processes were in the way of is measured up to three times, and then marked as
     noisy, with the reasons. A narrow terminal gets fewer columns; --json has all.
 
+    On a GPU of NVIDIA, arrays lie in its memory, each kernel is checked there first (one that is
+    wrong fails), times are those of CUDA graphs, the peer is PyTorch (cuBLAS, cuDNN), and peaks are
+    the published ones.
+
     Of a graph: its time (beside another target's, where --peer names one), how many kernels it has
     and how often they are launched, what lies between them, and how long it takes to compile, with
     an empty cache and from disk; --json has the time of each kernel, too.
@@ -85,6 +90,8 @@ def bench_command(
       tilewright bench matmul 1024x1024:1024x1024
 
       tilewright bench conv --target spirv --peer x86 --set resnet_50
+
+      tilewright bench softmax --target nvidia --dt f32,bf16 4096x4096
 
       tilewright bench kernel --set n=4096 scale.tw
 
@@ -106,15 +113,14 @@ def _bench_cases(
             find_target(peer)
         # The report names its release. It does not survive being interrupted while it is loaded.
         load_torch()
-        threads = settings().threads if knobs.threads is None else knobs.threads
-        _warn_of_load(Host(), threads)
-        peaks = measure_peaks(threads)
+        machine = _open_machine(knobs, seconds, peer)
+        peaks = machine.peaks
         rows: list[Row] = []
         doubts = contradictions(peaks)
         try:
-            failed = _measure(knobs, cases, peaks, seconds, peer, rows, files)
+            failed = _measure(knobs, cases, machine, rows, files)
             # Once more: what was in the way at one time may not be at another.
-            doubts = contradictions(peaks, measure_peaks(threads) if rows else None)
+            doubts = contradictions(peaks, machine.measured_again() if rows else None)
         except KeyboardInterrupt:
             # What it has is worth having: measuring takes minutes.
             files.write(rows, peaks, doubts, complete=False)
@@ -126,6 +132,34 @@ def _bench_cases(
         files.write(rows, peaks, doubts, complete=True)
     if failed:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What cases run on: its peaks, what makes a case's row of the table, which gets a label, and
+    its peaks once more, where they are measured."""
+
+    peaks: Peaks
+    row: Callable[[AnyCase, str], Row]
+    measured_again: Callable[[], Peaks | None]
+
+
+def _open_machine(knobs: Knobs, seconds: float, peer: str) -> _Machine:
+    device = open_device(knobs.target, peers=peer != "none")
+    if device is None:
+        threads = settings().threads if knobs.threads is None else knobs.threads
+        _warn_of_load(Host(), threads)
+        peaks = measure_peaks(threads)
+        row = partial(_row, knobs, peaks, seconds, peer)
+        return _Machine(peaks, row, partial(measure_peaks, threads))
+    if peer not in _PEERS:
+        raise UnsupportedError(
+            f"{peer} is no peer of a GPU's kernels",
+            where="--peer",
+            cure="take auto, which is PyTorch, or none",
+        )
+    row = partial(_device_row, knobs, device.bench, seconds)
+    return _Machine(device.peaks, row, lambda: None)
 
 
 @dataclass(frozen=True)
@@ -175,9 +209,7 @@ def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
 def _measure(
     knobs: Knobs,
     cases: Sequence[AnyCase],
-    peaks: Peaks,
-    seconds: float,
-    peer: str,
+    machine: _Machine,
     rows: list[Row],
     files: _Files,
 ) -> bool:
@@ -188,7 +220,7 @@ def _measure(
     for case in progress(cases, len(cases), "bench"):
         label = _label(case, knobs_differ)
         try:
-            row = _row(knobs, case, peaks, label, seconds, peer)
+            row = machine.row(case, label)
         except (UnsupportedError, LayoutError, ProblemError) as error:
             if len(cases) == 1:
                 raise
@@ -201,11 +233,22 @@ def _measure(
             print(f"FAILED ({reason}) {repeat(knobs, case)}", file=sys.stderr)
         else:
             rows.append(row)
-            files.keep(rows, peaks)
+            files.keep(rows, machine.peaks)
     return failed
 
 
-def _row(knobs: Knobs, case: AnyCase, peaks: Peaks, label: str, seconds: float, peer: str) -> Row:
+def _device_row(knobs: Knobs, bench: Bench, seconds: float, case: AnyCase, label: str) -> Row:
+    words = repeat(knobs, case)
+    if isinstance(case, KernelCase):
+        raise UnsupportedError(
+            "kernels from files are not timed on a GPU",
+            where=words,
+            cure="time it on x86 or spirv; or call it in Python on arrays in the GPU's memory",
+        )
+    return gpu_row(case.op(), words, label, partial(compile_case, knobs), bench, seconds)
+
+
+def _row(knobs: Knobs, peaks: Peaks, seconds: float, peer: str, case: AnyCase, label: str) -> Row:
     words = repeat(knobs, case)
     if isinstance(case, KernelCase):
         return benchmark_kernel(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -58,6 +58,8 @@ class Peaks:
 
     Both are of ``threads`` threads together. ``sizes``: bytes that each cache holds for one core.
     ``disturbed``: those, of both, for which threads never had the cores for themselves.
+    ``device``: what is known of a device, by kind, whose peaks are not measured but those of its
+    machine's data; empty for this processor.
     """
 
     threads: int
@@ -65,6 +67,7 @@ class Peaks:
     bandwidth: Mapping[str, float]
     sizes: Mapping[str, int]
     disturbed: tuple[str, ...] = ()
+    device: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, a: DType) -> float:
         """GFLOP/s for operands of this type: those of f32 where there is no instruction for it."""

@@ -1,0 +1,71 @@
+"""Elementwise ops, reductions, pooling and copies in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.bench.peer_chain import unary_function
+from tilewright.bench.torch_tensors import Call, window_of
+from tilewright.errors import UnsupportedError
+from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.op import Op
+from tilewright.ops.pooling import Pooling
+from tilewright.ops.reduction import Reduction
+from tilewright.ops.reorder import Reorder
+from tilewright.problems import BINARY_RECORDS, PoolAlgorithm, ReduceAlgorithm
+
+# What these are called there.
+_REDUCTIONS = {
+    ReduceAlgorithm.SUM: "sum",
+    ReduceAlgorithm.MEAN: "mean",
+    ReduceAlgorithm.MAX: "amax",
+    ReduceAlgorithm.MIN: "amin",
+}
+
+
+def streaming_of(torch: Any, op: Op, tensors: Mapping[str, Any]) -> Call:
+    """The call that computes it. Raises `UnsupportedError`."""
+    if op.attributes.post_ops:
+        raise UnsupportedError(f"PyTorch's side has no {op.kind} with post-ops")
+    return lambda: _result(torch, op, tensors).to(tensors["dst"].dtype)
+
+
+def _result(torch: Any, op: Op, given: Mapping[str, Any]) -> Any:
+    match op:
+        case Reduction() if op.dtype_of("src").is_integer:
+            raise UnsupportedError("PyTorch sums integers in another type")
+        case Reduction():
+            name = _REDUCTIONS.get(op.algorithm)
+            if name is None:
+                raise UnsupportedError(f"PyTorch has no reduction {op.algorithm.value}")
+            return getattr(torch, name)(given["src"], list(op.problem.reduced_dims), keepdim=True)
+        case Eltwise():
+            function = unary_function(torch, op.function)
+            if function is None:
+                raise UnsupportedError(f"PyTorch has no {op.function.describe()}")
+            return function(given["src"], torch.empty_like(given["src"]))
+        case BinaryOp():
+            run = getattr(torch, BINARY_RECORDS[op.function].peer)
+            return run(given["src0"], given["src1"])
+        case Reorder():
+            return given["src"]
+        case Pooling():
+            return _pooled(torch, op, given["src"])
+    raise UnsupportedError(f"PyTorch's side has no {op.kind}")
+
+
+def _pooled(torch: Any, op: Pooling, src: Any) -> Any:
+    p = op.problem
+    window = window_of(p)
+    if window is None or p.ndims == 1 or not op.direction.is_forward:
+        raise UnsupportedError("PyTorch has no pooling like this")
+    functions = torch.nn.functional
+    if op.algorithm is PoolAlgorithm.MAX:
+        run = functions.max_pool3d if p.ndims == 3 else functions.max_pool2d
+        return run(src, p.kernel, window["stride"], window["padding"], window["dilation"])
+    if any(each != 1 for each in window["dilation"]):
+        raise UnsupportedError("PyTorch's average pooling has no dilation")
+    run = functions.avg_pool3d if p.ndims == 3 else functions.avg_pool2d
+    counted = op.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING
+    return run(src, p.kernel, window["stride"], window["padding"], False, counted)
