@@ -13,6 +13,9 @@ from tilewright.frontends.kernel_calls import KernelCall
 from tilewright.lang.annotations import ArrayType
 from tilewright.lang.kernel import KernelFunction
 
+# The constructor has no types.
+_FORM: Any = jax.ShapeDtypeStruct
+
 
 def callback(
     kernel: KernelFunction,
@@ -51,7 +54,7 @@ def callback(
     def function(*arguments: Any) -> Any:
         shaped = {**dict(zip(inputs, arguments, strict=True)), **_made(call, arguments)}
         forms = tuple(
-            jax.ShapeDtypeStruct(np.shape(shaped[n]), jax.numpy.result_type(shaped[n]))
+            _FORM(np.shape(shaped[n]), jax.numpy.result_type(shaped[n]))
             for n in given_back
         )
         found = jax.pure_callback(run, forms, *arguments, vmap_method="sequential")
@@ -75,6 +78,6 @@ def _made(call: KernelCall, arguments: Sequence[Any]) -> dict[str, Any]:
         if isinstance(annotation, ArrayType)
     }
     return {
-        name: jax.ShapeDtypeStruct(shape, call.dtype_of(name, types).numpy)
+        name: _FORM(shape, call.dtype_of(name, types).numpy)
         for name, shape in call.shapes(arguments).items()
     }
