@@ -234,6 +234,8 @@ def wrong(which: tw.constant, x: tw.array("f32", 2), y: tw.array("s8", 1)) -> No
         tw.joint_matrix("a", 1024, 1024, "f32")
     elif which == "type":
         tw.joint_matrix("accumulator", 4, 4, "bf16")
+    elif which == "checked":
+        total.load(x, (0, 0), checked=x)
     elif which == "combination":
         total.mad(tw.joint_matrix("a", 4, 6, "f16"), b)
     elif which == "shape":
@@ -264,6 +266,7 @@ def wrong(which: tw.constant, x: tw.array("f32", 2), y: tw.array("s8", 1)) -> No
         ("large", "a joint matrix of 1024 by 1024"),
         ("type", "a joint matrix 'accumulator' of bf16"),
         ("combination", "mad of f16 by bf16 into f32"),
+        ("checked", "checked= of tw.joint_matrix.load is"),
         ("shape", "mad of 4 by 6 and 4 by 8 into 4 by 8"),
         ("swapped", "mad of a matrix 'b' and one 'a' into one 'accumulator'"),
         ("packed", "a packed matrix 'a' of bf16"),

@@ -68,6 +68,7 @@ REFUSED = [
     ("    assert 1 > 2, 'never'", "assert 1 > 2, 'never'", "this does not hold: 1 > 2"),
     ("    tw.printf('{} {}', n)", "tw.printf('{} {}', n)", "for 1 values"),
     ("    tw.atomic_add(x, 0, 'a')", "tw.atomic_add(x, 0, 'a')", "is 'a'"),
+    ("    x[0] = tw.group_scan(x[0], 'add', n)", "tw.group_scan", "exclusive= of tw.group_scan is"),
     ("    n", "n", "an expression whose value nobody uses"),
 ]
 
@@ -98,6 +99,15 @@ def test_refused_parameters(head: str, what: str) -> None:
         defined(f"@tw.kernel\n{head}\n")
     assert what in str(caught.value)
     assert caught.value.span is not None
+
+
+def test_calls_outside_of_kernels_have_a_place() -> None:
+    with pytest.raises(KernelError, match="tw.local is called outside of a kernel") as caught:
+        defined("@tw.kernel\ndef k(x: tw.f32, y=tw.local(3, 'f32')): pass\n")
+    span = caught.value.span
+    assert span is not None and span.text[span.start : span.end] == "tw.local(3, 'f32')"
+    with pytest.raises(KernelError, match="outside of a kernel"):
+        eval("tw.lane_id()", {"tw": tw})
 
 
 def test_recursion() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import KernelError, UnsupportedError
 from tilewright.ir.expr import Expr
+from tilewright.lang.source import calling_place
 from tilewright.lang.values import Array
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Builtin:
     def __call__(self, *args: object, **keywords: object) -> NoReturn:
         raise KernelError(
             f"tw.{self.name} is called outside of a kernel",
+            where=calling_place(sys._getframe(1)),
             why="work-items run it, and Python is none",
             cure="call it in a function with @tw.kernel or @tw.function",
         )
@@ -138,6 +141,16 @@ class Site:
         from_to = f"a whole number from {low} to {high}, known when the kernel is compiled"
         raise self.refuse(
             f"the {what} of tw.{self.name} is {_short(value)}", cure=f"give {from_to}"
+        )
+
+    def flag(self, value: Any, what: str) -> bool:
+        """Whether something is asked for, which is known."""
+        if isinstance(value, bool):
+            return value
+        raise self.refuse(
+            f"{what}= of tw.{self.name} is {_short(value)}",
+            "it is part of the kernel's code",
+            "write True or False",
         )
 
     def one_of(self, value: Any, what: str, choices: tuple[str, ...]) -> str:

@@ -126,7 +126,7 @@ def group_scan(site: Site, value: Any, operator: Any, exclusive: Any = False) ->
         now, then = then, now
         distance *= 2
     now.barrier()
-    if not exclusive:
+    if not site.flag(exclusive, "exclusive"):
         return now.taken(now.linear)
     first = ir.binary("eq", now.linear, ir.const(0))
     before = ir.load(now.memory, (now.linear - 1,), ir.unary("not", first))
@@ -221,7 +221,7 @@ def subgroup_scan(site: Site, value: Any, operator: Any, exclusive: Any = False)
         both = ir.select(inside, ir.binary(op, before, found), found)
         found = site.emitter.let("value", both)
         distance *= 2
-    if not exclusive:
+    if not site.flag(exclusive, "exclusive"):
         return found
     before = _shuffled(site, found, ir.maximum(lane - 1, 0))
     return ir.select(lane < 1, _identity(op, found.type), before)

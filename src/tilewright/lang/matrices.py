@@ -160,6 +160,7 @@ def _load(
 ) -> None:
     source, *corner = _corner(site, array, at)
     find = _places(site, matrix, layout, (corner[0], corner[1]))
+    guarded = site.flag(checked, "checked")
     if source.dtype.is_float != matrix.dtype.is_float or (
         source.dtype.is_integer and source.dtype is not matrix.dtype
     ):
@@ -170,7 +171,7 @@ def _load(
 
     def act(row: Expr, col: Expr) -> None:
         index = find(row, col)
-        mask = _inside(source, index) if checked else None
+        mask = _inside(source, index) if guarded else None
         value = ir.cast(matrix.dtype, ir.load(source.buffer, index, mask))
         put(site, matrix, row, col, value)
 
@@ -182,6 +183,7 @@ def _store(
 ) -> None:
     target, *corner = _corner(site, array, at)
     find = _places(site, matrix, layout, (corner[0], corner[1]))
+    guarded = site.flag(checked, "checked")
     site.whole.written(target)
 
     def act(row: Expr, col: Expr) -> None:
@@ -190,7 +192,7 @@ def _store(
         value = site.arithmetic.kept(taken(matrix, row, col), target.dtype, what)
         with site.emitter.inside() as stmts:
             site.emitter.store(target.buffer, index, value)
-        if checked:
+        if guarded:
             site.emitter.if_(_inside(target, index), stmts, [], site.emitter.span)
         else:
             site.emitter.block += stmts

@@ -13,39 +13,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from types import CodeType, FunctionType
+from itertools import islice
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tilewright.errors import KernelError, Span
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """The definition of one function in the ``text`` of ``file``."""
+class _Text:
+    """The ``text`` of ``file``."""
 
     text: str
     file: str
-    tree: ast.FunctionDef
 
     @cached_property
     def _lines(self) -> list[int]:
         """Where each line begins."""
         return [0, *(i + 1 for i, character in enumerate(self.text) if character == "\n")]
 
-    def span(self, node: ast.AST) -> Span:
-        """The place of ``node``; of what has a body, that in front of it."""
-        start = self._offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body:
-            end = self.text.rfind(":", start, self._offset(body[0].lineno, body[0].col_offset)) + 1
-        else:
-            end = self._offset(
-                node.end_lineno,  # type: ignore[attr-defined]
-                node.end_col_offset,  # type: ignore[attr-defined]
-            )
-        return Span(self.text, start, max(end, start + 1), self.file)
-
-    def _offset(self, line: int, column: int) -> int:
+    def offset(self, line: int, column: int) -> int:
         """The character of the text; columns of syntax trees count bytes."""
         start = self._lines[line - 1]
         end = self.text.find("\n", start)
@@ -53,6 +40,41 @@ class Source:
         if not found.isascii():
             column = len(found.encode()[:column].decode(errors="ignore"))
         return start + column
+
+    def between(self, start: int, end: int) -> Span:
+        """The place between two characters."""
+        return Span(self.text, start, max(end, start + 1), self.file)
+
+
+@dataclass(frozen=True, eq=False)
+class Source(_Text):
+    """The definition of one function in the ``text`` of ``file``."""
+
+    tree: ast.FunctionDef
+
+    def span(self, node: ast.AST) -> Span:
+        """The place of ``node``; of what has a body, that in front of it."""
+        start = self.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body:
+            end = self.text.rfind(":", start, self.offset(body[0].lineno, body[0].col_offset)) + 1
+        else:
+            end = self.offset(
+                node.end_lineno,  # type: ignore[attr-defined]
+                node.end_col_offset,  # type: ignore[attr-defined]
+            )
+        return self.between(start, end)
+
+
+def calling_place(frame: FrameType) -> Span | None:
+    """What ``frame`` runs, in its file; None where that is not to be had."""
+    code = frame.f_code
+    text = _text(code)
+    line, last, first, end = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    if text is None or line is None or last is None or first is None or end is None:
+        return None
+    whole = _Text(text, code.co_filename)
+    return whole.between(whole.offset(line, first), whole.offset(last, end))
 
 
 def source_of(function: FunctionType) -> Source:

@@ -54,8 +54,7 @@ def callback(
     def function(*arguments: Any) -> Any:
         shaped = {**dict(zip(inputs, arguments, strict=True)), **_made(call, arguments)}
         forms = tuple(
-            _FORM(np.shape(shaped[n]), jax.numpy.result_type(shaped[n]))
-            for n in given_back
+            _FORM(np.shape(shaped[n]), jax.numpy.result_type(shaped[n])) for n in given_back
         )
         found = jax.pure_callback(run, forms, *arguments, vmap_method="sequential")
         return found[0] if len(found) == 1 else found
