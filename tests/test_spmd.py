@@ -271,3 +271,21 @@ def test_the_report_says_how_lanes_access_memory() -> None:
         "scattered, masked: s",
         "one by one, masked: b",
     ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["i = g * 16 + t", "inside: bool = 3 < i and i < 20", "if inside:", "  a[i] = 1.0"],
+        ["i = g * 16 + t", "if i <= 3 or 20 <= i:", "  pass", "else:", "  a[i] = 1.0"],
+    ],
+    ids=["by name", "who is outside returns"],
+)
+def test_conditions_of_whole_vectors(lines: list[str]) -> None:
+    made = kernel(*lines)
+    text = str(vectorize_items(made, 8))
+    whole, masked = text.split("else:", 1)
+    whole = whole[whole.index("vector for") :]
+    assert "a[" in whole and "if " not in whole
+    assert "if " in masked
+    same_as_interpreted(made)

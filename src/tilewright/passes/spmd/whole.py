@@ -6,9 +6,11 @@ together but for the last few: one comparison of the first or the last lane tell
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tilewright.dtypes import s32, s64
+from tilewright.dtypes import boolean, s32, s64
+from tilewright.facts import Facts
 from tilewright.ir.expr import (
     Binary,
     Expr,
@@ -18,10 +20,12 @@ from tilewright.ir.expr import (
     cast,
     conjuncts,
     const,
+    unary,
 )
 from tilewright.ir.stmt import Block, For, If, Let, Stmt
 from tilewright.ir.visit import block, reads_memory, substitute, variables, walk_stmts
 from tilewright.passes.spmd.strides import Strides
+from tilewright.simplify import simplify
 
 # More statements than this are not written twice.
 _FEW = 120
@@ -54,21 +58,32 @@ class _Finding:
     conditions: dict[Expr, None] = field(default_factory=dict)
     apart: bool = False  # whether lanes could go different ways
     lets: dict[Var, Expr] = field(default_factory=dict)
+    named: dict[Var, Expr] = field(default_factory=dict)  # conditions
 
     def without(self, stmt: Stmt) -> Stmt:
         """``stmt`` where the conditions hold, which it adds."""
+        given = stmt
         match stmt:
             case Let():
-                if not reads_memory(stmt.value) and not self.strides.varying.of(stmt.value):
+                if reads_memory(stmt.value):
+                    return stmt
+                if stmt.var.type is boolean:
+                    self.named[stmt.var] = substitute(stmt.value, self.named)
+                if not self.strides.varying.of(stmt.value):
                     self.lets[stmt.var] = substitute(stmt.value, self.lets)
                 return stmt
             case Block():
                 return Block(tuple(map(self.without, stmt.body)), stmt.span)
             case If():
-                parts = conjuncts(stmt.condition)
+                condition = substitute(stmt.condition, self.named)
+                parts = conjuncts(condition)
+                if stmt.orelse is not None and _is_nothing(stmt.then):
+                    # Who is outside returns at once: so the others are not.
+                    parts = tuple(_denied(condition))
+                    stmt = replace(stmt, then=stmt.orelse, orelse=None)
                 left = [part for part in parts if not self._holds(part)]
                 if len(left) == len(parts) or (left and stmt.orelse is not None):
-                    return stmt
+                    return given
                 then = self.without(stmt.then)
                 rest = all_of(left)
                 return block(then) if rest is None else replace(stmt, condition=rest, then=then)
@@ -115,3 +130,16 @@ class _Finding:
             for wide, step in widened
         ]
         return [binary(part.op, *sides), *ends]
+
+
+def _is_nothing(stmt: Stmt) -> bool:
+    return all(isinstance(each, Block | Let) for each in walk_stmts(stmt))
+
+
+def _denied(condition: Expr) -> Iterator[Expr]:
+    """What holds, all of it, where ``condition`` does not."""
+    if isinstance(condition, Binary) and condition.op == "or":
+        yield from _denied(condition.a)
+        yield from _denied(condition.b)
+    else:
+        yield simplify(unary("not", condition), Facts.empty())
