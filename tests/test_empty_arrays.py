@@ -1,4 +1,4 @@
-"""Arrays without elements, and sums of nothing, on x86."""
+"""Arrays without elements, and sums and maxima of nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from needs import need_device
 
 ELEMENTWISE = """
 kernel k(in x: f32[{0}, {1}], out y: f32[{0}, {1}], out z: f32[3]):
@@ -38,14 +39,45 @@ kernel k(in x: f32[{0}, {1}], in w: f32[{1}, 4], out y: f32[{0}, 4], out z: f32[
 """
 
 
+MAXIMA = """
+kernel k(m: s64 in 0..64, n: s64 in 0..256, in x: f32[m, n], out most: f32[m], out all: f32[1]):
+  compute clear(i in m):
+    most[i] = -inf
+  compute none(i in 1):
+    all[i] = 3.0
+  compute most(i in m, j in n):
+    x = x[i, j]
+    most[i] max= x
+  compute all(i in m, j in n):
+    x = x[i, j]
+    all[0] max= x
+"""
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv"])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("text", [ELEMENTWISE, SUM, PRODUCT])
-def test_nothing_is_computed_of_nothing(text: str, shape: tuple[int, int]) -> None:
+def test_nothing_is_computed_of_nothing(text: str, shape: tuple[int, int], target: str) -> None:
+    need_device(target)
     kernel = tw.parse_kernel(text.format(*shape))
     given = {"x": np.zeros(shape, np.float32)}
     if "w" in [each.name for each in kernel.arrays]:
         given["w"] = np.zeros((shape[1], 4), np.float32)
-    found = tw.compile(kernel, target="x86")(**given)
+    found = tw.compile(kernel, target=target)(**given)
     wanted = tw.compile(kernel, target="interpreter")(**given)
     for name in ("y", "z"):
         np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv", "interpreter"])
+def test_symbols_that_are_zero_or_break_their_promise(target: str) -> None:
+    need_device(target)
+    kernel = tw.compile(tw.parse_kernel(MAXIMA), target=target)
+    for shape in ((0, 0), (0, 5), (5, 0), (3, 4), (64, 256)):
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        found = kernel(x=x)
+        np.testing.assert_array_equal(found["most"], x.max(1, initial=-np.inf))
+        np.testing.assert_array_equal(found["all"], [x.max(initial=3.0)])
+    for shape, name in (((65, 1), "m"), ((1, 257), "n")):
+        with pytest.raises(tw.TilewrightError, match=f"the argument {name} is {max(shape)}, but"):
+            kernel(x=np.zeros(shape, np.float32))

@@ -12,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from commands import Command
+from needs import need_device
 from tilewright.bench import catalog
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import load_torch
@@ -202,12 +203,14 @@ def test_bad_calls_are_refused(call: Callable[[], object], message: str) -> None
         call()
 
 
-def test_infinities_and_nan_are_as_numpy_has_them() -> None:
+@pytest.mark.parametrize("target", ["x86", "spirv"])
+def test_infinities_and_nan_are_as_numpy_has_them(target: str) -> None:
+    need_device(target)
     inf, nan = np.inf, np.nan
     x = np.array([[1, 2, inf], [-inf, -inf, -inf], [0, nan, 1], [-inf, 3, 3]], np.float32)
 
     def run(op: Any) -> Any:
-        return tw.compile(op, threads=1)(src=x)
+        return tw.compile(op, target=target, threads=1)(src=x)
 
     with np.errstate(all="ignore"):
         powers = np.exp(x - x.max(1, keepdims=True))
@@ -222,6 +225,32 @@ def test_infinities_and_nan_are_as_numpy_has_them() -> None:
     made = run(tw.sort((4, 3)))
     np.testing.assert_array_equal(made["dst"], np.sort(x, axis=1))
     np.testing.assert_array_equal(made["indices"], np.argsort(x, axis=1, kind="stable"))
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv", "interpreter"])
+def test_indices_far_out_of_range(target: str) -> None:
+    """As far as 64 bits go, and such as 32 bits would take for others."""
+    need_device(target)
+    table = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    places = np.array([0, 4, 5, -1, 2**31, 1 - 2**32, 2**32 + 1, 2**63 - 1, -(2**63)])
+    count, inside = len(places), (places >= 0) & (places < 5)
+    types = "f32:s64:f32"
+    made = tw.compile(tw.gather(f"5x2:{count}", counted=True, dtype=types), target=target)(
+        src=table, indices=places
+    )
+    np.testing.assert_array_equal(made["dst"], table[np.clip(places, 0, 4)])
+    assert made["outside"].tolist() == [7]
+    kernel = tw.compile(tw.gather(f"5x2:{count}", outside="zero", dtype=types), target=target)
+    wanted = np.where(inside[:, None], table[np.clip(places, 0, 4)], 0)
+    np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)
+    added, sums = np.ones((count, 2), np.float32), table.copy()
+    tw.compile(tw.scatter(f"5x2:{count}", dtype=types), target=target)(
+        src=added, indices=places, out=sums
+    )
+    np.add.at(table, places[inside], added[inside])
+    np.testing.assert_array_equal(sums, table)
+    kernel = tw.compile(tw.one_hot(f"{count}:5", dtype="s64:f32"), target=target)
+    np.testing.assert_array_equal(kernel(src=places), places[:, None] == np.arange(5))
 
 
 def test_indices_out_of_range_are_counted() -> None:
