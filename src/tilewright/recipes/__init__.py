@@ -7,7 +7,9 @@ kernel with its stages), `choose` (which recipe a kernel takes).
 Configs of users: `given` (changes of the default, other batches), `legal` (what may be chosen).
 
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
-in which they are tried), `model` (what makes the first choice), `contraction` (the schedule).
+in which they are tried), `model` (what makes the first choice), `slicing` (long reductions in
+parts), `turned_results` (what is stored across the lanes), `unit_sums` (of a matrix unit),
+`contraction` (the schedule).
 In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` (tiles of
 subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted
 to take), `registers` (how many work-items need), `phases` (pixels that take the same taps),

@@ -20,6 +20,9 @@ from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
+from tilewright.recipes.sizes import are_known
+from tilewright.recipes.slicing import in_slices
+from tilewright.recipes.turned_results import turned
 from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 from tilewright.schedule.usual import typical
@@ -47,6 +50,7 @@ def candidates(
     """Configs in the order in which they should be tried: by the model, and then plain vector
     code, which takes operands as they lie. ``prepack`` names the argument that may be packed
     beforehand."""
+    known = are_known(kernel)
     kernel = drop_unit_dims(kernel)
     fuse = fusable(kernel)
     kernel = fused(kernel, fuse)
@@ -68,7 +72,12 @@ def candidates(
         pack_b = pack_b or (not machine.banked and packing_pays(shape))
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
-            yield Candidate(config, found)
+            slices = list(in_slices(config, shape, found, machine)) if known else []
+            across = turned(config, shape, main.out.buffer.dtype, machine) if known else None
+            if across is not None and not slices:
+                yield Candidate(across, found)
+            for each, estimated in slices or [(config, found)]:
+                yield Candidate(each, estimated)
     plain, _ = next(configs(None, pack_b=ready))
     yield Candidate(plain, None)
 

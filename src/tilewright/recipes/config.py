@@ -30,6 +30,10 @@ class ContractionConfig:
     - ``pack_b``: whether B is packed in the order it is read
     - ``block``: how much of the result is computed at a time, per dim, the outermost loop first:
       multiples of its tile; dims left out are whole
+    - ``transpose``: whether a block of the result lies in a cache as lanes make it, and is
+      transposed in registers on its way to memory
+    - ``slices``: in how many parts a reduced dim is summed up by itself, which are then added up in
+      order; for results of few tiles, and for long reductions
     """
 
     instruction: str
@@ -44,6 +48,8 @@ class ContractionConfig:
     pack_a: bool = False
     pack_b: bool = True
     block: Mapping[str, int] = field(default_factory=dict)
+    transpose: bool = False
+    slices: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_forms(self)

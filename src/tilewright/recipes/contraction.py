@@ -5,23 +5,23 @@ naive
 -> copied (A, where its type or its order asks for it)
 -> packed, hoisted (B laid out in the order it is read, in a kernel of its own where that may be)
    (what makes a factor that is copied, is computed in the copy)
+-> sliced (a long reduction in parts, which are added up afterwards)
 -> blocked (blocks of C, where A is too large to be read for each panel of B)
+-> handed over (sums of a block, which is transposed then, to a copy of them)
 -> tiled (a register tile of C, then steps of the reduction)
 -> partitioned (borders split off, taps in the padding skipped)
--> tensorized (multiply-adds become instructions)
+-> tensorized (multiply-adds become instructions; sums of a matrix unit stay in its tiles)
+-> transposed, vectors (a block of the result whose neighbours are not the lanes', in registers)
 -> lowered (the rest becomes vector loops)
 -> parallel
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, For, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
@@ -34,9 +34,13 @@ from tilewright.recipes.prologues import (
     is_computed,
     packable,
 )
+from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.slicing import counter, sliced
+from tilewright.recipes.turned_results import handed_over, planned
+from tilewright.recipes.unit_sums import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.extend import extend
 from tilewright.schedule.fuse import tile_and_fuse
@@ -45,6 +49,7 @@ from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
+from tilewright.schedule.place import holds_loop
 from tilewright.schedule.runs import strides
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
@@ -74,30 +79,52 @@ def schedule(
         result.stage("copied", _copy_a(result.kernel, config, instruction, main))
     if config.pack_b:
         _pack_b(result, config, instruction, vector, main, prepack)
-    kept = roles(main).kept
-    sizes = {d: config.tile.get(d, 1) for d in kept}
-    storage = [d for d in kept if d in config.tile and d != config.lanes]
+    if config.slices:
+        held = (*(d for d in config.order if d != config.lanes), config.lanes)
+        result.stage("sliced", sliced(result.kernel, config.slices, held))
+    root = _tiled(result, config, vector)
+    if instruction is not None:
+        result.stage("tensorized", _tensorized(result.kernel, config, instruction, machine))
+    if config.transpose:
+        plan = planned(result.kernel, machine, config)
+        result.stage("transposed", transposed(result.kernel, RESULT, plan, machine))
+        result.stage("vectors", vectorized(result.kernel, RESULT, plan))
+    result.stage("lowered", _lowered(result.kernel, config, root, vector, machine))
+    result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    return result
+
+
+def _tiled(result: ScheduledKernel, config: ContractionConfig, vector: int) -> str:
+    """Carries out all stages between the packing of factors and instructions; gives the compute
+    that stores what register tiles make: the result, slices of it, or what is transposed then."""
+    main = find_compute(result.kernel, MAIN)
+    counters = [counter(dim) for dim in config.slices]
+    (root,) = [f"{each}_store" for each in counters] or [RESULT]
     whole = _whole_vectors(config, main, vector)
     if whole:
         result.stage("extended", extend(result.kernel, RESULT, multiples=whole))
     if config.block:
-        result.stage("blocked", _blocked(result.kernel, config))
+        result.stage("blocked", _blocked(result.kernel, config, root))
+    kept = roles(main).kept
+    storage = [d for d in kept if d in config.tile and d != config.lanes]
+    if config.transpose:
+        kernel, root = handed_over(result.kernel, [*storage, config.lanes])
+        result.stage("handed over", kernel)
+    # A dim of which a block has one element is gone.
+    sizes = {d: config.tile.get(d, 1) for d in kept if config.block.get(d) != 1}
     tiled = tile_and_fuse(
         result.kernel,
-        RESULT,
-        sizes,
-        config.order,
+        root,
+        dict.fromkeys(counters, 1) | sizes,
+        (*counters, *(d for d in config.order if d in sizes)),
         producers=("init", MAIN),
         storage=(*storage, config.lanes),
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
-    result.stage("tiled", tile(tiled, MAIN, step, config.reduce_order))
+    reduced = [d for d in config.reduce_order if d in step]
+    result.stage("tiled", tile(tiled, MAIN, step, reduced))
     result.stage("partitioned", _partitioned(result.kernel, config, main))
-    if instruction is not None:
-        result.stage("tensorized", _tensorized(result.kernel, config, instruction))
-    result.stage("lowered", _lowered(result.kernel, config, vector, machine))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    return result
+    return root
 
 
 def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dict[str, int]:
@@ -109,11 +136,11 @@ def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dic
     return {config.lanes: -(-config.tile.get(config.lanes, 1) // vector) * vector}
 
 
-def _blocked(kernel: Kernel, config: ContractionConfig) -> Kernel:
+def _blocked(kernel: Kernel, config: ContractionConfig, root: str) -> Kernel:
     """Blocks of C, whose part of A stays in a cache while all of B passes by."""
     return tile_and_fuse(
         kernel,
-        RESULT,
+        root,
         config.block,
         [*config.block],
         producers=("init", MAIN),
@@ -204,43 +231,43 @@ def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> st
     return dim if size == 1 else f"{dim}_o2" if blocked else f"{dim}_o"
 
 
-def _loops(kernel: Kernel) -> Iterator[For]:
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, For):
-            yield stmt
-
-
 def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
     """Borders are split off where a mask or an extent differs there; taps outside are skipped."""
     sizes = extents(main)
     for dim, size in config.block.items():
-        if size < sizes[dim]:
+        if 1 < size < sizes[dim]:
             kernel = partition(kernel, f"{dim}_o")
-    for dim in (*config.order, *config.reduce_order):
+    for dim in config.slices:
+        kernel = partition(kernel, counter(dim))
+    # Slices of one point have no such dim.
+    reduced = [dim for dim in config.reduce_order if dim in sizes]
+    for dim in (*config.order, *reduced):
         loop = _loop_name(dim, config, sizes)
-        tiled = config.tile.get(dim, config.step.get(dim, 1)) > 1
-        if tiled and loop is not None and any(each.var.name == loop for each in _loops(kernel)):
+        if loop not in (None, dim) and holds_loop(kernel.body, loop):
             kernel = partition(kernel, loop, split_borders=True)
     # Of a size that a call passes, the last tile may have any length.
     for dim in config.tile:
         if dim != config.lanes:
             kernel = unroll_lengths(kernel, MAIN, dim, config.tile[dim])
-    for dim in config.reduce_order:
+    for dim in reduced:
         loop = _loop_name(dim, config, sizes)
-        if loop == dim and any(each.var.name == loop for each in _loops(kernel)):
+        if loop == dim and holds_loop(kernel.body, loop):
             kernel = trim(kernel, loop)
     small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
     stay = [dim for dim in roles(main).kept if dim not in small]
     return guard(unroll_known(kernel, small, _UNROLL, stay), MAIN)
 
 
-def _tensorized(kernel: Kernel, config: ContractionConfig, instruction: Instruction) -> Kernel:
+def _tensorized(
+    kernel: Kernel, config: ContractionConfig, instruction: Instruction, machine: Machine
+) -> Kernel:
     dims = {"n": config.lanes}
     if config.k:
         dims["k"] = config.k
-    if "m" in instruction.sizes:
-        dims["m"] = _rows(config)
-    return tensorize(kernel, MAIN, instruction, dims)
+    if "m" not in instruction.sizes:
+        return tensorize(kernel, MAIN, instruction, dims)
+    kernel = tensorize(kernel, MAIN, instruction, dims | {"m": _rows(config)})
+    return sums_in_tiles(kernel, [_rows(config), config.lanes], machine)
 
 
 def _rows(config: ContractionConfig) -> str:
@@ -255,17 +282,21 @@ def _rows(config: ContractionConfig) -> str:
     return rows[0]
 
 
-def _lowered(kernel: Kernel, config: ContractionConfig, vector: int, machine: Machine) -> Kernel:
+def _lowered(
+    kernel: Kernel, config: ContractionConfig, root: str, vector: int, machine: Machine
+) -> Kernel:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
     copies = copies_of_factors(kernel)
     kernel = lower_computes(
         kernel,
-        ["init", MAIN, RESULT],
+        ["init", MAIN, root],
         vector=config.lanes,
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),
         unroll=(*config.tile, *config.step, config.lanes),
     )
+    if config.slices:
+        kernel = tiled_root(kernel, RESULT, ElementwiseConfig(vector))
     for copy in copies:
         if is_computed(copy):
             kernel = tiled_root(kernel, copy.name, ElementwiseConfig(vector, unroll=1))

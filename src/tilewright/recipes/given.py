@@ -166,6 +166,7 @@ def fitted(config: Config, kernel: Kernel) -> Config:
         block=parts(config.block),
         order=dims(config.order),
         step=parts(config.step),
+        slices=parts(config.slices),
         reduce_order=dims(config.reduce_order),
         k=names.get(config.k, config.k) or config.k,
     )

@@ -11,15 +11,15 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Var, const
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.recipes.unit_sums import moved_by_tiles
 from tilewright.schedule.access import Access, accesses
 from tilewright.schedule.hand_over import hand_over
 from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import Place, holds_loop, views_of
+from tilewright.schedule.place import Place, holds_loop
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -60,7 +60,7 @@ def by_unit(kernel: Kernel, name: str, unit: Instruction, machine: Machine) -> K
     unrolled = next(each for each in range(_STEPS, 0, -1) if steps % each == 0)
     kernel = tile(kernel, name, {k: unrolled * unit.sizes["k"]})
     kernel = tensorize(kernel, name, unit, dims)
-    return _moved_by_tiles(kernel, find_compute(kernel, name).out.buffer, machine)
+    return moved_by_tiles(kernel, {find_compute(kernel, name).out.buffer}, machine)
 
 
 def _tile_by_tile(kernel: Kernel, name: str, sides: dict[str, int]) -> Kernel:
@@ -110,21 +110,3 @@ def _for_tiles(access: Access, held: Buffer) -> bool:
     if any(operand.view.buffer is held for operand in stmt.operands):
         return False
     return stmt.combiner == "add" or (stmt.body is const(0, held.dtype) and not stmt.out.mask)
-
-
-def _moved_by_tiles(kernel: Kernel, held: Buffer, machine: Machine) -> Kernel:
-    """What fills the tiles ``held``, and what takes them from there, by instructions."""
-    found: dict[str, Compute] = {}
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Compute) and stmt.instruction is None:
-            found.setdefault(stmt.name, stmt)
-    for name, each in found.items():
-        views = [view for view in views_of(each) if view.buffer is held]
-        if not views:
-            continue
-        move = "tileloadd" if each.operands else "tilezero"
-        move = "tilestored" if each.out.buffer is not held else move
-        m, n = (index.name for index in views[0].index if isinstance(index, Var))
-        instruction = machine.instruction(f"{move}_{held.dtype}")
-        kernel = tensorize(kernel, name, instruction, {"m": m, "n": n})
-    return kernel

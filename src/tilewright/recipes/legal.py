@@ -18,11 +18,13 @@ from tilewright.recipes.config import (
     WorkgroupConfig,
 )
 from tilewright.recipes.factored_model import product_of
+from tilewright.recipes.model import shape_of
 from tilewright.recipes.parts.forms import forms_of
 from tilewright.recipes.parts.staging import FILLS
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
-from tilewright.recipes.roles import MAIN, extents, find_compute, roles
+from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
+from tilewright.recipes.turned_results import run_across
 from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
@@ -60,7 +62,9 @@ def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig)
     whole = drop_unit_dims(kernel)
     fuse = fusable(whole)
     split = strided(find_compute(fused(whole, fuse), MAIN))
-    main = find_compute(split_dims(fused(whole, config.fuse), config.split), MAIN)
+    whole = split_dims(fused(whole, config.fuse), config.split)
+    main = find_compute(whole, MAIN)
+    across = run_across(shape_of(main, find_compute(whole, RESULT)), config.lanes)
     sizes, parts = extents(main), roles(main)
     kept, reduced = parts.kept, parts.k
     fitting = [""] * (not config.k)
@@ -95,6 +99,8 @@ def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig)
             f"{dim}: {config.tile.get(dim, 1)} to {sizes[dim]} by {config.tile.get(dim, 1)}"
             for dim in kept
         ),
+        "transpose": "True or False" if across is not None else "False",
+        "slices": "one of " + "; ".join(f"{dim}: 2 to {sizes[dim]}" for dim in reduced),
     }
 
 
@@ -217,6 +223,33 @@ def _lies(main: Compute, instruction: Instruction, lanes: str) -> bool:
     return [first != 0, second != 0] in (along, along[::-1])
 
 
+def _check_slices(config: ContractionConfig, dims: Mapping[str, int]) -> None:
+    """Refuses slices of slices, and more than there is to reduce."""
+    where = f"config {config!r}"
+    if len(config.slices) > 1:
+        raise ScheduleError(
+            f"slices={dict(config.slices)} divides {len(config.slices)} dims",
+            where=where,
+            why="the sums of slices are added up once",
+            cure="divide the longest only",
+        )
+    if config.slices and config.transpose:
+        raise ScheduleError(
+            "slices and transpose do not go together",
+            where=where,
+            why="the result is stored where slices are added up",
+            cure="leave one of them out",
+        )
+    for name, parts in config.slices.items():
+        if not 2 <= parts <= dims[name]:
+            raise ScheduleError(
+                f"slices={{{name!r}: {parts}}} is no division of the dim",
+                where=where,
+                why=f"{name} has {dims[name]} elements",
+                cure=f"choose 2 to {dims[name]}",
+            )
+
+
 def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
     """Refuses a config that names dims that ``main`` does not have, or what does not go together.
 
@@ -232,6 +265,7 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
         ("order", config.order, kept),
         ("step", tuple(config.step), reduced),
         ("reduce_order", config.reduce_order, reduced),
+        ("slices", tuple(config.slices), reduced),
         ("k", (config.k,) if config.k else (), reduced),
     ):
         for name in names:
@@ -254,8 +288,10 @@ def check(config: ContractionConfig, main: Compute, machine: Machine) -> None:
                     why=f"{name} has {dims[name]} elements",
                     cure=f"choose 1 to {dims[name]}",
                 )
+    _check_slices(config, dims)
     for name, size in config.block.items():
-        if size < dims[name] and size % config.tile.get(name, 1):
+        even = config.transpose and dims[name] % size == 0
+        if size < dims[name] and size % config.tile.get(name, 1) and not even:
             raise ScheduleError(
                 f"block={{{name!r}: {size}}} cuts tiles of {config.tile[name]}",
                 where=f"config {config!r}",

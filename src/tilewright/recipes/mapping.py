@@ -10,6 +10,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
+from tilewright.recipes.slicing import counter
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.enclose import enclose
 from tilewright.schedule.fuse_nests import fuse_nests
@@ -32,18 +33,13 @@ def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
             MAIN,
             dim,
             parts,
-            _slice(dim),
+            counter(dim),
             storage=_storage(config),
             atomic=config.reduction.atomic,
         )
     for dim, parts in config.reduction.item_slices:
         kernel = slice_reduction(kernel, MAIN, dim, parts, _part(dim), storage=_storage(config))
     return kernel
-
-
-def _slice(dim: str) -> str:
-    """The dim that counts the slices of ``dim``; its computes are called after it."""
-    return f"{dim}_slice"
 
 
 def _part(dim: str) -> str:
@@ -59,7 +55,7 @@ def _storage(config: WorkgroupConfig) -> tuple[str, ...]:
 def group_root(config: WorkgroupConfig) -> str:
     """The compute that stores what the workgroups make: the result, or slices of it."""
     slices = config.reduction.slices
-    return f"{_slice(slices[-1][0])}_store" if slices else RESULT
+    return f"{counter(slices[-1][0])}_store" if slices else RESULT
 
 
 def item_root(config: WorkgroupConfig) -> str:
@@ -81,7 +77,7 @@ def adders(config: WorkgroupConfig) -> tuple[str, ...]:
 def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that add up the workgroups' slices, in a launch of their own."""
     return tuple(
-        f"{_slice(dim)}_{what}"
+        f"{counter(dim)}_{what}"
         for dim, _ in config.reduction.slices[:1]
         if not config.reduction.atomic
         for what in ("init", "sum")
@@ -96,7 +92,7 @@ def streamers(kernel: Kernel) -> tuple[str, ...]:
 def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
     """The computes that clear what slices are added to atomically."""
     reduction = config.reduction
-    return tuple(f"{_slice(dim)}_zero" for dim, _ in reduction.slices if reduction.atomic)
+    return tuple(f"{counter(dim)}_zero" for dim, _ in reduction.slices if reduction.atomic)
 
 
 def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:

@@ -50,6 +50,9 @@ class Shape:
     bytes_a: int
     bytes_b: int
     bytes_c: int
+    element_a: int
+    element_b: int
+    element_c: int
 
 
 def shape_of(compute: Compute, out: Compute) -> Shape:
@@ -66,6 +69,9 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
         a.buffer.bytes,
         b.buffer.bytes,
         out.out.buffer.bytes,
+        a.buffer.dtype.bytes,
+        b.buffer.dtype.bytes,
+        out.out.buffer.dtype.bytes,
     )
 
 

@@ -18,6 +18,7 @@ from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop, loops_around
+from tilewright.schedule.runs import strides
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -57,16 +58,20 @@ class Transposition:
         return 0 if self.blocked else 4 * self.size
 
 
-def run_of(compute: Compute, view: View) -> Run | None:
-    """The dim of ``compute`` along which neighbours in the memory behind ``view`` lie."""
+def run_of(compute: Compute, view: View, *, inside: bool = False) -> Run | None:
+    """The dim of ``compute`` along which neighbours in the memory behind ``view`` lie; ``inside``:
+    also where these are a part of them, which begins anywhere."""
     sizes = extents(compute)
     for block in view.buffer.layout.parts:
         if usual(block.stride) != 1 or usual(block.size) == 1:
             continue
         index = view.index[block.dim]
+        whole = usual(block.size) >= usual(view.buffer.sizes[block.dim])
+        if inside and whole and not isinstance(index, Var):
+            steps = strides(compute, view)
+            return next((Run(v.name, 0) for v in variables(index) if steps.get(v.name) == 1), None)
         if not isinstance(index, Var) or sizes.get(index.name, 1) == 1:
             return None
-        whole = usual(block.size) >= usual(view.buffer.sizes[block.dim])
         return Run(index.name, 0 if whole else usual(block.size))
     return None
 
@@ -83,18 +88,21 @@ def memory_order(compute: Compute) -> list[str]:
     return sorted(steps, key=lambda name: -steps[name])
 
 
-def transposition(kernel: Kernel, root: str, machine: Machine) -> Transposition | None:
-    """How the operands of ``root`` that lie in another order are transposed; None if none are."""
+def transposition(
+    kernel: Kernel, root: str, machine: Machine, *, own: bool = False
+) -> Transposition | None:
+    """How the operands of ``root`` that lie in another order are transposed; None if none are.
+    Those that the kernel makes itself have to be there, all of each: ``own`` says so."""
     compute = find_compute(kernel, root)
     allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
-    if any(operand.view.buffer in allocated for operand in compute.operands):
+    if not own and any(operand.view.buffer in allocated for operand in compute.operands):
         return None
-    out = run_of(compute, compute.out)
+    out = run_of(compute, compute.out, inside=own)
     if out is None or compute.out.mask is not None or compute.combiner is not None:
         return None
     found: list[tuple[Operand, Run]] = []
     for operand in compute.operands:
-        mine = run_of(compute, operand.view)
+        mine = run_of(compute, operand.view, inside=own)
         used = {v.name for index in operand.view.index for v in variables(index)}
         if mine is not None and mine.dim != out.dim and out.dim in used:
             found.append((operand, mine))
@@ -128,7 +136,6 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
         kernel = tile(kernel, root, squares, plan.order)
     else:
         kernel = tile(kernel, root, sizes | squares, [*others, *plan.order])
-    at = _innermost(kernel, root)
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
         before = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
@@ -136,7 +143,7 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
             kernel,
             root,
             operand,
-            at=at,
+            at=root,
             shape="dims",
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
@@ -154,8 +161,3 @@ def vectorized(kernel: Kernel, root: str, plan: Transposition) -> Kernel:
     return lower_computes(
         kernel, [root], vector={root: plan.across}, lanes=plan.size, unroll=[plan.along]
     )
-
-
-def _innermost(kernel: Kernel, root: str) -> str | None:
-    loops = dict.fromkeys(each.var.name for each in loops_around(kernel, root))
-    return [*loops][-1] if loops else None

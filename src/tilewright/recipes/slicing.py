@@ -1,0 +1,201 @@
+"""The reduction of a contraction on a CPU in slices, which are added up afterwards, in order: where
+the result has fewer tiles than there are threads, or a tile reads more than a cache holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from operator import truediv
+
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.model import MEMORY, Estimate, Shape
+from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.schedule.pad import pad
+from tilewright.schedule.slices import slice_reduction
+
+# Bytes a second that a core reads from its second cache, and from the last one: line after line,
+# and where lines are apart.
+_TOGETHER, _APART = (90e9, 40e9), (50e9, 28e9)
+# Of a cache, what factors have, and who else has a part of the last one; bytes of a line.
+_ROOM, _OTHERS, _LINE = 0.75, 4, 64
+# Seconds until threads have begun and ended the second part, which adds up.
+_LAUNCH = 5e-6
+# Bytes a second of memory that a call takes anew, a core: in the last cache, and beyond it.
+_FRESH = 6e9, 1.5e9
+# What slices have to take less of, to be worth their memory.
+_WORTH = 0.75
+_NEAR = 1.05
+_MOST = 256
+
+
+def counter(dim: str) -> str:
+    """The dim that counts the slices of ``dim``; the computes that store them and add them up are
+    called after it."""
+    return f"{dim}_slice"
+
+
+def sliced(kernel: Kernel, slices: Mapping[str, int], storage: tuple[str, ...]) -> Kernel:
+    """``kernel`` with each slice of its reduction by itself, in memory in the order ``storage``."""
+    for dim, parts in slices.items():
+        size = extents(find_compute(kernel, MAIN))[dim]
+        kernel = pad(kernel, MAIN, {dim: ceil(size / parts) * parts})
+        kernel = slice_reduction(kernel, MAIN, dim, parts, counter(dim), storage=storage)
+    return kernel
+
+
+def in_slices(
+    config: ContractionConfig, shape: Shape, found: Estimate, machine: Machine
+) -> Iterator[tuple[ContractionConfig, Estimate]]:
+    """``config`` in slices and as it is, with what they take, where slices take less."""
+    nests = _Nests(config, shape, found, machine)
+    whole = nests.estimate(1)
+    if whole.seconds * _WORTH <= max(nests.busy().values()):
+        return
+    tried = [(dim, parts, nests.estimate(parts)) for dim, parts in nests.choices()]
+    least = min((each.seconds for _, _, each in tried), default=whole.seconds)
+    if least > whole.seconds * _WORTH:
+        return
+    # Of those that take as long, the most: they need the least of caches that others use, too.
+    near = [each for each in tried if each[2].seconds <= least * _NEAR]
+    dim, parts, best = max(near, key=lambda each: each[1])
+    yield replace(config, slices={dim: parts}), best
+    yield config, whole
+
+
+@dataclass(frozen=True)
+class _Nests:
+    """The loops over tiles of ``config``, in each slice."""
+
+    config: ContractionConfig
+    shape: Shape
+    found: Estimate
+    machine: Machine
+
+    def choices(self) -> Iterator[tuple[str, int]]:
+        """Reduced dims, the outermost first, in so many slices of whole steps."""
+        for dim in self.config.reduce_order:
+            size, step = self.shape.sizes[dim], self.config.step.get(dim, 1)
+            most = min(size // step, _MOST)
+            found = [n for n in range(2, most + 1) if size % n == 0]
+            whole = [n for n in found if size // n % step == 0]
+            # Otherwise the last slice is shorter.
+            powers = [2**n for n in range(1, most.bit_length())] if not found else []
+            for parts in whole or found or powers:
+                yield dim, parts
+
+    def estimate(self, parts: int) -> Estimate:
+        """What ``parts`` slices take: with the cores that have work, what their caches do not hold,
+        and what adds up."""
+        cores, last = self.machine.cores, self.machine.caches[-1] / _OTHERS
+        pieces = parts * prod(self._trips(dim) for dim in self.config.order)
+        idle = ceil(pieces / cores) * cores / pieces
+        limits, adding = self.busy(), 0.0
+        if parts > 1:
+            fresh = 4 * parts * prod(self.shape.sizes[dim] for dim in self.shape.roles.kept)
+            adding = _LAUNCH + 2 * fresh / (_FRESH[fresh > last] * cores)
+        for name, seconds in limits.items():
+            limits[name] = adding + seconds * idle
+        for level, name in enumerate(("second cache", "last cache")):
+            far = self._far(parts, self.machine.caches[level])
+            limits[name] = adding + sum(map(truediv, far, self._rates(level))) * idle / cores
+        if sum(each.bytes for each in self._factors(1)) > last:
+            # One core may have all that memory delivers.
+            limits["memory"] = adding + sum(self._far(parts, last)) / MEMORY
+        return replace(self.found, limits=limits)
+
+    def busy(self) -> dict[str, float]:
+        """What limits cores that all have work, and what it takes in caches."""
+        return {name: time for name, time in self.found.limits.items() if name != "memory"}
+
+    def _trips(self, dim: str) -> int:
+        return ceil(self.shape.sizes[dim] / self.config.tile.get(dim, 1))
+
+    def _rates(self, level: int) -> list[float]:
+        """Bytes a second of each factor that a core reads from beyond a cache."""
+        return [
+            (_TOGETHER if each.lies_together(self.config) else _APART)[level]
+            for each in self._factors(1)
+        ]
+
+    def _factors(self, parts: int) -> tuple[_Factor, _Factor]:
+        shape = self.shape
+        # Where positions are reduced, taps move A by a few lines.
+        near = frozenset() if shape.channels else shape.windowed
+        a = {**shape.a, **dict.fromkeys(near, 0)}
+        read = [
+            min(whole, element * prod(shape.sizes[dim] for dim, step in steps.items() if step != 0))
+            for whole, element, steps in (
+                (shape.bytes_a, shape.element_a, a),
+                (shape.bytes_b, shape.element_b, shape.b),
+            )
+        ]
+        return (
+            _Factor(a, read[0] / parts, shape.element_a, False),
+            _Factor(shape.b, read[1] / parts, shape.element_b, self.config.pack_b),
+        )
+
+    def _far(self, parts: int, cache: float) -> list[float]:
+        """Bytes of each factor that come from beyond a cache, in all slices: of what loops inside
+        of one have read, nothing comes again as long as there is room for all."""
+        room = _ROOM * cache
+        factors = self._factors(parts)
+        moved = [each.lines(self.config, self.shape) for each in factors]
+        touched = [each.held(self.config, self.shape) for each in factors]
+        for dim in reversed(self.config.order):
+            trips, fits = self._trips(dim), sum(touched) <= room
+            for place, each in enumerate(factors):
+                moves = each.steps.get(dim) != 0
+                if moves or not fits:
+                    moved[place] *= trips
+                if moves:
+                    touched[place] = min(each.bytes, touched[place] * trips)
+            if sum(touched) <= room:
+                moved = [min(pair) for pair in zip(moved, touched, strict=True)]
+        return [parts * each for each in moved]
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """One of the two: how far each dim moves it (in elements), the bytes of it that a slice reads,
+    those of an element, and whether it is packed in the order of reading."""
+
+    steps: Mapping[str, int | None]
+    bytes: float
+    element: int
+    packed: bool
+
+    def lines(self, config: ContractionConfig, shape: Shape) -> float:
+        """Bytes that a register tile reads: whole lines of a cache."""
+        share = 1.0
+        for dim in config.order:
+            step = self.steps.get(dim)
+            if step == 0:
+                continue
+            size = config.tile.get(dim, 1)
+            if step == 1 and not self.packed:
+                size = max(size, _LINE // self.element)
+            share *= min(1.0, size / shape.sizes[dim])
+        return self.bytes * share
+
+    def held(self, config: ContractionConfig, shape: Shape) -> float:
+        """Bytes of a cache that these take: lines at distances of powers of two share sets."""
+        lines = self.lines(config, shape)
+        if self.lies_together(config):
+            return lines
+        apart = self._distance()
+        return min(self.bytes, lines * max(1, (apart & -apart) // _LINE))
+
+    def lies_together(self, config: ContractionConfig) -> bool:
+        """Whether a tile reads line after line."""
+        if self.packed or not config.reduce_order:
+            return True
+        along = any(self.steps.get(dim) == 1 for dim in config.order)
+        return not along or self._distance() < _LINE
+
+    def _distance(self) -> int:
+        """Bytes from one run of neighbours to the next."""
+        steps = [step for step in self.steps.values() if step is not None and step > 1]
+        return self.element * min(steps, default=1)
