@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -30,7 +30,7 @@ class _Text:
     @cached_property
     def _lines(self) -> list[int]:
         """Where each line begins."""
-        return [0, *(i + 1 for i, character in enumerate(self.text) if character == "\n")]
+        return list(accumulate((len(each) + 1 for each in self.text.split("\n")), initial=0))
 
     def offset(self, line: int, column: int) -> int:
         """The character of the text; columns of syntax trees count bytes."""
@@ -110,11 +110,17 @@ def _text(code: CodeType) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> ast.Module | None:
+def _definitions(text: str) -> Mapping[tuple[str, int], ast.FunctionDef]:
+    """The functions that ``text`` defines, by name and first line; none where it is no Python."""
     try:
-        return ast.parse(text)
+        module = ast.parse(text)
     except (SyntaxError, ValueError):
-        return None
+        return {}
+    found: dict[tuple[str, int], ast.FunctionDef] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault((node.name, _first_line(node)), node)
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -131,18 +137,12 @@ def _compiled(text: str) -> Mapping[tuple[str, int], CodeType]:
 
 def _found(text: str, code: CodeType) -> ast.FunctionDef | None:
     """The definition that ``code`` was compiled from; None where the text has no such."""
-    module = _parsed(text)
-    if module is None:
+    key = code.co_name, code.co_firstlineno
+    node = _definitions(text).get(key)
+    if node is None:
         return None
-    for node in ast.walk(module):
-        if (
-            isinstance(node, ast.FunctionDef)
-            and node.name == code.co_name
-            and _first_line(node) == code.co_firstlineno
-        ):
-            again = _compiled(text).get((code.co_name, code.co_firstlineno))
-            return node if again is not None and _same(node, again, code) else None
-    return None
+    again = _compiled(text).get(key)
+    return node if again is not None and _same(node, again, code) else None
 
 
 def _first_line(node: ast.FunctionDef) -> int:
