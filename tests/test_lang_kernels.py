@@ -14,6 +14,10 @@ import pytest
 import tilewright as tw
 from lang_kernels import CASES, Case
 from needs import needs_opencl
+from tilewright.lang.annotations import Constant
+from tilewright.machines import nvidia
+from tilewright.recipes import choose
+from tilewright.recipes.start import Start
 
 TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
@@ -41,6 +45,20 @@ def test_ptx(each: Case) -> None:
     arguments = each.arguments(np.random.default_rng(0))
     kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
     assert ".entry" in tw.compile(kernel, "nvidia:sm_80").source("asm")
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)
+def test_what_a_gpu_runs_in_the_interpreter(each: Case) -> None:
+    arguments = each.arguments(np.random.default_rng(0))
+    wanted = each.wanted(*copy.deepcopy(arguments))
+    kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
+    _, scheduled = choose.choose(Start(kernel, kernel, None), nvidia.machine("sm_80"))
+    parameters = zip(each.kernel.parameters.items(), arguments, strict=True)
+    given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
+    sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
+    tw.compile(scheduled.kernel, "interpreter")(**given, **sizes)
+    for place, array in wanted.items():
+        same(arguments[place], array, each.tolerance)
 
 
 def test_the_benchmark_has_every_kernel() -> None:

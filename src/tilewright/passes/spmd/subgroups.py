@@ -30,7 +30,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import block, direct_exprs, loads_in, map_views, rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
-from tilewright.passes.spmd.regions import Once, Piece
+from tilewright.passes.spmd.regions import Once, Piece, synchronizes
 from tilewright.passes.spmd.split import Splitter
 from tilewright.passes.spmd.together import together
 
@@ -139,15 +139,18 @@ class _LaneSplitter(Splitter):
         )
 
     def _written(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
-        meet = Call("subgroup_barrier", ())
+        meet, met = Call("subgroup_barrier", ()), False
         for piece in pieces:
             made = list(super()._written([piece]))
-            # It may be another lane now that touches an element. Products have barriers around.
-            if isinstance(piece, Once) and isinstance(piece.stmt, Compute):
-                apart = piece.stmt.combiner is None
-                if apart and not self._shared.isdisjoint(_touched(piece.stmt)):
-                    made = [meet, *made, meet]
-            yield from made
+            # It may be another lane now that touches an element.
+            whole = piece.stmt if isinstance(piece, Once) else None
+            if isinstance(whole, Compute) and not self._shared.isdisjoint(_touched(whole)):
+                made = [meet, *made, meet]
+            for stmt in made:
+                again = isinstance(stmt, Call) and stmt.function == meet.function
+                if not (met and again):
+                    yield stmt
+                met = synchronizes(stmt)
 
 
 def _touched(stmt: Stmt) -> Iterator[Buffer]:
