@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.errors import UnsupportedError
 from tilewright.interpret.groups import GridRun
-from tilewright.interpret.lanes import Frame, Site, both
+from tilewright.interpret.lanes import Frame, Site, anywhere, both
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.specialized import specialized
 from tilewright.interpret.storage import Storage
@@ -81,7 +81,7 @@ class Calls:
         index, mask = self._place(source, stmt, frame)
         values = self._memory.load(source.buffer, index, mask, site)
         storage, offsets, mask = self._target(destination, stmt, frame)
-        if storage is not None and (mask is None or np.any(mask)):
+        if storage is not None and (mask is None or anywhere(mask)):
             where = (offsets, mask, site)
             self.launches[-1].copies.start(self._memory, storage, where, values)
 
@@ -132,7 +132,7 @@ class Calls:
         view = stmt.args[function.position(name)]
         assert isinstance(view, View)
         storage, offsets, mask = self._target(view, stmt, frame)
-        if storage is None or (mask is not None and not np.any(mask)):
+        if storage is None or (mask is not None and not anywhere(mask)):
             return None
         self._memory.note(verb, view.buffer, (offsets, mask, Site(stmt, frame)))
         return storage, offsets, mask
@@ -166,7 +166,7 @@ class Calls:
         place = stmt.args[function.position(name)]
         assert isinstance(place, View)
         storage, offsets, mask = self._target(place, stmt, frame)
-        if storage is None or (mask is not None and not np.any(mask)):
+        if storage is None or (mask is not None and not anywhere(mask)):
             return None
         site = Site(stmt, frame)
         self._memory.check_defined(storage, offsets, mask, site)

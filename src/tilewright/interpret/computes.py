@@ -23,6 +23,7 @@ from tilewright.interpret.lanes import (
     Frame,
     Identity,
     Site,
+    anywhere,
     both,
     fault,
     first_lane,
@@ -94,7 +95,7 @@ class Computes:
                 point.values[dim.var] = number
                 if np.ndim(extent):
                     point = point.restrict(number < extent)
-            if point.mask is None or np.any(point.mask):
+            if point.mask is None or anywhere(point.mask):
                 yield point
 
     def _unordered(self, stmt: Compute, frame: Frame) -> None:
@@ -214,7 +215,7 @@ class Computes:
     def _write(self, stmt: Compute, update: _Update, piece: _Piece) -> None:
         frame, active, views = piece.frame, piece.active, update.result.views
         site = Site(stmt, frame)
-        if active is not None and not np.any(active):
+        if active is not None and not anywhere(active):
             self._start_without_writes(stmt, site)
             return
         places: Values = []
@@ -222,7 +223,7 @@ class Computes:
             index = [self._evaluator.evaluate(i, frame, stmt) for i in view.index]
             offsets, active = self._memory.locate(view.buffer, index, active, site)
             places.append(offsets)
-        if active is not None and not np.any(active):
+        if active is not None and not anywhere(active):
             self._start_without_writes(stmt, site)
             return
         places = [spread(offsets, frame.shape) for offsets in places]

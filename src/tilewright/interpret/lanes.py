@@ -9,7 +9,7 @@ barrier is a place in time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -35,6 +35,9 @@ class Identity(Enum):
     LANES = "lanes"  # of the subgroup, where it acts as one; 0 where none does
     # Not the lane itself, but an asynchronous op that its subgroup started: a `storage.Started`.
     ASYNCHRONOUS = "asynchronous"
+
+    # Frames are dicts, and made all the time: that of enumerations hashes the name, in Python.
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Frame:
 
     def scope(self) -> Frame:
         """A frame whose variables can be set without changing this one's."""
-        return replace(self, values=dict(self.values))
+        return Frame(dict(self.values), self.shape, self.mask, self.vectors, self.threads)
 
     def extend(self, var: Var, values: Any, kind: LoopKind = LoopKind.SERIAL) -> Frame:
         """One more, innermost axis, along which ``var`` takes ``values`` (1-D)."""
@@ -90,7 +93,7 @@ class Frame:
     def restrict(self, condition: Any) -> Frame:
         """The lanes of this frame for which ``condition`` holds."""
         mask = condition if self.mask is None else self.mask & condition
-        return replace(self, values=dict(self.values), mask=mask)
+        return Frame(dict(self.values), self.shape, mask, self.vectors, self.threads)
 
     def narrow(self, box: Sequence[slice]) -> Frame:
         """The lanes within ``box``, one slice per axis."""
@@ -98,7 +101,7 @@ class Frame:
             return self
         shape = tuple(s.stop - s.start for s in box)
         values = {v: _cut(value, box) for v, value in self.values.items()}
-        return replace(self, values=values, shape=shape, mask=_cut(self.mask, box))
+        return Frame(values, shape, _cut(self.mask, box), self.vectors, self.threads)
 
     def gather(self, lanes: Any) -> Frame:
         """A frame of one axis: those lanes (numbers in the order of the axes, 1-D), not masked."""
@@ -127,6 +130,24 @@ def spread(value: Any, shape: tuple[int, ...]) -> Any:
     if isinstance(value, np.ndarray) and value.shape == shape:
         return value
     return np.broadcast_to(value, shape)
+
+
+def together(*values: Any) -> list[Any]:
+    """``values`` in the shape of all of them; numpy's own way takes longer than small sums do."""
+    shape = np.broadcast(*values).shape
+    found: list[Any] = []
+    for value in values:
+        if not (isinstance(value, np.ndarray) and value.shape == shape):
+            given, value = np.asarray(value), np.empty(shape, np.asarray(value).dtype)
+            value[...] = given
+        found.append(value)
+    return found
+
+
+def anywhere(condition: Any) -> bool:
+    """Whether ``condition`` (bool, of any shape) holds for a lane; counting is what numpy does at
+    once."""
+    return bool(np.count_nonzero(condition))
 
 
 def both(a: Any, b: Any) -> Any:

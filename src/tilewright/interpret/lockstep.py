@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both
+from tilewright.interpret.lanes import POINT_LIMIT, Frame, Site, both, together
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import CONCURRENT, WORKGROUPS
 from tilewright.interpret.values import Evaluator
@@ -350,7 +350,7 @@ class Lockstep:
         if not np.all(inside):  # numbers outside may be too large for an offset
             values = [np.where(inside, value, 0) for value in values]
         offsets = storage.concrete.layout.place(values) + grid.values.get(buffer, 0)
-        offsets, owners, inside = np.broadcast_arrays(offsets, owners, inside)
+        offsets, owners, inside = together(offsets, owners, inside)
         return offsets[inside], owners[inside]
 
 

@@ -15,7 +15,17 @@ import numpy as np
 
 from tilewright.errors import ArgumentError, InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
-from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, both, fault, first_lane
+from tilewright.interpret.lanes import (
+    Frame,
+    Identity,
+    Site,
+    anywhere,
+    at_lane,
+    both,
+    fault,
+    first_lane,
+    together,
+)
 from tilewright.interpret.races import Run
 from tilewright.interpret.registers import check_owner
 from tilewright.interpret.storage import Storage, Storages, UnderWay, Where
@@ -107,11 +117,11 @@ class Memory:
         inside = list(index)
         for dim, (value, size) in enumerate(zip(index, storage.shape, strict=True)):
             bad = _outside(value, size)
-            if not (bad if isinstance(bad, bool) else bad.any()):
+            if not anywhere(bad):
                 continue
             inside[dim] = np.where(bad, 0, value)
             touched = np.asarray(bad if mask is None else bad & mask)
-            if touched.any():
+            if anywhere(touched):
                 self._out_of_bounds(storage.concrete, index, (dim, size), touched, site)
                 mask = both(mask, np.logical_not(bad))
         begin = site.frame.values.get(buffer)
@@ -155,7 +165,7 @@ class Memory:
         if storage.defined is None:
             return
         undefined = ~storage.defined[offsets]
-        if not undefined.any():
+        if not anywhere(undefined):
             return
         bad = np.asarray(undefined if mask is None else undefined & mask)
         if storage.writes:
@@ -184,7 +194,7 @@ class Memory:
     def load(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> Any:
         """``buffer[index]`` per lane; 0 where ``mask`` is false or the lane does not run."""
         mask = both(site.frame.mask, mask)
-        if mask is not None and not np.any(mask):
+        if mask is not None and not anywhere(mask):
             return buffer.dtype.numpy.type(0)
         offsets, mask = self.locate(buffer, index, mask, site)
         return self.read(buffer, offsets, mask, site)
@@ -224,9 +234,9 @@ class Memory:
         """Stores ``values``, unchecked."""
         if mask is None:
             if np.ndim(values):
-                offsets, values = np.broadcast_arrays(offsets, values)
+                offsets, values = together(offsets, values)
         else:
-            offsets, values, mask = np.broadcast_arrays(offsets, values, mask)
+            offsets, values, mask = together(offsets, values, mask)
             offsets, values = offsets[mask], values[mask]
         storage.data[offsets] = values
         if storage.defined is not None:
@@ -235,7 +245,7 @@ class Memory:
     def store(self, buffer: Buffer, index: list[Any], values: Any, site: Site) -> None:
         """``buffer[index] = values`` in the lanes that run."""
         mask = site.frame.mask
-        if mask is None or np.any(mask):
+        if mask is None or anywhere(mask):
             offsets, mask = self.locate(buffer, index, mask, site)
             self.write(buffer, offsets, values, mask, site)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.errors import InterpreterFault
 from tilewright.interpret.findings import FaultKind, Findings
-from tilewright.interpret.lanes import Frame, Identity, Site, at_lane, fault
+from tilewright.interpret.lanes import Frame, Identity, Site, anywhere, at_lane, fault, together
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
@@ -200,16 +200,16 @@ class Accesses(NamedTuple):
 def accesses(run: StampedRun, offsets: Any, mask: Any, frame: Frame) -> Accesses:
     """The accesses to ``offsets`` where ``mask`` holds."""
     stamps, base = run.stamps(frame)
-    arrays = np.broadcast_arrays(stamps, offsets, base, True if mask is None else mask)
-    shape = arrays[0].shape
-    positions = None
+    bases = [base] if np.ndim(base) else []
     if mask is None:
-        stamps, offsets, bases = (a.ravel() for a in arrays[:3])
+        arrays = together(stamps, offsets, *bases)
+        shape, positions = arrays[0].shape, None
+        stamps, offsets, *bases = (each.ravel() for each in arrays)
     else:
-        chosen = arrays[3]
-        positions = np.flatnonzero(chosen)
-        stamps, offsets, bases = (a[chosen] for a in arrays[:3])
-    return Accesses(stamps, bases if np.ndim(base) else base, offsets, positions, shape)
+        chosen, *arrays = together(mask, stamps, offsets, *bases)
+        shape, positions = chosen.shape, np.flatnonzero(chosen)
+        stamps, offsets, *bases = (each[chosen] for each in arrays)
+    return Accesses(stamps, bases[0] if bases else base, offsets, positions, shape)
 
 
 class _Record:
@@ -225,10 +225,10 @@ class _Record:
         """Where another runner has been since the base; None for nowhere."""
         greatest = self.greatest[now.offsets]
         current = greatest >= now.base
-        if not current.any():
+        if not anywhere(current):
             return None
         found = current & ((greatest != now.stamps) | (self.least[now.offsets] != now.stamps))
-        return found if found.any() else None
+        return found if anywhere(found) else None
 
     def note(self, now: Accesses) -> None:
         stamps, base, offsets = now.stamps, now.base, now.offsets

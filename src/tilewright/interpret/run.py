@@ -28,7 +28,7 @@ from tilewright.interpret.groups import (
     synchronized,
     thread_nest,
 )
-from tilewright.interpret.lanes import Frame, Identity, Site
+from tilewright.interpret.lanes import Frame, Identity, Site, anywhere
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.profile import Profile
@@ -196,7 +196,7 @@ class _Interpreter:
             condition = self._value(stmt.condition, running, stmt)
             if np.ndim(condition):
                 running = running.restrict(condition)
-                if not np.any(running.mask):
+                if not anywhere(running.mask):
                     return
             elif not condition:
                 return
@@ -212,7 +212,7 @@ class _Interpreter:
             self.execute(stmt.body, running.scope())
 
     def _masked(self, stmt: Stmt, frame: Frame) -> None:
-        if np.any(frame.mask):
+        if anywhere(frame.mask):
             self.execute(stmt, frame)
 
     def _for(self, stmt: For, frame: Frame) -> None:
@@ -285,7 +285,7 @@ class _Interpreter:
         for iteration in range(int(np.max(extent))):
             inner = frame.restrict(iteration < extent)
             inner.values[stmt.var] = iteration
-            if np.any(inner.mask):
+            if anywhere(inner.mask):
                 self._iterate(stmt, inner)
 
     def _iterate(self, stmt: For, frame: Frame) -> None:
