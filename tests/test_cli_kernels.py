@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from commands import Command
 from kernel_examples import EXAMPLES
+from sweeps import in_turns
 from test_measure import PEAKS
 from tilewright.bench.operations import operations_of
 from tilewright.cli import benchmarking
@@ -201,7 +202,7 @@ def test_loops_that_do_not_end(tilewright: Command, folder: Path) -> None:
     assert checked.code == 1 and "at root.tw:4:5" in checked.out
 
 
-@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])
+@pytest.mark.parametrize("target", in_turns(2, ["x86:avx2", "spirv:gpu"]))
 def test_kernels_in_groups(tilewright: Command, folder: Path, target: str) -> None:
     """Each group's stages are checked against its first, on what the groups in front give."""
     text = textwrap.dedent(EXAMPLES["perceptron"].text)

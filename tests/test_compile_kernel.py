@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
 from needs import need_device
+from sweeps import in_turns
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.errors import (
@@ -51,8 +52,10 @@ def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> N
             np.testing.assert_allclose(got[name], want, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("target", ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    in_turns(2, EXAMPLES, ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu"]),
+)
 def test_examples_run(name: str, target: str) -> None:
     need_device(target)
     example = EXAMPLES[name]
@@ -61,7 +64,7 @@ def test_examples_run(name: str, target: str) -> None:
     check(example, results(tw.compile(kernel, target, threads=2), arguments), arguments)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", in_turns(2, EXAMPLES))
 def test_examples_for_nvidia(name: str) -> None:
     """Assembled, where ptxas is there; and what the target gets runs in the interpreter."""
     example = EXAMPLES[name]

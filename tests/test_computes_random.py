@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sweeps import in_turns
 from tilewright.dtypes import DType, boolean, s8, s32, s64, u8
 from tilewright.engine.program import Code
 from tilewright.interpret import run
@@ -158,9 +159,10 @@ def _names(index: Any) -> set[Any]:
     return set(variables(index))
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32))
-def test_lowering_is_interpretation(seed: int) -> None:
+@pytest.mark.parametrize("part", in_turns(2, range(2)))
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_lowering_is_interpretation(seed: int, part: int) -> None:
     kernel = _computes(seed)
     verify(kernel)
     assert difference(parse_kernel(to_text(kernel)), kernel) is None
@@ -173,9 +175,10 @@ def test_lowering_is_interpretation(seed: int) -> None:
     _same(kernel, memory, wanted)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32))
-def test_lowering_among_other_statements(seed: int) -> None:
+@pytest.mark.parametrize("part", in_turns(2, range(2)))
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_lowering_among_other_statements(seed: int, part: int) -> None:
     kernel = _kernel(seed)
     # Before it is simplified: for that, s64 is unbounded, and these expressions wrap.
     lowered = lower_computes.__wrapped__(kernel)

@@ -299,7 +299,7 @@ def drawn(rng: random.Random) -> Kernel:
     return parsed("\n  ".join([head, *allocs, *lines]) + "\n")
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", in_turns(2, range(4)))
 def test_random_kernels(part: int) -> None:
     """Values stay whole numbers, but may grow beyond what f32 tells apart: those are left out."""
     seed = f"{random.randrange(2**32)} {part}"
@@ -339,7 +339,7 @@ def kernel_for(driver: str, problem: Problem, direction: Direction) -> Kernel:
 RENAMED = ("nvidia:sm_80", "spirv:gpu", "spirv:gpu", *["x86:avx2"] * 7)
 
 
-@pytest.mark.parametrize("place", in_turns(5, range(len(RENAMED))))
+@pytest.mark.parametrize("place", in_turns(10, range(len(RENAMED))))
 def test_names_do_not_matter(place: int) -> None:
     """Every dim, compute and buffer of ten problems gets another name: the code is the same."""
     target = find_target(RENAMED[place])
@@ -415,7 +415,7 @@ def test_records_of_groups_replay() -> None:
     assert again.source("llvm") == made.source("llvm")
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", in_turns(2, BODIES))
 def test_records_replay(name: str) -> None:
     kernel = kernel_of(BODIES[name])
     for target in ("x86:avx2", "spirv:gpu"):

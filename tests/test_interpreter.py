@@ -138,7 +138,7 @@ def samples(dtype: DType, seed: int = 0) -> Any:
     return np.concatenate([drawn, known, middle])
 
 
-@pytest.mark.parametrize(("source", "target"), in_turns(2, dtypes.ALL, dtypes.ALL))
+@pytest.mark.parametrize(("source", "target"), in_turns(4, dtypes.ALL, dtypes.ALL))
 def test_cast(source: DType, target: DType) -> None:
     values = samples(source)
     if source is tf32:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from strategies import kernels
+from sweeps import in_turns
 from tilewright.dtypes import DType, bf16, boolean, f32, s32, s64
 from tilewright.errors import VerificationError
 from tilewright.ir import (
@@ -447,9 +448,10 @@ def test_an_aliasing_parameter_may_be_read() -> None:
     verify(parse_kernel("kernel k(in a: f32[4] {0:4:0}, out b: f32[4]):\n  b[0] = a[3]"))
 
 
-@settings(max_examples=100, deadline=None)
-@given(kernels())
-def test_random_kernels_are_well_formed(kernel: Kernel) -> None:
+@pytest.mark.parametrize("part", in_turns(2, range(2)))
+@settings(max_examples=50, deadline=None)
+@given(kernel=kernels())
+def test_random_kernels_are_well_formed(kernel: Kernel, part: int) -> None:
     verify(kernel)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from strategies import BUFFERS, VARIABLES, exprs, kernels
+from sweeps import in_turns
 from tilewright.dtypes import f32, s64
 from tilewright.ir import (
     Allocate,
@@ -91,9 +92,10 @@ def test_rewriting_nothing_gives_the_same_expression(expr: Expr) -> None:
         assert rebuild(node, children(node)) is node
 
 
-@settings(max_examples=100, deadline=None)
-@given(kernels())
-def test_rewriting_nothing_gives_the_same_kernel(kernel: Kernel) -> None:
+@pytest.mark.parametrize("part", in_turns(2, range(2)))
+@settings(max_examples=50, deadline=None)
+@given(kernel=kernels())
+def test_rewriting_nothing_gives_the_same_kernel(kernel: Kernel, part: int) -> None:
     assert map_kernel(kernel, lambda body: rewrite_stmts(body, lambda stmt: stmt)) is kernel
     assert map_kernel(kernel, lambda body: rewrite_exprs(body, lambda expr: expr)) is kernel
     assert substitute_stmt(kernel.body, {var("absent"): const(0)}) is kernel.body
@@ -101,9 +103,10 @@ def test_rewriting_nothing_gives_the_same_kernel(kernel: Kernel) -> None:
     assert replace_buffer(kernel.body, stranger, stranger) is kernel.body
 
 
-@settings(max_examples=100, deadline=None)
-@given(kernels())
-def test_substitution_reaches_every_variable(kernel: Kernel) -> None:
+@pytest.mark.parametrize("part", in_turns(2, range(2)))
+@settings(max_examples=50, deadline=None)
+@given(kernel=kernels())
+def test_substitution_reaches_every_variable(kernel: Kernel, part: int) -> None:
     before = used(kernel.body)
     there = {v: var(v.name + "_", v.type) for v in before}
     assert used(substitute_stmt(kernel.body, there)) == set(there.values())

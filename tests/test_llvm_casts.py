@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lane_functions import LaneFunction, levels
+from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s4, s8, s32, tf32, u4, u8
 from tilewright.targets.llvm.casts import emit_cast
@@ -75,8 +76,7 @@ def _same(got: Any, want: Any) -> Any:
     return equal | (np.isnan(wide_got) & np.isnan(wide_want))
 
 
-@pytest.mark.parametrize("level", levels())
-@pytest.mark.parametrize("source", ALL, ids=str)
+@pytest.mark.parametrize(("level", "source"), in_turns(2, levels(), ALL), ids=str)
 def test_casts_match_the_interpreter(source: DType, level: str) -> None:
     values = _values(source)
     for to in ALL:

@@ -310,7 +310,7 @@ FULL: dict[str, tuple[Op, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("name", in_turns(2, FULL))
 def test_tiles_fit_in_registers(name: str) -> None:
     op, level = FULL[name]
     op, machine = op.resolved(), nvidia.machine(level)
@@ -367,7 +367,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("changed", OTHERS, ids=str)
+@pytest.mark.parametrize("changed", in_turns(2, OTHERS), ids=str)
 def test_other_configs(changed: dict[str, Any]) -> None:
     config = with_fields(CONFIG, **changed)
     kernel = _stages(tw.matmul("60x100:100x70", dtype="bf16:bf16:f32"), "sm_80", config)

@@ -114,8 +114,7 @@ def _lowered(kernel: Kernel, instruction: Instruction) -> Kernel:
     return lower_computes(kernel, ["fill"], vector=last, lanes=2, unroll=others)
 
 
-@pytest.mark.parametrize("form", ROWS)
-@pytest.mark.parametrize("instruction", STORES.values(), ids=str)
+@pytest.mark.parametrize(("instruction", "form"), in_turns(3, STORES.values(), ROWS), ids=str)
 def test_rows_are_where_the_layout_has_them(instruction: Instruction, form: str) -> None:
     turned = instruction.name.endswith("_trans")
     layout = (COLUMNS if turned else ROWS)[form]

@@ -87,7 +87,7 @@ def _values(shape: tuple[int, ...], dtype: DType, spoiled: bool, seed: int) -> A
 @pytest.mark.parametrize(
     ("problem", "tag", "direction"),
     in_turns(
-        2,
+        4,
         ["mb1ic3ih5oc4kh3ph1", "g2mb1ic4ih6oc6kh3sh2ph1", "g9mb1ic9ih4oc9kh3ph1"],
         ["nhwc", "nchw", "nChw8c", "nChw16c"],
         DIRECTIONS,
@@ -99,15 +99,14 @@ def test_convolutions_on_this_machine(problem: str, tag: str, direction: str) ->
 
 @pytest.mark.parametrize(
     ("target", "tag", "direction"),
-    in_turns(2, ["spirv:cpu", "spirv:gpu", "nvidia:sm_80"], ["nhwc", "nchw", "nChw8c"], DIRECTIONS),
+    in_turns(4, ["spirv:cpu", "spirv:gpu", "nvidia:sm_80"], ["nhwc", "nchw", "nChw8c"], DIRECTIONS),
 )
 def test_convolutions_of_f32(target: str, tag: str, direction: str) -> None:
     op = tw.convolution("mb1ic3ih5oc4kh3sh2ph1", direction=direction, src=tag, dst=tag)
     check(op, target)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("target", SCHEDULED)
+@pytest.mark.parametrize(("target", "direction"), in_turns(2, SCHEDULED, DIRECTIONS))
 def test_convolutions_of_bf16(target: str, direction: str) -> None:
     """By instructions on matrices, whose steps are longer than what is summed up."""
     problem = "mb1ic8ih5oc8kh3ph1" if direction == "bwd_weights" else "g2mb1ic6ih4oc16kh3ph1"

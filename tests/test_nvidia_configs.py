@@ -74,7 +74,7 @@ def test_default_configs_are_assembled(words: str, level: str) -> None:
         assembled(ptx, level)
 
 
-@pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS[:2]))
+@pytest.mark.parametrize(("words", "level"), in_turns(13, CASES, LEVELS[:2]))
 def test_the_kernels_are_right_in_the_interpreter(words: str, level: str) -> None:
     machine = nvidia.machine(level)
     config, _ = scheduled(words, level)
@@ -150,7 +150,7 @@ EPILOGUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "types"), in_turns(2, EPILOGUES, ["bf16", "f16:f16:f32"]))
+@pytest.mark.parametrize(("name", "types"), in_turns(4, EPILOGUES, ["bf16", "f16:f16:f32"]))
 def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     machine = nvidia.machine("sm_90a")
     op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()

@@ -11,6 +11,7 @@ import pytest
 
 from needs import needs_opencl
 from scalar_runs import Arrays, assert_same, compiled, interpreted, samples
+from sweeps import in_turns
 from tilewright.dtypes import COMPUTED, DType, f32, f64, u8, u32
 from tilewright.ir import (
     Block,
@@ -342,7 +343,7 @@ def random_kernel(seed: int, way: str) -> tuple[Kernel, list[Any]]:
 
 
 @pytest.mark.parametrize("way", WAY_PARAMETERS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", in_turns(3, range(3)))
 def test_random_expressions_of_all_types(seed: int, way: str) -> None:
     kernel, exprs = random_kernel(seed, way)
     arrays = arrays_of(kernel, seed)

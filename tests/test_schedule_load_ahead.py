@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from staged import check_races
+from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings, pack, run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
@@ -78,7 +79,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_turns(2, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     assert "ahead" in check_races(op, MACHINE, with_fields(CONFIG, **changed)).stages

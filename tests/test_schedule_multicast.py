@@ -134,7 +134,7 @@ def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
     return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
 
-@pytest.mark.parametrize("name", in_turns(5, CASES))
+@pytest.mark.parametrize("name", in_turns(8, CASES))
 def test_stages_compute_what_the_naive_one_does(name: str) -> None:
     op, changed = CASES[name]
     stages = check_races(op, MACHINE, with_fields(CONFIG, **changed)).stages

@@ -13,6 +13,7 @@ import schedule_replays
 import tilewright as tw
 from kernel_examples import EXAMPLES
 from schedule_cases import convolution
+from sweeps import in_turns
 from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.ir.buffer import Space
 from tilewright.ir.parser import parse_kernel
@@ -36,7 +37,7 @@ def test_recipes_record_all_that_they_do() -> None:
         assert found is None, f"seed {seed}: {target} {case.driver} {case.arguments()}: {found}"
 
 
-@pytest.mark.parametrize("target", schedule_replays.TARGETS)
+@pytest.mark.parametrize("target", in_turns(3, schedule_replays.TARGETS))
 def test_kernels_of_any_kind_are_recorded(target: str) -> None:
     where = find_target(target)
     for name, example in EXAMPLES.items():

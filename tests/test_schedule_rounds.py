@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from schedule_cases import shared, specialize_warps
+from sweeps import in_turns
 from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
@@ -75,13 +76,20 @@ def _wrong(kernel: Kernel, findings: Findings | None = None, depth: int | None =
     return float(np.abs(found - a[:, :depth].astype(np.float64) @ b[:depth]).max())
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 4])
-@pytest.mark.parametrize(
-    ("down", "across", "steps", "workgroups"),
-    [(3, 2, 5, 4), (3, 2, 5, 2), (3, 2, 4, 1), (3, 2, 5, 6), (1, 1, 5, 3), (5, 1, 2, 2)],
-    ids=["two rounds, tail", "three", "one workgroup", "one each", "one tile", "short"],
-)
-def test_results(down: int, across: int, steps: int, workgroups: int, stages: int) -> None:
+# Tiles down and across, steps of each, workgroups.
+GRIDS = {
+    "two rounds, tail": (3, 2, 5, 4),
+    "three": (3, 2, 5, 2),
+    "one workgroup": (3, 2, 4, 1),
+    "one each": (3, 2, 5, 6),
+    "one tile": (1, 1, 5, 3),
+    "short": (5, 1, 2, 2),
+}
+
+
+@pytest.mark.parametrize(("name", "stages"), in_turns(2, GRIDS, [1, 2, 3, 4]))
+def test_results(name: str, stages: int) -> None:
+    down, across, steps, workgroups = GRIDS[name]
     assert _wrong(_persistent(_shared(down, across, steps), workgroups, stages)) < 1e-4
 
 

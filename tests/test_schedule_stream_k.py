@@ -353,8 +353,7 @@ MATRICES = {
 }
 
 
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("stream", [2, 3, 5])
+@pytest.mark.parametrize(("stream", "name"), in_turns(3, [2, 3, 5], MATRICES))
 def test_parts_of_matrices_in_registers_are_added_up(name: str, stream: int) -> None:
     """Who adds them up holds them as the products do: lanes take whole parts of no other form."""
     instruction, level, group, item = MATRICES[name]

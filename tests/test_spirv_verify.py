@@ -80,7 +80,7 @@ def test_convolutions(
     _verify(tilewright, "conv", target, batch)
 
 
-@pytest.mark.parametrize(("half", "target"), in_turns(2, HALVES, TARGETS))
+@pytest.mark.parametrize(("half", "target"), in_turns(3, HALVES, TARGETS))
 def test_strided_convolutions_by_data(
     tilewright: Command, own_cache: Path, tmp_path: Path, half: int, target: str
 ) -> None:

@@ -103,7 +103,7 @@ def test_every_stage_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "level"),
     in_turns(
-        2,
+        5,
         ["conv f32 nhwc", "conv bf16", "conv u8s8", "conv data f32", "matmul f32", "reorder"],
         ["sse42", "avx2", "avx512"],
     ),

@@ -495,7 +495,7 @@ def test_default_configs_take_products_of_subgroups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "layout"), in_turns(2, ["fwd", "bwd_d", "bwd_w"], ["nhwc", "nchw"])
+    ("direction", "layout"), in_turns(3, ["fwd", "bwd_d", "bwd_w"], ["nhwc", "nchw"])
 )
 def test_convolutions_whose_tiles_work_items_copy(direction: str, layout: str) -> None:
     """Tiles that are no boxes: taps, and images in which M is none."""
