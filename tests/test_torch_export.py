@@ -47,6 +47,19 @@ def test_an_exported_program_is_a_graph() -> None:
     assert any(each.span is not None for each in graph.kernel.body.body)
 
 
+def test_what_a_program_says_of_its_tensors_is_known() -> None:
+    class Moving(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(x.device) * 2
+
+    x = torch.randn(3, 4)
+    exported = torch.export.export(Moving(), (x,))
+    assert any("assert_tensor_metadata" in str(each.target) for each in exported.graph.nodes)
+    torch.testing.assert_close(
+        torch.as_tensor(tw.compile(tw.from_torch(exported), threads=1)(x)), x * 2
+    )
+
+
 def test_what_cannot_be_a_graph() -> None:
     with pytest.raises(ArgumentError, match="no exported program"):
         tw.from_torch(torch.nn.Linear(2, 3))

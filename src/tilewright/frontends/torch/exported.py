@@ -21,6 +21,8 @@ from tilewright.problems.numbers import short
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+# What a tensor's type, sizes and device are: PyTorch has looked at that when it exported.
+_SAYS_TYPES = torch.ops.aten._assert_tensor_metadata.default
 # Keywords of calls of compiled kernels.
 _KEYWORDS = ("out", "stream")
 
@@ -78,7 +80,7 @@ class _Reading:
         for node in self._exported.graph.nodes:
             if node.op == "placeholder":
                 self._input(node, specs[node.name], updated)
-            elif node.op == "call_function":
+            elif node.op == "call_function" and node.target is not _SAYS_TYPES:
                 self._translation.run(node)
             elif node.op == "output":
                 self._results(node, signature.output_specs)
