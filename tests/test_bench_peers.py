@@ -6,11 +6,15 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tilewright as tw
+from tilewright.bench.benchmark import make_arrays
 from tilewright.bench.peer import find_peers
 from tilewright.bench.peer_chain import unary_function
 from tilewright.bench.torch_tensors import load_torch, window_of
+from tilewright.bench.torch_work import make_tensors
 from tilewright.dtypes import bf16, f32, f64, s4, s8, s32, u4, u8
 from tilewright.errors import UnsupportedError
 from tilewright.problems import (
@@ -187,3 +191,13 @@ def test_functions_of_pytorch_are_ours() -> None:
             copy = of.clone()
             assert ours(copy, copy).numpy() == pytest.approx(want, abs=1e-9), name
     assert missing == ["swish:0.75:0:2"]
+
+
+def test_places_are_drawn_from_all_there_are() -> None:
+    op = tw.gather("1000x3:500").resolved()
+    kernel = tw.compile(op, target="x86", threads=1)
+    ours = make_arrays(kernel)["indices"]
+    assert len(np.unique(ours)) > 300 and ours.min() >= 0 and ours.max() < 1000
+    torch = pytest.importorskip("torch")
+    tensors = make_tensors(torch, op, "cpu", exact=False, seed=0)
+    assert (tensors["indices"].numpy() == ours).all()

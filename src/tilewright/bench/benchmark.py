@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.bench.operations import operations_of
 from tilewright.bench.peer import find_peers
+from tilewright.bench.places import places_for
 from tilewright.bench.torch_tensors import Peers
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel
@@ -314,6 +315,9 @@ def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     for argument in kernel.signature.arguments:
         array = _array(argument, kernel.signature.forms[argument.name], rng)
+        places = places_for(kernel.what, argument.name)
+        if places is not None:
+            array[...] = places
         arrays[argument.name] = (
             kernel.pack(argument.name, array) if argument.name in kernel.packed else array
         )

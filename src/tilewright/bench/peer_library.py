@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.bench.torch_tensors import Peers, strided
+from tilewright.bench.torch_tensors import Peers, put_places, strided
 from tilewright.bench.torch_work import check_types
 from tilewright.errors import UnsupportedError
 from tilewright.ops.library import LibraryOp
@@ -15,5 +15,6 @@ def library_peers(torch: Any, op: LibraryOp) -> Peers:
     found = {argument.name: strided(torch, argument) for argument in op.arguments}
     if any(tensor is None for tensor in found.values()):
         raise UnsupportedError("PyTorch has no blocked layouts")
+    put_places(torch, op, found)
     check_types(op)
     return {"torch": [op.problem.peer(torch, found, op.direction)]}

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from tilewright.bench.places import places_for
 from tilewright.dtypes import DType
 from tilewright.engine.signature import argument_form
 from tilewright.layout.strides import strides_of
-from tilewright.ops.op import Argument
+from tilewright.ops.op import Argument, Op
 from tilewright.problems import ConvProblem, PoolProblem
 
 Call = Callable[[], Any]
@@ -78,6 +79,14 @@ def window_of(problem: ConvProblem | PoolProblem) -> dict[str, list[int]] | None
         usual = {"stride": 1, "padding": 0, "dilation": 1}
         found = {key: [usual[key], *value] for key, value in found.items()}
     return found
+
+
+def put_places(torch: Any, op: Op, tensors: Mapping[str, Any]) -> None:
+    """Writes what holds places (`places`)."""
+    for name, tensor in tensors.items():
+        places = places_for(op, name)
+        if places is not None:
+            tensor.copy_(torch.from_numpy(places))
 
 
 def strided(torch: Any, argument: Argument) -> Any | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.bench.torch_contraction import Tensors, contraction_of, fused
 from tilewright.bench.torch_streaming import streaming_of
-from tilewright.bench.torch_tensors import Call, Peers
+from tilewright.bench.torch_tensors import Call, Peers, put_places
 from tilewright.engine.signature import argument_form
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
@@ -43,6 +43,7 @@ def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> 
             flat = 2 * torch.rand((count,), generator=random, device=device) - 1
         flat = flat.to(getattr(torch, argument.dtype.numpy_name))
         found[argument.name] = flat.as_strided(form.shape, form.strides)
+    put_places(torch, op, found)
     return found
 
 

@@ -50,6 +50,10 @@ class _Indexed(ListsRecord):
         return self.changed(flags=text)
 
     @property
+    def places(self) -> int:
+        return self.shape[self.axis]
+
+    @property
     def outside(self) -> tuple[Slot, ...]:
         """How many indices are out of range, where that is asked for."""
         return (Slot("outside", (1,), "out", "indices"),) if self.flags else ()
@@ -86,7 +90,7 @@ compute outside({dims}):
     ) -> Array | None:
         if name != "indices":
             return None
-        return places_in(self.shape[self.axis], shape, dtype, rng)
+        return places_in(self.places, shape, dtype, rng)
 
 
 @dataclass(frozen=True)
@@ -290,7 +294,11 @@ compute onehot({d.dims()}):
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
-        return places_in(self.classes[0], shape, dtype, rng)
+        return places_in(self.places, shape, dtype, rng)
+
+    @property
+    def places(self) -> int:
+        return self.classes[0]
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         places = given["src"].long()

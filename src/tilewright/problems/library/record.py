@@ -100,6 +100,11 @@ class Record(Problem):
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         """What each result is, of inputs in float64 (integers: as they are)."""
 
+    @property
+    def places(self) -> int:
+        """How many places the inputs in `indices` may name, from 0 on; 0 without such inputs."""
+        return 0
+
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:

@@ -378,11 +378,15 @@ compute result({made.dims()}):
         terms = math.prod(p.dst_size) + 1
         return {"diff_src": Answer(value.reshape(shape), size.reshape(shape), terms)}
 
+    @property
+    def places(self) -> int:
+        return math.prod(self.pool.src_size)
+
     def data(
         self, name: str, shape: tuple[int, ...], dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
         if name == "indices":
-            return places_in(math.prod(self.pool.src_size), shape, dtype, rng)
+            return places_in(self.places, shape, dtype, rng)
         if name == "src" and dtype.is_float:
             # Ties, infinities and NaN.
             return with_nonfinite(rng.integers(-4, 5, shape).astype(np.float64), rng)
