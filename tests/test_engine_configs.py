@@ -179,7 +179,7 @@ def test_tiles_are_used_only_where_the_system_allows_them(
     monkeypatch.setattr(device, "host_features", lambda: features)
     monkeypatch.setattr(device, "_allow_tiles", lambda: allowed)
     found = device.host.__wrapped__()  # which is remembered otherwise
-    assert found.name == ("x86-amx" if allowed else "x86-avx512_bf16")
+    assert found.name == ("x86-amx" if allowed else "x86-avx512_fp16")
 
 
 def test_asking_for_tiles() -> None:

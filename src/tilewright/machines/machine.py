@@ -41,7 +41,8 @@ class Machine:
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
     times, ``tile_unit`` where nothing copies tiles by itself. For each multiply-add that a core
     starts, it can load ``loads`` vectors; with ``broadcasts``, arithmetic takes one element of
-    memory as a vector of it, which elsewhere is a load of its own.
+    memory as a vector of it, which elsewhere is a load of its own. IEEE's floats of ``narrowest``
+    bytes and more are computed on as they are, shorter ones in f32.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Machine:
     tile_unit: TileUnit | None = None
     loads: int = 1
     broadcasts: bool = False
+    narrowest: int = 4
 
     def lanes(self, dtype: DType) -> int:
         """Elements of ``dtype`` in one vector register."""

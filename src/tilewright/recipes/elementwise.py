@@ -44,7 +44,9 @@ def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
     # Neighbouring work-items should read neighbouring vectors.
     unroll = 1 if machine.banked else 4
-    return ElementwiseConfig(vector=max(1, machine.vector_bytes // max(widest, 4)), unroll=unroll)
+    return ElementwiseConfig(
+        vector=max(1, machine.vector_bytes // max(widest, machine.narrowest)), unroll=unroll
+    )
 
 
 def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> ScheduledKernel:

@@ -82,9 +82,11 @@ def _is_simple(compute: Compute) -> bool:
 
 
 def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
-    """Vectors of the machine's size for the widest type, for those of 4 bytes if all are
-    narrower, and enough of them to hide how long an operation takes."""
-    widest = max((4, *(each.dtype.bytes for each in kernel.arrays if each.dtype.is_float)))
+    """Vectors of the machine's size for the widest type, for the narrowest floats that it computes
+    on if all are narrower, and enough of them to hide how long an operation takes."""
+    floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
+    least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
+    widest = max((least, *floats))
     lanes = max(1, machine.vector_bytes // widest)
     return ReductionConfig(vector=lanes, parts=4 * machine.cores)
 

@@ -6,7 +6,7 @@ TDPBUSD); the forms of their operands are those of one register or tile as it li
 
 from __future__ import annotations
 
-from tilewright.dtypes import DType, bf16, f32, f64, s8, s32, u8
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.machines.machine import Machine
@@ -88,6 +88,8 @@ AVX512_BF16 = (
     dot("vdpbf16ps_512", _BF16, 16, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512"),
     dot("vdpbf16ps_256", _BF16, 8, 2, "avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.256"),
 )
+# Sums of f16 that are f16; others are added up in f32, whatever the machine.
+AVX512_FP16 = multiply_adds(f16, 32, "avx512fp16")
 AMX = (
     _tile_dot("tdpbf16ps", _BF16, 2, "amx-bf16", "llvm.x86.tdpbf16ps.internal"),
     _tile_dot("tdpbusd", _U8S8, 4, "amx-int8", "llvm.x86.tdpbusd.internal"),
@@ -100,7 +102,8 @@ _AVX2_FEATURES = (*_SSE42_FEATURES, "avx", "avx2", "fma", "f16c")
 _AVX512_FEATURES = (*_AVX2_FEATURES, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 _VNNI_FEATURES = (*_AVX512_FEATURES, "avx512vnni")
 _BF16_FEATURES = (*_VNNI_FEATURES, "avx512bf16")
-_AMX_FEATURES = (*_BF16_FEATURES, "amx-tile", "amx-bf16", "amx-int8")
+_FP16_FEATURES = (*_BF16_FEATURES, "avx512fp16")
+_AMX_FEATURES = (*_FP16_FEATURES, "amx-tile", "amx-bf16", "amx-int8")
 
 # Features, bytes and number of vector registers, and the instructions that each level has.
 _LEVELS: dict[str, tuple[tuple[str, ...], int, int, tuple[Instruction, ...]]] = {
@@ -114,11 +117,17 @@ _LEVELS: dict[str, tuple[tuple[str, ...], int, int, tuple[Instruction, ...]]] = 
         32,
         SSE42 + AVX2 + AVX512 + AVX512_VNNI + AVX512_BF16,
     ),
+    "avx512_fp16": (
+        _FP16_FEATURES,
+        64,
+        32,
+        SSE42 + AVX2 + AVX512 + AVX512_VNNI + AVX512_BF16 + AVX512_FP16,
+    ),
     "amx": (
         _AMX_FEATURES,
         64,
         32,
-        SSE42 + AVX2 + AVX512 + AVX512_VNNI + AVX512_BF16 + AMX,
+        SSE42 + AVX2 + AVX512 + AVX512_VNNI + AVX512_BF16 + AVX512_FP16 + AMX,
     ),
 }
 LEVELS = tuple(_LEVELS)
@@ -145,4 +154,5 @@ def machine(
         instructions,
         loads=2 if wide else 1,
         broadcasts=wide,
+        narrowest=2 if "avx512fp16" in features else 4,
     )

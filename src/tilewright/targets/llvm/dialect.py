@@ -29,6 +29,8 @@ class Dialect:
     Loops of the ``serial`` kinds may stand inside of what one thread runs, which then goes through
     their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
     ``index`` is the type of whatever index is known to fit in it; others have s64.
+    Narrow floats of the types ``computes`` are added, multiplied, divided and compared as they are,
+    others in f32, which gives the same.
     ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals.
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
@@ -50,6 +52,7 @@ class Dialect:
     serial: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
     most_lanes: int = 0
     index: DType = s64
+    computes: frozenset[DType] = frozenset()
     rounds_bf16: bool = False
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False

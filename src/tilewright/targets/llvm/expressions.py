@@ -238,9 +238,10 @@ class Expressions:
         if dtype is s64:
             return self._index(expr, left, right)
         a, b = self._operands(dtype, left, right)
-        if dtype not in _NARROW:
+        native = dtype in self.w.dialect.computes and expr.op != "pow"
+        if native or dtype not in _NARROW:
             return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
-        # No processor computes on these; LLVM would call the compiler's library to narrow.
+        # Most processors do not compute on these; LLVM would call the compiler's library to narrow.
         a, b = (emit_cast(self.w, value, f32) for value in (a, b))
         text = self._binary_text(expr, f32, a, b, right)
         if expr.type is boolean:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.dtypes import f16
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -17,7 +18,11 @@ _UNITS = Units(tiles=emit_tiles)
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
     `CompilationError`."""
-    dialect = Dialect(vector_bytes=machine.vector_bytes, stream_fence="llvm.x86.sse.sfence")
+    dialect = Dialect(
+        vector_bytes=machine.vector_bytes,
+        computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
+        stream_fence="llvm.x86.sse.sfence",
+    )
     instructions = {each.name: each for each in machine.instructions}
     with starting_from(Facts.of(kernel)):
         return write_phases(kernel, instructions, dialect, _UNITS)

@@ -29,6 +29,7 @@ _CPUS = {
     "avx512": "skylake-avx512",
     "avx512_vnni": "cascadelake",
     "avx512_bf16": "cooperlake",
+    "avx512_fp16": "sapphirerapids",
     "amx": "sapphirerapids",
 }
 
