@@ -102,6 +102,7 @@ KERNEL_SECTIONS = {
         *("ceil", "fma", "where", "divide", "remainder", "mulhi", "clz", "popcount", "bitcast"),
         *("isnan", "common_type"),
     ),
+    "Vectors": ("vector", "load_vector", "store_vector", "vector_reduce"),
     "Loops and messages": ("static_range", "printf"),
 }
 KERNEL_NAMES = [name for names in KERNEL_SECTIONS.values() for name in names]

@@ -24,6 +24,8 @@ x[1:2] | x[:] | x.shape | x.shape[0] | x.T | n | n / 2 | n // 0 | lambda: 1 | (y
 tw.unknown(1) | tw | range(4) | int(1.5) | x[n] | x[1.5] | not n | 1 if n else 2.0 | n and x[0]
 0 < n < 3 | n is None | n in (1, 2) | n @ n | n ** 2 | tw.atomic_add(x, 0, 1)
 tw.group_reduce(n, 'add') | tw.subgroup_reduce(n, 'add') | *x
+tw.vector(n, 1.5) | tw.vector() | tw.vector(1, 2)[n] | tw.load_vector(x, 0, 2)
+tw.store_vector(x, n, n) | tw.vector_reduce(x, 'add')
 tw.joint_matrix('a', 4, 4, 'f32') | tw.group_scan(1.5, 'xor') | 2 << 5000 | 1 // 0 | ~1.5
 """.strip()
     .replace("\n", " | ")
@@ -38,7 +40,8 @@ q: tw.s8 | with n: pass | tw.printf('{}') | tw.printf('{}', n) | print(n, 'a')
 for k in range(n): pass | for k in x: pass | for k, j in range(3): x[0] = 1
 for k in tw.static_range(n): pass | for k in range(3, n, 0): break | while n: n -= 1
 while True: break | while n > 0: tw.barrier() | def inner(): pass | class C: pass | (1, 2)
-for k in (1, n): x[0] = k | undefined += 1 | x.shape[0] = 1 | x = tw.local(3, 'f32')
+for k in (1, n): x[0] = k | n = tw.vector(n, 1) | i = tw.vector(1, 2) + i | v = tw.vector(n) * x[0]
+v += 1 | undefined += 1 | x.shape[0] = 1 | x = tw.local(3, 'f32')
 """.strip()
     .replace("\n", " | ")
     .split(" | ")

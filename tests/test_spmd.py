@@ -289,3 +289,13 @@ def test_conditions_of_whole_vectors(lines: list[str]) -> None:
     assert "a[" in whole and "if " not in whole
     assert "if " in masked
     same_as_interpreted(made)
+
+
+def test_all_lanes_store_to_one_place() -> None:
+    made = parse_kernel(
+        HEAD + NEST.replace("g in 4", "g in 1").replace("t in 16", "t in 8") + "      a[3] = 2.0\n"
+    )
+    found = tw.compile(made, target="x86")(
+        a=np.zeros(64, np.float32), b=np.zeros(64, np.int64), n=np.zeros(64, np.int64)
+    )
+    assert found["a"][3] == 2

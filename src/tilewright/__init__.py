@@ -128,6 +128,7 @@ __all__ = [
     "kernel",
     "lane_id",
     "layer_norm",
+    "load_vector",
     "local",
     "local_id",
     "local_size",
@@ -178,6 +179,7 @@ __all__ = [
     "sort",
     "sqrt",
     "static_range",
+    "store_vector",
     "sub",
     "subgroup_all",
     "subgroup_any",
@@ -198,6 +200,8 @@ __all__ = [
     "u64",
     "unary",
     "unregister_recipe",
+    "vector",
+    "vector_reduce",
     "where",
     "zero_point",
     "zeropad",
@@ -282,6 +286,7 @@ _KERNELS = {
         "isnan",
         "common_type",
     ),
+    "vectors": ("vector", "load_vector", "store_vector", "vector_reduce"),
     "python_functions": ("static_range", "printf"),
 }
 _TYPES = (

@@ -10,10 +10,10 @@ launches that come again);
 stand for), `arithmetic` (types of operators) and `emitter` (where statements go); and what kernels
 call: `builtin` (how such a function is made), `ids`, `memory`, `groups`,
 `matrices` with
-`matrix_parts` and `matrix_types`, `mathematics`, `python_functions`.
+`matrix_parts` and `matrix_types`, `vectors`, `mathematics`, `python_functions`.
 """
 
-from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions
+from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions, vectors
 from tilewright.lang.annotations import array, constant, scalar
 from tilewright.lang.kernel import HelperFunction, KernelFunction, function, kernel
 
@@ -31,4 +31,5 @@ __all__ = [
     "memory",
     "python_functions",
     "scalar",
+    "vectors",
 ]

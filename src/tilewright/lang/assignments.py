@@ -15,8 +15,8 @@ from tilewright.lang.emitter import Emitter
 from tilewright.lang.expressions import Expressions
 from tilewright.lang.names import Names, Path, names_of
 from tilewright.lang.source import Source
-from tilewright.lang.values import Array, Unbound, described, is_number
-from tilewright.lang.variables import Variable
+from tilewright.lang.values import Array, Unbound, Vector, described, is_number
+from tilewright.lang.variables import Key, Variable
 
 _ZERO = (ir.const(0),)
 
@@ -45,10 +45,16 @@ class Assignments(Expressions):
     def _new_variable(self, name: str) -> Variable:
         key = (self.path, name)
         known = self.whole.types.known.get(key)
+        length = 0
+        while _element_key(key, length) in self.whole.types.known:
+            length += 1
+        if length:
+            parts = (self._new_variable(_element_key(key, n)[1]) for n in range(length))
+            return Variable(key, name, None, True, tuple(parts))
         if known is None:
             return Variable(key, name, None, True)
         dtype, weak = known
-        return Variable(key, name, self.emitter.private(name, dtype), weak)
+        return Variable(key, name, self.emitter.private(name.replace(".", "_"), dtype), weak)
 
     def _assign(self, node: ast.Assign) -> None:
         first = node.targets[0]
@@ -124,17 +130,40 @@ class Assignments(Expressions):
             return
         if isinstance(value, Unbound):
             self._check_number(value, name, at)
+        if isinstance(value, Vector) or known.parts is not None:
+            self._set_vector(known, value, at)
+            return
         if not is_number(value):
             if self.varying:
                 raise self._some_way(name, value, at)
             self.names[name] = value
             return
+        self._set_number(known, value)
+
+    def _set_number(self, known: Variable, value: Any) -> None:
         dtype = self.whole.assigned(self, known, value)
         if known.memory is None:
             # In the first translation only, whose types are what comes of it.
-            known.memory = self.emitter.private(name, dtype)
+            known.memory = self.emitter.private(known.name.replace(".", "_"), dtype)
         converted = self.arithmetic.convert(value, known.memory.dtype)
         self.emitter.store(known.memory, _ZERO, converted)
+
+    def _set_vector(self, known: Variable, value: Any, at: ast.AST) -> None:
+        if known.parts is None and known.memory is None and isinstance(value, Vector):
+            keys = [_element_key(known.key, n) for n in range(len(value.parts))]
+            known.parts = tuple(Variable(key, key[1], None, True) for key in keys)
+        same = isinstance(value, Vector) and known.parts is not None
+        if not same or len(value.parts) != len(known.parts or ()):
+            was = "a number" if known.parts is None else f"a vector of {len(known.parts)}"
+            raise self.refuse(
+                f"{known.name} is {was} on one way, and {described(value)} here",
+                cure="give it a name of its own",
+                at=at,
+            )
+        # All of them are known before the first one is assigned to.
+        named = self.named(known.name, value)
+        for part, each in zip(known.parts or (), named.parts, strict=True):
+            self._set_number(part, each)
 
     def _some_way(self, name: str, value: Any, at: ast.AST) -> KernelError:
         return self.refuse(
@@ -167,6 +196,11 @@ class Assignments(Expressions):
         name = type(node.op).__name__
         value = self.arithmetic.binary(_operator(self, name), old, amount)
         self.store(array, tuple(place), value, node)
+
+
+def _element_key(key: Key, number: int) -> Key:
+    """The variable of an element of a vector: no name in Python is like it."""
+    return key[0], f"{key[1]}.{number}"
 
 
 def _operator(scope: Expressions, name: str) -> str:

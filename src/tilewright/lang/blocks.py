@@ -16,7 +16,7 @@ from tilewright.lang.emitter import Emitter, element
 from tilewright.lang.exits import always, exits
 from tilewright.lang.names import Path
 from tilewright.lang.source import Source
-from tilewright.lang.values import is_number
+from tilewright.lang.values import Vector, is_number
 from tilewright.lang.variables import Variable
 
 _ZERO = (ir.const(0),)
@@ -59,7 +59,7 @@ class Blocks(Assignments):
         """Memory for the variables that live in this block."""
         for name in self.found.homes.get(path, ()):
             outer = self.names.get(name)
-            if outer is None or is_number(outer) or isinstance(outer, Variable):
+            if outer is None or is_number(outer) or isinstance(outer, Variable | Vector):
                 self.names[name] = self._new_variable(name)
 
     def stmts(self, body: Sequence[ast.stmt]) -> None:

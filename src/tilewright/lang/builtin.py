@@ -17,7 +17,7 @@ from tilewright.dtypes import DType, dtype
 from tilewright.errors import KernelError, UnsupportedError
 from tilewright.ir.expr import Expr
 from tilewright.lang.source import calling_place
-from tilewright.lang.values import Array
+from tilewright.lang.values import Array, Vector
 
 if TYPE_CHECKING:
     from tilewright.lang.expressions import Expressions
@@ -33,6 +33,7 @@ class Builtin:
         self.name = function.__name__.rstrip("_")
         self.in_words = f"the function tw.{self.name}"
         self._function = function
+        self.by_elements = False
         whole = inspect.signature(function)
         parameters = list(whole.parameters.values())[1:]
         self.__signature__ = whole.replace(parameters=parameters)
@@ -49,6 +50,8 @@ class Builtin:
                 f"tw.{self.name}: {error}", cure=f"call tw.{self.name}{given}"
             ) from None
         bound.apply_defaults()
+        if self.by_elements and any(isinstance(each, Vector) for each in bound.args):
+            return site.scope.by_elements(lambda *each: self._function(site, *each), bound.args)
         return self._function(site, *bound.args, **bound.kwargs)
 
     def __call__(self, *args: object, **keywords: object) -> NoReturn:
@@ -67,6 +70,13 @@ def builtin(function: Callable[..., Any]) -> Builtin:
     """Makes ``function`` one that kernels call as ``tw.NAME``."""
     made = Builtin(function)
     _BUILTINS[made.name] = made
+    return made
+
+
+def elementwise(function: Callable[..., Any]) -> Builtin:
+    """`builtin`, of a function of numbers: of vectors, it is that of their elements."""
+    made = builtin(function)
+    made.by_elements = True
     return made
 
 

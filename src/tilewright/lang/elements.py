@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.dtypes import s64
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.lang.scope import Scope
-from tilewright.lang.values import Array, described
+from tilewright.lang.values import Array, Vector, described
 
 
 class Elements(Scope):
@@ -22,18 +22,38 @@ class Elements(Scope):
             index = self.index(value, node.slice)
             guard = None if value.private else self.guard
             return ir.load(value.buffer, index, guard)
+        if isinstance(value, Vector):
+            found = self._of_tuple(value.parts, node, "a vector")
+            return Vector(found) if isinstance(found, tuple) else found
         if isinstance(value, tuple):
-            if isinstance(node.slice, ast.Slice):
-                parts = (node.slice.lower, node.slice.upper, node.slice.step)
-                known = [None if each is None else self.known(each) for each in parts]
-                return value[slice(*known)]
-            at = self.known(node.slice)
-            if not -len(value) <= at < len(value):
-                raise self.refuse(
-                    f"element {at} of a tuple of {len(value)}", cure="stay inside of the tuple"
-                )
-            return value[at]
+            return self._of_tuple(value, node, "a tuple")
         raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
+
+    def by_elements(self, act: Callable[..., Any], values: Sequence[Any]) -> Vector:
+        """A vector of what ``act`` gives for the elements of several, and for numbers, which are
+        the same for each."""
+        lengths = {len(each.parts) for each in values if isinstance(each, Vector)}
+        if len(lengths) > 1:
+            several = " and ".join(map(str, sorted(lengths)))
+            raise self.refuse(f"vectors of {several}", cure="take vectors of one length")
+        for each in values:
+            if not isinstance(each, Vector):
+                self._check_number(each, "an operand beside a vector", self.node)
+        (length,) = lengths
+        rows = [each.parts if isinstance(each, Vector) else (each,) * length for each in values]
+        return Vector(tuple(act(*each) for each in zip(*rows, strict=True)))
+
+    def _of_tuple(self, value: tuple[Any, ...], node: ast.Subscript, what: str) -> Any:
+        if isinstance(node.slice, ast.Slice):
+            parts = (node.slice.lower, node.slice.upper, node.slice.step)
+            known = [None if each is None else self.known(each) for each in parts]
+            return value[slice(*known)]
+        at = self.known(node.slice)
+        if not -len(value) <= at < len(value):
+            raise self.refuse(
+                f"element {at} of {what} of {len(value)}", cure=f"stay inside of {what}"
+            )
+        return value[at]
 
     def known(self, node: ast.expr, what: str = "it") -> int:
         """An integer that is known when the kernel is compiled."""

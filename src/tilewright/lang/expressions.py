@@ -20,6 +20,7 @@ from tilewright.lang.values import (
     Array,
     Lambda,
     Unbound,
+    Vector,
     described,
     is_number,
 )
@@ -76,6 +77,8 @@ class Expressions(Guards, Elements):
         )
 
     def _variable(self, found: Variable) -> Any:
+        if found.parts is not None:
+            return Vector(tuple(map(self._variable, found.parts)))
         if found.memory is None:
             raise self.refuse(
                 f"{found.name} may have no value here",
@@ -147,6 +150,8 @@ class Expressions(Guards, Elements):
                 "a kernel has no operator @", cure="write the sums, or use tw.joint_matrix"
             )
         values = self.in_order([node.left, node.right])
+        if any(isinstance(each, Vector) for each in values):
+            return self.by_elements(lambda *each: self.arithmetic.binary(op, *each), values)
         if any(isinstance(each, tuple) for each in values):
             return self._of_tuples(op, *values)
         for value, each in zip(values, (node.left, node.right), strict=True):
@@ -161,8 +166,14 @@ class Expressions(Guards, Elements):
         raise self.refuse("an operator on tuples", cure="take their elements, such as t[0]")
 
     def _unary(self, node: ast.UnaryOp) -> Any:
-        value = self.number(node.operand, "the operand")
-        match node.op:
+        value = self.value(node.operand)
+        if isinstance(value, Vector):
+            return self.by_elements(lambda each: self._negated(node.op, each), [value])
+        self._check_number(value, "the operand", node.operand)
+        return self._negated(node.op, value)
+
+    def _negated(self, op: ast.unaryop, value: Any) -> Any:
+        match op:
             case ast.USub():
                 return self.arithmetic.unary("neg", value)
             case ast.UAdd():
@@ -181,6 +192,9 @@ class Expressions(Guards, Elements):
             if type(op).__name__ not in OPERATORS:
                 raise self.refuse("a kernel has no `in`", cure="compare with each value")
         values = self.in_order(nodes)
+        if len(nodes) == 2 and any(isinstance(each, Vector) for each in values):
+            sign = OPERATORS[type(node.ops[0]).__name__]
+            return self.by_elements(lambda *each: self.arithmetic.binary(sign, *each), values)
         if len(nodes) == 2 and all(isinstance(each, _READABLE) for each in values):
             return self._known_comparison(node.ops[0], *values)
         for value, each in zip(values, nodes, strict=True):
@@ -227,5 +241,8 @@ class Expressions(Guards, Elements):
     def _conversion(self, dtype: DType, node: ast.Call) -> Any:
         if len(node.args) != 1 or node.keywords:
             raise self.refuse(f"tw.{dtype} takes one value", cure=f"write tw.{dtype}(x)", at=node)
-        value = self.number(node.args[0], "the value")
+        value = self.value(node.args[0])
+        if isinstance(value, Vector):
+            return self.by_elements(lambda each: self.arithmetic.convert(each, dtype), [value])
+        self._check_number(value, "the value", node.args[0])
         return self.arithmetic.convert(value, dtype)

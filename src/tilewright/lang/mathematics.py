@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
-from tilewright.lang.builtin import Builtin, Site, builtin
+from tilewright.lang.builtin import Builtin, Site, builtin, elementwise
 from tilewright.lang.values import is_literal
 
 _KNOWN: dict[str, Callable[[float], float]] = {
@@ -39,7 +39,7 @@ def _function(name: str, doc: str) -> Builtin:
 
     run.__name__, run.__doc__ = name, doc
     run.__module__ = __name__
-    return builtin(run)
+    return elementwise(run)
 
 
 exp = _function("exp", "e to the power of ``x``, in the float type of ``x``.")
@@ -56,7 +56,7 @@ floor = _function("floor", "The greatest whole number that is not above ``x``, a
 ceil = _function("ceil", "The least whole number that is not below ``x``, as a float.")
 
 
-@builtin
+@elementwise
 def fma(site: Site, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``; each operation rounds, as everywhere."""
     for each in (a, b, c):
@@ -64,7 +64,7 @@ def fma(site: Site, a: Any, b: Any, c: Any) -> Any:
     return site.arithmetic.binary("add", site.arithmetic.binary("mul", a, b), c)
 
 
-@builtin
+@elementwise
 def where(site: Site, condition: Any, a: Any, b: Any) -> Any:
     """``a`` where ``condition`` holds, else ``b``; both are evaluated. (``a if condition else b``
     guards the loads behind it.)"""
@@ -77,7 +77,7 @@ def where(site: Site, condition: Any, a: Any, b: Any) -> Any:
     return ir.select(holds, x, y)
 
 
-@builtin
+@elementwise
 def divide(site: Site, a: Any, b: Any) -> Any:
     """The quotient of integers, rounded towards 0 as C does; 0 where ``b`` is 0. (``a // b`` rounds
     down.)"""
@@ -85,7 +85,7 @@ def divide(site: Site, a: Any, b: Any) -> Any:
     return _truncated(x, y)
 
 
-@builtin
+@elementwise
 def remainder(site: Site, a: Any, b: Any) -> Any:
     """What `divide` leaves: it has the sign of ``a``, as in C. (``a % b`` has that of ``b``.)"""
     x, y = _integers(site, a, b)
@@ -109,20 +109,20 @@ def _truncated(x: Expr, y: Expr) -> Expr:
     return ir.select(opposite & ir.unary("not", exact) & (y != zero), down + 1, down)
 
 
-@builtin
+@elementwise
 def mulhi(site: Site, a: Any, b: Any) -> Any:
     """The upper half of the bits of the product of two integers."""
     x, y = _integers(site, a, b)
     return ir.binary("mulhi", x, y)
 
 
-@builtin
+@elementwise
 def clz(site: Site, x: Any) -> Any:
     """How many zero bits an integer has in front; all of them for 0."""
     return site.arithmetic.unary("clz", site.typed(x))
 
 
-@builtin
+@elementwise
 def popcount(site: Site, x: Any) -> Any:
     """How many bits of an integer are 1."""
     return site.arithmetic.unary("popcount", site.typed(x))
@@ -138,7 +138,7 @@ def bitcast(site: Site, dtype: Any, x: Any) -> Any:
         raise site.refuse(f"tw.bitcast: {error}", cure="take a type of as many bits") from None
 
 
-@builtin
+@elementwise
 def isnan(site: Site, x: Any) -> Any:
     """Whether ``x`` is NaN."""
     value = site.typed(x)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.dtypes import boolean, f32, s32
-from tilewright.lang.builtin import Site, builtin
-from tilewright.lang.values import Array, Range, is_literal
+from tilewright.lang.builtin import Site, builtin, elementwise
+from tilewright.lang.values import Array, Range, Vector, is_literal
 
 
 @builtin
@@ -54,31 +54,31 @@ def _extreme(site: Site, op: str, values: tuple[Any, ...]) -> Any:
     return found
 
 
-@builtin
+@elementwise
 def min_(site: Site, *values: Any) -> Any:
     """The least of several numbers; NaN where one is."""
     return _extreme(site, "min", values)
 
 
-@builtin
+@elementwise
 def max_(site: Site, *values: Any) -> Any:
     """The greatest of several numbers; NaN where one is."""
     return _extreme(site, "max", values)
 
 
-@builtin
+@elementwise
 def abs_(site: Site, x: Any) -> Any:
     """The number without its sign."""
     return site.arithmetic.unary("abs", site.number(x))
 
 
-@builtin
+@elementwise
 def round_(site: Site, x: Any) -> Any:
     """The nearest whole number as a float of the same type, ties to even."""
     return site.arithmetic.function("round", site.number(x))
 
 
-@builtin
+@elementwise
 def pow_(site: Site, a: Any, b: Any) -> Any:
     """``a`` to the power of ``b``, of floats."""
     return site.arithmetic.binary("pow", site.number(a), site.number(b))
@@ -86,11 +86,13 @@ def pow_(site: Site, a: Any, b: Any) -> Any:
 
 @builtin
 def len_(site: Site, x: Any) -> Any:
-    """How many elements a tuple has, or an array along its first dim."""
+    """How many elements a tuple or a vector has, or an array along its first dim."""
     if isinstance(x, Array):
         return x.sizes[0]
+    if isinstance(x, Vector):
+        return len(x.parts)
     if not isinstance(x, tuple | str):
-        raise site.refuse("len of what has no length", cure="give a tuple or an array")
+        raise site.refuse("len of what has no length", cure="give a tuple, a vector or an array")
     return len(x)
 
 
@@ -100,7 +102,7 @@ def _converting(name: str, dtype: Any, known: Callable[[Any], Any], doc: str) ->
         return known(x) if is_literal(x) else site.arithmetic.convert(x, dtype)
 
     run.__name__, run.__doc__ = name, doc
-    builtin(run)
+    elementwise(run)
 
 
 _converting("int", s32, int, "The number as s32: floats go towards 0.")

@@ -12,7 +12,7 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.visit import reads_memory
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.source import Source
-from tilewright.lang.values import Unbound, described, is_number
+from tilewright.lang.values import Unbound, Vector, described, is_number
 
 if TYPE_CHECKING:
     from tilewright.lang.arithmetic import Arithmetic
@@ -120,7 +120,9 @@ class Scope(ABC):
         return found
 
     def named(self, name: str, value: Any) -> Any:
-        """A name for a number; what is known stays known."""
+        """A name for a number, or for each of a vector; what is known stays known."""
+        if isinstance(value, Vector):
+            return Vector(tuple(self.named(name, each) for each in value.parts))
         if not isinstance(value, Expr):
             return value
         found = self.emitter.let(name, value)

@@ -51,6 +51,17 @@ class Range:
 
 
 @dataclass(frozen=True, eq=False)
+class Vector:
+    """Numbers that are computed with together, each by itself."""
+
+    parts: tuple[Any, ...]
+
+    @property
+    def in_words(self) -> str:
+        return f"a vector of {len(self.parts)}"
+
+
+@dataclass(frozen=True, eq=False)
 class Lambda:
     """A function without a name, where it is written; ``scope`` is the translator there."""
 

@@ -18,12 +18,13 @@ Key = tuple[tuple[int, ...], str]
 @dataclass
 class Variable:
     """``memory`` holds it: None where nothing was assigned yet. ``weak``: known numbers only were,
-    so that it takes the type of what it meets."""
+    so that it takes the type of what it meets. One of vectors has a variable for each element."""
 
     key: Key
     name: str
     memory: Buffer | None
     weak: bool
+    parts: tuple[Variable, ...] | None = None
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Expr, Load, Var, const, load, var
+from tilewright.ir.expr import Expr, Load, Var, binary, const, load, var
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -25,6 +25,7 @@ from tilewright.ir.stmt import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.ir.visit import (
     block,
@@ -126,12 +127,28 @@ class _Vectorizer:
         varying = Varying([lane], body)
         writer = _Lanes(lane, varying, _spread(body, varying, width))
         inside = block(*_beginning(body, writer.parts, lane), writer.visit(body))
-        vector = For(lane, const(width), inside, LoopKind.VECTOR, self.nest.loops[-1].span)
+        last = binary("eq", lane, const(width - 1))
+        span = self.nest.loops[-1].span
+        vector = For(lane, const(width), _by_one(inside, varying, last), LoopKind.VECTOR, span)
         whole = on_whole_vectors(inside, writer.strides, width)
         if whole is not None:
-            apart = If(whole[0], replace(vector, body=whole[1]), vector)
+            together = replace(vector, body=_by_one(whole[1], varying, last))
+            apart = If(whole[0], together, vector)
             return block(*map(Allocate, writer.parts.values()), apart)
         return block(*map(Allocate, writer.parts.values()), vector)
+
+
+def _by_one(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
+    """``stmt`` where what all lanes store to one place is stored in the ``last`` one."""
+    match stmt:
+        case Store() if stmt.buffer.space is not Space.PRIVATE:
+            return stmt if varying.any_of(stmt.index) else If(last, stmt, span=stmt.span)
+        case If() | While() if varying.of(stmt.condition):
+            return stmt
+        case For() if varying.of(stmt.extent):
+            return stmt
+        case _:
+            return with_nested(stmt, tuple(_by_one(each, varying, last) for each in nested(stmt)))
 
 
 def _spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
