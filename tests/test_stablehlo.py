@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.errors import ParseError, ProblemError, Span, TilewrightError, UnsupportedError
+from tilewright.errors import (
+    ArgumentError,
+    ParseError,
+    ProblemError,
+    Span,
+    TilewrightError,
+    UnsupportedError,
+)
 from tilewright.frontends.stablehlo import from_stablehlo
 from tilewright.frontends.stablehlo.checks import Check, units_apart
 
@@ -384,6 +391,8 @@ REFUSED: dict[str, tuple[str, type[TilewrightError], str]] = {
     "no dims": ('%b = stablehlo.constant dense<[[1], [2]]> : tensor<2x1xi64>\n%0 = '
                 '"stablehlo.broadcast_in_dim"(%b) : (tensor<2x1xi64>) -> tensor<2x2x2xi64>',
                 ProblemError, "broadcast_dimensions of .* is not a list of 2 numbers"),
+    "no such attribute": ('%0 = "stablehlo.abs"(%a) {dimension_s = 1} : (tensor<2xf32>) -> '
+                          "tensor<2xf32>", ProblemError, "has no attribute 'dimension_s'"),
     "missing": ('%0 = "stablehlo.transpose"(%a) : (tensor<2xf32>) -> tensor<2xf32>', ProblemError,
                 "permutation of stablehlo.transpose"),
     "shape from data": ("%0 = stablehlo.dynamic_iota %n, dim = 0"
@@ -411,7 +420,17 @@ def test_refused(name: str) -> None:
     assert caught.value.span is not None and caught.value.cure
 
 
+def test_one_number_takes_no_memory_whatever_its_size() -> None:
+    text = "%c = stablehlo.constant dense<1.0> : tensor<4000000x1000000xf32>\n"
+    text += "%0 = stablehlo.slice %c [7:8, 0:2] : (tensor<4000000x1000000xf32>) -> tensor<1x2xf32>"
+    text = main(text, A, "tensor<1x2xf32>", "%0")
+    assert not from_stablehlo(text).constants
+    assert results(text, np.zeros(2, np.float32))[0].tolist() == [[1.0, 1.0]]
+
+
 def test_refused_arguments() -> None:
+    with pytest.raises(ArgumentError, match="is no program of StableHLO"):
+        from_stablehlo(b"func.func")  # type: ignore[arg-type]  # what is checked
     with pytest.raises(UnsupportedError, match=r"%a is of type tensor<\?xf32>"):
         from_stablehlo(main("", "%a: tensor<?xf32>", "tensor<?xf32>", "%a"))
     with pytest.raises(ProblemError, match=r"there is no function @f"):

@@ -91,6 +91,9 @@ class Builder:
         values = np.asarray(array)
         type_ = type_of(values.dtype)
         shape = self.checked(values.shape)
+        if values.size and not any(values.strides):
+            # One element, which a text may say to be of any size.
+            return self.tensor(shape, const(values[(0,) * values.ndim].item(), type_))
         values = np.ascontiguousarray(values)
         if values.size and is_splat(values):
             return self.tensor(shape, const(values.reshape(-1)[0].item(), type_))

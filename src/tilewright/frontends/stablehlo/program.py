@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ProblemError, UnsupportedError, one_of
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.operations import HANDLERS
@@ -22,6 +22,7 @@ from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
 from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Graph
+from tilewright.problems.numbers import short
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +52,16 @@ def from_stablehlo(
     an argument its shape, a tuple; or an integer or an array of integers, which it is in this graph
     then: so shapes may depend on it.
 
-    Raises `ParseError` where the text is malformed, `ProblemError` where it makes no sense, and
-    `UnsupportedError` for what is not translated, each with line and column; ``file`` is its name
-    in them.
+    Raises `ArgumentError` for what is no text, `ParseError` where it is malformed, `ProblemError`
+    where it makes no sense, and `UnsupportedError` for what is not translated, each of these with
+    line and column; ``file`` is its name in them.
     """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"{short(text)} is no program of StableHLO",
+            where="text",
+            cure="pass its text, as a file has it, or as_text() of what JAX lowers gives it",
+        )
     module = parse_module(text, file)
     return translated(module, _entry(module, function), arguments)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.errors import ProblemError, Span, TilewrightError, UnsupportedError
 from tilewright.frontends.stablehlo import quantized, types
+from tilewright.frontends.stablehlo.attribute_names import check_attributes
 from tilewright.frontends.stablehlo.attributes import Word
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.elements import Elements
@@ -101,6 +102,7 @@ class Translation:
         handler = self.handlers.get(operation.name)
         if handler is None:
             raise self.unknown(operation)
+        check_attributes(operation)
         operands = [self.value(each) for each in operation.operands]
         title = operation.results[0].name if operation.results else ""
         short = operation.name.partition(".")[2]
