@@ -39,10 +39,13 @@ def test_a_table_and_its_figures(folder: Path, capsys: pytest.CaptureFixture[str
     assert table[0].split(" | ")[1:5] == ["cases", "right", "wrong", "refused"]
     assert table[2:] == [
         "| StableHLO, static | 3 | 3 | 0 | 0 | 100.0% | 97% |",
-        "| StableHLO, dynamic | 2 | 1 | 0 | 1 | 50.0% | 85% |",
+        "| StableHLO, dynamic, quantized, its interpreter's | 2 | 1 | 0 | 1 | 50.0% | 85% |",
     ]
     data = json.loads(figures.read_text(encoding="utf-8"))
-    assert data["rows"]["StableHLO, dynamic"] == {"right": 1, "refused": 1}
+    assert data["rows"]["StableHLO, dynamic, quantized, its interpreter's"] == {
+        "right": 1,
+        "refused": 1,
+    }
     assert [each["status"] for each in data["not right"]] == ["refused"]
 
 

@@ -149,6 +149,8 @@ def test_bad_models(tmp_path: Path) -> None:
     good = model([relu], {"x": (2,)}, {"y": (2,)})
     path.write_bytes(good.SerializeToString())
     assert tw.from_onnx(path).inputs == ("x",)
+    with pytest.raises(ArgumentError, match=r"'y' is f32\[2\], not of the shape \[3\]"):
+        tw.from_onnx(model([relu], {"x": (2,)}, {"y": (3,)}))
     unknown = helper.make_node("Relu", ["q"], ["y"])
     with pytest.raises(ArgumentError, match="ill-formed"):
         tw.from_onnx(model([unknown], {"x": (2,)}, {"y": (2,)}))

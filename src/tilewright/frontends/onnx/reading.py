@@ -98,7 +98,7 @@ class _Reading:
         self._nodes(top.node, scope, 0)
         for info in top.output:
             name = _fresh(identifier(info.name) or "result", taken)
-            self.builder.output(name, self.tensor(info.name, scope))
+            self.builder.output(name, _as_declared(info, self.tensor(info.name, scope)))
         return Graph(self.builder.kernel())
 
     def _input(self, info: onnx.ValueInfoProto, scope: Scope, taken: set[str]) -> None:
@@ -304,6 +304,19 @@ def _described(name: str, scope: Scope) -> str:
         return described(scope.tensors[name])
     known = scope.known.get(name)
     return "nothing" if known is None else f"known {known.dtype}{list(known.shape)}"
+
+
+def _as_declared(info: onnx.ValueInfoProto, made: Tensor) -> Tensor:
+    """A result, which is what the model says of it as far as it says anything."""
+    shape = shape_of(info)
+    if shape is not None and shape != made.shape:
+        raise ArgumentError(
+            f"the result {info.name!r} is {described(made)}, not of the shape {[*shape]}",
+            where=info.name,
+            why="the model says so of its results",
+            cure="export it again",
+        )
+    return made
 
 
 def _place(node: onnx.NodeProto) -> str:
