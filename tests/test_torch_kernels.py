@@ -123,6 +123,20 @@ def test_refused(options: dict[str, Any], message: str) -> None:
         made("refused", saxpy, lambda *_: 1, **options)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("saxpy", saxpy, lambda *_: 1), {}, "'saxpy' is no name of an op"),
+        (("tilewright_tests::other", saxpy, 5), {"mutates": ["y"]}, "range is 5"),
+        (("tilewright_tests::other", saxpy, lambda *_: 1), {"results": {"y": (3,)}}, "y is "),
+        (("tilewright_tests::other", len, lambda *_: 1), {}, "is no kernel"),
+    ],
+)
+def test_what_is_no_op(arguments: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        import_module("tilewright.frontends.torch").custom_op(*arguments, **options)
+
+
 def test_what_is_stored_has_to_be_said() -> None:
     op = made("silent", saxpy, lambda n, *_: n)
     with pytest.raises(ArgumentError, match="the kernel stores to y"):

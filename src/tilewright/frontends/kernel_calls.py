@@ -11,6 +11,7 @@ from tilewright.errors import ArgumentError, one_of
 from tilewright.ir.stmt import Param
 from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.kernel import KernelFunction
+from tilewright.problems.numbers import short
 
 
 @dataclass(eq=False)
@@ -35,6 +36,15 @@ class KernelCall:
     _known: set[tuple[str, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kernel, KernelFunction):
+            raise ArgumentError(
+                f"{short(self.kernel)} is no kernel", cure="pass a function with @tw.kernel"
+            )
+        for name, each in {"range": self.range, **self.results}.items():
+            if not callable(each):
+                raise self._refused(
+                    f"{name} is {short(each)}", "give a function of the op's arguments"
+                )
         parameters = self.kernel.parameters
         arrays = [name for name, each in parameters.items() if isinstance(each, ArrayType)]
         known = [name for name, each in parameters.items() if isinstance(each, Constant)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tilewright.dtypes import DType, dtype
+from tilewright.errors import ArgumentError
 from tilewright.frontends.kernel_calls import KernelCall
 from tilewright.lang.annotations import ArrayType, ScalarType
 from tilewright.lang.kernel import KernelFunction
+from tilewright.problems.numbers import short
 
 
 def custom_op(
@@ -35,6 +38,8 @@ def custom_op(
     Gives what ``torch.library.custom_op`` gives: call it, or ``register_autograd`` on it. Compilers
     take it as it is, `torch.compile` with our backend as an island. Raises `ArgumentError`.
     """
+    if not isinstance(name, str) or re.fullmatch(r"\w+::\w+", name) is None:
+        raise ArgumentError(f"{short(name)} is no name of an op", cure='write "library::op"')
     call = KernelCall(
         kernel, range, results or {}, tuple(mutates), constants or {}, local, target, threads
     )
