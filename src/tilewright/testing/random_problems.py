@@ -48,6 +48,7 @@ from tilewright.problems import (
     conv_from_sizes,
     pool_from_sizes,
 )
+from tilewright.problems.library.draws import shape_of
 from tilewright.problems.policy import Policy
 from tilewright.testing.case import ALGORITHMS, ROLES, TAG_KNOBS, Case
 
@@ -235,18 +236,13 @@ def _of_groups(rng: random.Random) -> Case:
     )
 
 
-def _shape(rng: random.Random) -> tuple[int, ...]:
-    rank = rng.randint(1, 5)
-    return tuple(rng.choice((1, 2, 3, 4, 5, 7, 8, 16, 17)) for _ in range(rank))
-
-
 def _reduction(rng: random.Random) -> Problem:
-    shape = _shape(rng)
+    shape = shape_of(rng, 1, 5)
     return ReduceProblem(shape, tuple(rng.choice((1, size)) for size in shape))
 
 
 def _binary(rng: random.Random) -> Problem:
-    shape = _shape(rng)
+    shape = shape_of(rng, 1, 5)
     first, second = (tuple(rng.choice((size, size, 1)) for size in shape) for _ in range(2))
     return BinaryProblem(first, second)
 
@@ -256,9 +252,9 @@ _PROBLEMS: dict[str, Callable[[random.Random], Problem]] = {
     "matmul": _matmul,
     "pool": _pooling,
     "reduce": _reduction,
-    "eltwise": lambda rng: EltwiseProblem(_shape(rng)),
+    "eltwise": lambda rng: EltwiseProblem(shape_of(rng, 1, 5)),
     "binary": _binary,
-    "reorder": lambda rng: ReorderProblem(_shape(rng)),
+    "reorder": lambda rng: ReorderProblem(shape_of(rng, 1, 5)),
 }
 
 

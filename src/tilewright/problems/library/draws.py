@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -11,15 +12,27 @@ from tilewright.dtypes import DType
 from tilewright.problems.problem import Shape
 
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17)
+# More than vectors have lanes, and enough for several threads: of one dim in some shapes.
+_LONG = (31, 64, 100, 257, 1000, 1025, 4096)
+_LONG_PART = 0.2
+# With a long dim: the interpreter is slow.
+_MOST_ELEMENTS = 8192
 # The part of indices that are far out of range.
 _FAR = 0.05
 # The part of numbers that are NaN or infinite.
 _NONFINITE = 0.03
 
 
-def shape_of(rng: random.Random, least: int = 1, most: int = 4) -> Shape:
-    """A shape of so many dims."""
-    return tuple(rng.choice(_SIZES) for _ in range(rng.randint(least, most)))
+def shape_of(
+    rng: random.Random, least: int = 1, most: int = 4, longest: int = _MOST_ELEMENTS
+) -> Shape:
+    """A shape of so many dims; of some, a dim is long."""
+    shape = [rng.choice(_SIZES) for _ in range(rng.randint(least, most))]
+    if rng.random() < _LONG_PART:
+        place = rng.randrange(len(shape))
+        room = min(longest, _MOST_ELEMENTS * shape[place] // math.prod(shape))
+        shape[place] = rng.choice([size for size in _LONG if size <= room] or shape)
+    return tuple(shape)
 
 
 def places_in(size: int, shape: Shape, dtype: DType, rng: Any) -> Any:

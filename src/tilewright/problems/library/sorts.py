@@ -29,6 +29,9 @@ from tilewright.problems.library.record import (
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.problem import Shape
 
+# Of rows in random problems: networks have more steps the longer these are.
+_LONGEST = 64
+
 
 @dataclass(frozen=True)
 class _Sorted(ListsRecord):
@@ -160,7 +163,7 @@ class SortProblem(_Sorted):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        shape = shape_of(rng, 1, 3)
+        shape = shape_of(rng, 1, 3, longest=_LONGEST)
         chosen = rng.choice(cls.algorithms)
         return cls(shape, rng.randrange(len(shape)), algorithm=chosen)
 
@@ -207,7 +210,7 @@ class TopKProblem(_Sorted):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        shape = shape_of(rng, 1, 3)
+        shape = shape_of(rng, 1, 3, longest=_LONGEST)
         axis = rng.randrange(len(shape))
         return cls(shape, axis, amount=(rng.randint(1, shape[axis]),))
 
