@@ -89,6 +89,10 @@ def wrong(x: tw.array("f32", 1), which: tw.constant) -> None:
     v = tw.vector(x[0], 2.0)
     if which == "lengths":
         v + tw.vector(1, 2, 3)
+    elif which == "slice":
+        x[0] = tw.vector_reduce(v[2:], "add")
+    elif which == "step":
+        x[0] = v[::0][0]
     elif which == "element":
         x[0] = v[2]
     elif which == "known":
@@ -128,6 +132,8 @@ def ways(x: tw.array("f32", 1), which: tw.constant) -> None:
     [
         (wrong, "lengths", "vectors of 2 and 3"),
         (wrong, "element", "element 2 of a vector of 2"),
+        (wrong, "slice", "a vector of 0"),
+        (wrong, "step", "a slice by steps of 0"),
         (wrong, "known", "it is a s32 that work-items compute"),
         (wrong, "number", "the value is a vector of 2"),
         (wrong, "condition", "the condition is a vector of 2"),

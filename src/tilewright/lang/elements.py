@@ -24,7 +24,11 @@ class Elements(Scope):
             return ir.load(value.buffer, index, guard)
         if isinstance(value, Vector):
             found = self._of_tuple(value.parts, node, "a vector")
-            return Vector(found) if isinstance(found, tuple) else found
+            if not isinstance(found, tuple):
+                return found
+            if not found:
+                raise self.refuse("a vector of 0", cure="take a slice of 1 element or more")
+            return Vector(found)
         if isinstance(value, tuple):
             return self._of_tuple(value, node, "a tuple")
         raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
@@ -47,6 +51,8 @@ class Elements(Scope):
         if isinstance(node.slice, ast.Slice):
             parts = (node.slice.lower, node.slice.upper, node.slice.step)
             known = [None if each is None else self.known(each) for each in parts]
+            if known[2] == 0:
+                raise self.refuse("a slice by steps of 0", cure="take steps of 1 or more, or of -1")
             return value[slice(*known)]
         at = self.known(node.slice)
         if not -len(value) <= at < len(value):
