@@ -40,6 +40,9 @@ def compiled(kernel: Kernel, constant: Sequence[str]) -> tw.CompiledKernel:
         ("lnorm", "12x40", "D0"),
         ("reduce", "12x40:1x40", "D0,D1"),
         ("eltwise", "12x40", "MB,D1"),
+        ("transpose", "12x40:1x0", "D0,D1"),
+        ("tile", "12x40:2x3", "D0"),
+        ("pad", "12x40:1x-1:0x2", "D0"),
     ],
 )
 def test_many_sizes_through_one_kernel(driver: str, descriptor: str, names: str) -> None:

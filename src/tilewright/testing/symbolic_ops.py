@@ -44,14 +44,16 @@ def resized(problem: Problem, name: str, size: int) -> Problem:
         return problem.with_mb(size)
     found = _DIM.fullmatch(name)
     position = int(found[1]) if found else -1
+    # Beside a problem's shape, its other lists are orders, amounts and the like.
+    lists = {"shape": own["shape"]} if "shape" in own else own
     shapes = {
         key: (*shape[:position], size, *shape[position + 1 :])
-        for key, shape in own.items()
+        for key, shape in lists.items()
         if found and _is_shape(shape) and position < len(shape) and shape[position] != 1
     }
     if not shapes:
         names = [key.upper() for key, value in own.items() if type(value) is int]
-        ranks = [len(shape) for shape in own.values() if _is_shape(shape)]
+        ranks = [len(shape) for shape in lists.values() if _is_shape(shape)]
         names += [f"D{n}" for n in range(max(ranks, default=0))]
         raise ProblemError(
             f"{problem.driver} has no size {name}",
