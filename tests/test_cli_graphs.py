@@ -12,7 +12,7 @@ import tilewright as tw
 from commands import Command
 from graph_texts import CONTROL, transformer
 from graphs import graph, numbers, run
-from needs import needs_x86
+from needs import needs_opencl, needs_x86
 from test_graph_builder import expected_softmax
 from test_measure import PEAKS
 from tilewright.cli import graphs, profiling
@@ -213,6 +213,18 @@ def test_bench_and_profile(
     assert len(launches) == 11
     assert launches[1]["name"] == "l0_iq_z, l0_iq_p, l0_iq_y"
     assert launches[1]["args"]["at"].startswith("layers.tw:")
+
+
+@needs_opencl
+def test_profile_of_an_opencl_device(folder: Path, tilewright: Command) -> None:
+    """Its launches are timed one by one; nobody knows what its roofline allows."""
+    words = ("--target", "spirv", "--calls", "2", "--trace", "t.json", "network.mlir")
+    _, header, row, last, file = tilewright("profile", "graph", *words).lines
+    assert row.split()[:3] == ["contraction", "0", "1"] and last.split()[:2] == ["all", "1"]
+    assert header.startswith("kernel") and "%" not in row and file.startswith("t.json")
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    (launch,) = [each for each in events if each["ph"] == "X"]
+    assert launch["dur"] > 0 and launch["args"]["at"].startswith("network.mlir:")
 
 
 def test_refusals(folder: Path, tilewright: Command) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from commands import Command
+from needs import needs_x86
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -36,6 +40,16 @@ def test_a_network(target: str) -> None:
     np.testing.assert_array_equal(found["best"], expected["best"])
     assert ours.compiled(WEIGHTS, x) is ours.compiled(WEIGHTS, x)
     assert "compute" in str(ours.graph(WEIGHTS, x).kernel)
+
+
+@needs_x86
+def test_what_jax_lowers_is_verified_on_the_command_line(
+    tmp_path: Path, tilewright: Command
+) -> None:
+    path = tmp_path / "network.mlir"
+    path.write_text(jax.jit(network).lower(WEIGHTS, drawn(4, 6)).as_text(), encoding="utf-8")
+    ended = tilewright("verify", "graph", str(path))
+    assert ended.lines == [f"PASSED graph {path}", "1 passed, 0 failed, 0 refused"]
 
 
 def test_gradients() -> None:
