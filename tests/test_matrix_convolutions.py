@@ -182,8 +182,9 @@ def test_loads_of_matrices_are_counted_by_eight_rows() -> None:
     assert half["src_packed", "load"] == 2
 
 
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("direction", ["fwd", "bwd_d", "bwd_w"])
+@pytest.mark.parametrize(
+    ("direction", "layout"), in_turns(2, ["fwd", "bwd_d", "bwd_w"], ["nhwc", "nchw"])
+)
 def test_tiles_for_matrices_have_no_conflicts(direction: str, layout: str) -> None:
     op = _convolution(direction, layout, "mb2ic32ih8oc64oh8kh3ph1").resolved()
     config = _chosen(op)

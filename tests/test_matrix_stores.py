@@ -367,7 +367,7 @@ def _stores(kernel: Kernel) -> set[str]:
     return {name for name in found if name in STORES}
 
 
-@pytest.mark.parametrize("name", in_turns(3, CASES))
+@pytest.mark.parametrize("name", in_turns(5, CASES))
 def test_results_are_stored_as_matrices(name: str) -> None:
     op, config, expected, level = CASES[name]
     machine = nvidia.machine(level)

@@ -114,7 +114,7 @@ HOPPER = {
 }
 
 
-@pytest.mark.parametrize("words", HOPPER)
+@pytest.mark.parametrize("words", in_turns(2, HOPPER))
 def test_large_problems_go_hoppers_way(words: str) -> None:
     config, kernels = scheduled(words, "sm_90a")
     assert isinstance(config, WorkgroupConfig) and config.product.instruction.startswith("wgmma_")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from assembly import assembled
+from sweeps import in_turns
 from test_nvidia_configs import scheduled
 from test_nvidia_lower import ptx
 from tilewright.conversions import convert
@@ -132,15 +133,18 @@ def test_a_feature_says_who_has_it(level: str) -> None:
     assert ("cvt_bf16" in nvidia.machine(level).features) == (level in NEW)
 
 
-@pytest.mark.parametrize("level", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
-    "words",
-    [
-        "matmul bf16:bf16:bf16 512x512:512x512",
-        "matmul f16:f16:f16 512x512:512x512",
-        "matmul bf16:bf16:bf16 4096x4096:4096x4096",
-        "conv bf16:bf16:bf16 FWD_B mb8ic64ih28oc256kh1",
-    ],
+    ("words", "level"),
+    in_turns(
+        2,
+        [
+            "matmul bf16:bf16:bf16 512x512:512x512",
+            "matmul f16:f16:f16 512x512:512x512",
+            "matmul bf16:bf16:bf16 4096x4096:4096x4096",
+            "conv bf16:bf16:bf16 FWD_B mb8ic64ih28oc256kh1",
+        ],
+        ["sm_80", "sm_90a"],
+    ),
 )
 def test_neighbours_of_a_fragment_are_rounded_in_pairs(words: str, level: str) -> None:
     """All of them, by as many instructions as there are registers to store."""

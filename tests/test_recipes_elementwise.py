@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from schedule_cases import equal
 from skips import lacking
+from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.interpret import pack
 from tilewright.ir import Kernel, parse_kernel, to_text
@@ -58,22 +59,23 @@ def _put(array: Any, buffer: Any, values: Any) -> None:
         array.reshape(-1)[...] = pack(buffer, values)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(
-    ("shape", "src", "dst"),
-    [
-        ("2x33x3x7", "nchw", "nChw16c"),
-        ("2x33x3x7", "nChw16c", "nchw"),
-        ("1x3x5x17", "nchw", "nhwc"),
-        ("2x40x3x17", "nhwc", "nchw"),
-        ("67x130", "ab", "ba"),
-        ("17x33x5", "abc", "cba"),
-        ("33x17", "aB8b", "AB16b16a"),
-        ("2x17x5x3", "aBcd8b", "aBcd16b"),
-        ("18x5x7x3", "ABcd16b16a", "ABcd16a16b"),
-    ],
+# Shapes, and the layouts from which and to which they are copied.
+REORDERS = (
+    ("2x33x3x7", "nchw", "nChw16c"),
+    ("2x33x3x7", "nChw16c", "nchw"),
+    ("1x3x5x17", "nchw", "nhwc"),
+    ("2x40x3x17", "nhwc", "nchw"),
+    ("67x130", "ab", "ba"),
+    ("17x33x5", "abc", "cba"),
+    ("33x17", "aB8b", "AB16b16a"),
+    ("2x17x5x3", "aBcd8b", "aBcd16b"),
+    ("18x5x7x3", "ABcd16b16a", "ABcd16a16b"),
 )
-def test_reorders_are_exact(level: str, shape: str, src: str, dst: str) -> None:
+
+
+@pytest.mark.parametrize(("problem", "level"), in_turns(2, REORDERS, LEVELS))
+def test_reorders_are_exact(problem: tuple[str, str, str], level: str) -> None:
+    shape, src, dst = problem
     for dtype in ("f32", "bf16", "s8", "f64", "f32:bf16"):
         check_reorder(tw.reorder(shape, src=src, dst=dst, dtype=dtype), f"x86:{level}")
 
