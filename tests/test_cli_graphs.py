@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -250,8 +251,9 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
 
 
 @needs_x86
-def test_models_of_onnx(folder: Path, tilewright: Command) -> None:
+def test_models_of_onnx(folder: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnx.reference")
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
     infos = [
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
@@ -265,6 +267,19 @@ def test_models_of_onnx(folder: Path, tilewright: Command) -> None:
     assert ended.lines[1].startswith("REFUSED (broken.onnx cannot be read as a model")
     assert "has no part 'x'" in ended.lines[2]
     assert "contraction" in tilewright("show", "graph", "--stage", "program", "model.onnx").out
+    run = onnx.reference.ReferenceEvaluator.run
+    evaluator = "onnx.reference.ReferenceEvaluator.run"
+    # ONNX's own reference is asked, too.
+    monkeypatch.setattr(evaluator, lambda *given: [1.5 * each for each in run(*given)])
+    ended = tilewright("verify", "graph", "model.onnx")
+    assert ended.code == 1 and re.match(
+        r"FAILED \(y: \d+ of 12 elements differ, the first at .* by ONNX's reference",
+        ended.lines[0],
+    )
+    monkeypatch.setattr(evaluator, lambda *given: 1 // 0)
+    ended = tilewright("verify", "graph", "model.onnx")
+    assert ended.code == 0
+    assert ended.lines[0].startswith("PASSED (ONNX's reference evaluator does not run the model")
 
 
 def test_graphs_that_nobody_can_run_here(folder: Path, tilewright: Command) -> None:

@@ -138,7 +138,7 @@ def test_masks_on_reduced_dims_are_refused() -> None:
 
 
 def test_machines() -> None:
-    assert [machine(level).vector_bytes for level in LEVELS] == [16, 32, 64, 64, 64, 64]
+    assert [machine(level).vector_bytes for level in LEVELS] == [16, 32, *[64] * 5]
     assert AVX512.lanes(f32) == 16
     assert [i.name for i in AMX.products(f32, bf16, bf16)] == [
         "tdpbf16ps",

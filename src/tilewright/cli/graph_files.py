@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import Knobs
@@ -17,13 +19,18 @@ from tilewright.frontends.stablehlo.syntax import Function, Module
 from tilewright.graph.graph import Graph
 from tilewright.testing.kernel_case import KernelCase
 
+Fault = Callable[[Graph, Mapping[str, Any], Mapping[str, Any]], str | None]
+
 
 @dataclass(frozen=True, eq=False)
 class GraphCase:
-    """A graph of a file. ``source`` is its place on the command line, ``FILE`` or ``FILE:NAME``."""
+    """A graph of a file. ``source`` is its place on the command line, ``FILE`` or ``FILE:NAME``;
+    ``fault`` says of arguments and results how the framework's own reference differs, where it has
+    one: it gives None if it does not."""
 
     graph: Graph
     source: str
+    fault: Fault | None = None
 
     def case(self, seed: int) -> KernelCase:
         """It as a kernel, with contents that it may be called on."""
@@ -130,7 +137,11 @@ def _of_onnx(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
             why="a model of ONNX is one graph",
             cure=f"leave it out: graph {path}",
         )
-    yield GraphCase(from_onnx(path), source)
+    graph = from_onnx(path)
+    # Not before it is known to be installed.
+    from tilewright.frontends.onnx.reference import reference_fault
+
+    yield GraphCase(graph, source, partial(reference_fault, path))
 
 
 def _entries(module: Module, name: str) -> list[Function]:
