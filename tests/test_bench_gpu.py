@@ -416,3 +416,11 @@ def test_a_row_without_a_peer() -> None:
     assert isinstance(row, Row) and row.peer is None and row.ratio is None
     with pytest.raises(CompilationError, match="the kernel is wrong on the device"):
         gpu_row(op, "case", "label", compile, Invented("all of it"))
+
+
+def test_results_that_torch_has_not_are_no_reference() -> None:
+    torch = pytest.importorskip("torch")
+    op = tw.layer_norm("4x33", statistics=True).resolved()
+    tensors = make_tensors(torch, op, "cpu", exact=True, seed=0)
+    with pytest.raises(UnsupportedError, match=r"PyTorch has 1 of the 3 results"):
+        reference(torch, op, tensors)

@@ -74,8 +74,10 @@ def reference(torch: Any, op: Op, tensors: Tensors) -> dict[str, Any]:
         for name, tensor in tensors.items()
     }
     made = work_of(torch, op, wide)()
-    results = made if isinstance(made, tuple | list) else (made,)
-    return dict(zip(results_of(op), results, strict=False))
+    results, names = made if isinstance(made, tuple | list) else (made,), results_of(op)
+    if len(results) < len(names):
+        raise UnsupportedError(f"PyTorch has {len(results)} of the {len(names)} results")
+    return dict(zip(names, results, strict=False))
 
 
 def peers(torch: Any, op: Op, tensors: Tensors) -> Peers:
