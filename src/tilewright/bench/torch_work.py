@@ -54,9 +54,11 @@ def results_of(op: Op) -> tuple[str, ...]:
 
 def check_types(op: Op) -> None:
     """Raises `UnsupportedError` for an op on tensors of several types, which PyTorch has for copies
-    of floats only."""
-    indices = op.problem.indices if isinstance(op, LibraryOp) else ()
-    types = {dtype for role, dtype in op.types if role not in indices}
+    of floats only. (Statistics of norms and the like have types of their own.)"""
+    roles = [role for role, _ in op.types]
+    if isinstance(op, LibraryOp):
+        roles = [role for role in op.problem.roles if role not in op.problem.indices]
+    types = {op.dtype_of(role) for role in roles}
     if len(types) > 1 and not (isinstance(op, Reorder) and all(each.is_float for each in types)):
         raise UnsupportedError(f"PyTorch's {op.kind} has tensors of one type")
 
