@@ -30,6 +30,8 @@ from tilewright.testing.stablehlo_files import REFUSED, RIGHT, worst_of
 
 # The rest of what may become of a case is wrong: also what cannot be read, or broke.
 STATUSES = (RIGHT, "wrong", REFUSED)
+# What a process judges, about, before another takes its place.
+_TASKS = 200
 # How much of a row of the table has to be right.
 BARS: Mapping[str, float] = {
     "StableHLO, static": 0.97,
@@ -164,9 +166,11 @@ def all_judged(tasks: Sequence[tuple[str, str]], asked: Options, jobs: int) -> I
     if jobs == 1:
         yield from map(judge, tasks)
         return
-    # Kernels stay loaded as long as a process lives.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=200) as pool:
-        yield from pool.map(judge, tasks)
+    # Kernels stay loaded as long as a process lives. (Python 3.11 may wait forever where a pool
+    # replaces its processes itself.)
+    for first in range(0, len(tasks), _TASKS * jobs):
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            yield from pool.map(judge, tasks[first : first + _TASKS * jobs])
 
 
 def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[str, str]]:
