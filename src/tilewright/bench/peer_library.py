@@ -12,9 +12,9 @@ from tilewright.ops.library import LibraryOp
 
 def library_peers(torch: Any, op: LibraryOp) -> Peers:
     """The record's peer on random tensors, results included; see `peer.find_peers`."""
+    check_types(op)
     found = {argument.name: strided(torch, argument) for argument in op.arguments}
     if any(tensor is None for tensor in found.values()):
         raise UnsupportedError("PyTorch has no blocked layouts")
     put_places(torch, op, found)
-    check_types(op)
     return {"torch": [op.problem.peer(torch, found, op.direction)]}

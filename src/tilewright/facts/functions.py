@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tilewright.ir.expr import Binary, Expr, Unary
 from tilewright.ir.visit import walk
 
-
-class Made(NamedTuple):
-    """What a function of a vector of f32 is made of, as counted in AVX2's assembly: instructions,
-    and constants that come from memory where registers don't suffice."""
-
-    instructions: int
-    constants: int
-
-
+# The constants of which a function of a vector of f32 is made, as counted in AVX2's assembly: they
+# come from memory where registers don't suffice.
 MADE = {
-    "exp": Made(30, 11),
-    "exp2": Made(27, 9),
-    "log": Made(58, 20),
-    "log1p": Made(63, 18),
-    "sin": Made(110, 26),
-    "cos": Made(112, 26),
-    "tanh": Made(38, 14),
-    "erf": Made(48, 19),
-    "pow": Made(90, 31),
+    "exp": 11,
+    "exp2": 9,
+    "log": 20,
+    "log1p": 18,
+    "sin": 26,
+    "cos": 26,
+    "tanh": 14,
+    "erf": 19,
+    "pow": 31,
 }
 
 
-def made_functions(value: Expr) -> Iterator[Made]:
-    """Those that ``value`` evaluates, once for each time."""
+def made_functions(value: Expr) -> Iterator[str]:
+    """Those that ``value`` evaluates, once for each time: keys of `MADE`."""
     for node in walk(value):
         if isinstance(node, Unary | Binary) and node.op in MADE:
-            yield MADE[node.op]
+            yield node.op
