@@ -80,6 +80,8 @@ def works(dtype: str) -> Iterator[tuple[str, str, Any]]:
 def with_inductor(op: Any, threads: int) -> Peers:
     """PyTorch's ways, and what its compiler makes of each."""
     torch = load_torch()
+    # Its compiler gives up on a function after some shapes, and runs it as it is: it starts anew.
+    torch.compiler.reset()
     found = find_peers(op, threads)
     return {
         name: [*calls, *(torch.compile(call, dynamic=False) for call in calls)]

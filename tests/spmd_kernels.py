@@ -30,12 +30,14 @@ class Drawing:
             "alloc v: s32[1] private",
             "alloc a: s32[4] private",
             f"i: s32 = s32(g * {self.items} + t)",
+            "alloc u: s32[1] private",
             "v[0] = x[s64(i)]",
+            "u[0] = i",
             "for f in 4:",
             "  a[f] = s32(f) + i",
             *self.block(3, True),
             "x[s64(i)] = v[0]",
-            "y[s64(i)] = a[1] + a[3]",
+            "y[s64(i)] = a[1] + a[3] + u[0]",
         ]
         flat = "t = " + self.flat()
         depth = 2
@@ -71,7 +73,8 @@ class Drawing:
         """A small s64; the ``same`` for all work-items of a group."""
         rng = self.rng
         common = (str(rng.randint(0, 4)), "n[g]", "g + 1", "n[0] - 1")
-        return rng.choice(common if same else (*common, "n[s64(i)]", "t % 4", "n[s64(i)] - 2"))
+        own = ("n[s64(i)]", "t % 4", "n[s64(i)] - 2", "5 - t", "(21 - t) // 8", "t * 2 - 9")
+        return rng.choice(common if same else (*common, *own))
 
     def condition(self, same: bool) -> str:
         rng = self.rng
@@ -86,7 +89,7 @@ class Drawing:
 
     def stmt(self, depth: int, same: bool) -> Iterator[str]:
         rng = self.rng
-        kinds = ["assign", "assign", "array", "let", "own", "count"]
+        kinds = ["assign", "assign", "array", "let", "own", "count", "choose"]
         kinds += ["for", "if", "while"] * (depth > 0)
         kinds += ["meet", "meet", "for", "if"] * same
         kind = rng.choice(kinds)
@@ -98,6 +101,8 @@ class Drawing:
             yield f"a[{rng.choice(('0', '3', 't % 4', '(t + n[s64(i)]) % 4'))}] = {self.value()}"
         elif kind == "count":
             yield f"atomic_add(&c[{rng.choice(('1', 't % 4', 'n[s64(i)]'))}], {self.value()})"
+        elif kind == "choose":
+            yield from self.choose(2)
         elif kind == "own":
             yield f"y[s64(i)] = {self.value()}"
         elif kind == "let":
@@ -114,6 +119,19 @@ class Drawing:
         else:
             meet = same and rng.random() < 0.7
             yield from self.control(kind, depth - 1, meet)
+
+    def choose(self, depth: int) -> Iterator[str]:
+        """A branch that only assigns numbers."""
+        rng = self.rng
+        for line in (f"if {rng.choice(('v[0] < u[0]', 'n[s64(i)] < 2'))}:", "else:"):
+            yield line
+            for _ in range(rng.randint(1, 2)):
+                if depth and rng.random() < 0.2:
+                    yield from (f"  {each}" for each in self.choose(depth - 1))
+                places = [rng.choice(("v[0]", "u[0]")) for _ in range(2)]
+                yield f"  {places[0]} = {rng.choice((places[1], f'{places[1]} + i', 's32(3)'))}"
+            if rng.random() < 0.4:
+                return
 
     def control(self, kind: str, depth: int, same: bool) -> Iterator[str]:
         if kind == "for":

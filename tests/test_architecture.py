@@ -89,6 +89,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",
     ("frontends/models.py", "from_torch"): "torch is optional",
+    ("frontends/models.py", "load_exported"): "torch is optional",
     ("frontends/models.py", "from_onnx"): "onnx is optional",
     ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",

@@ -59,13 +59,32 @@ def test_updates_tell_what_was_there(type_: str, op: str, target: str) -> None:
         for each in given:
             total = OPERATORS[op](total, each)
         assert y[place] == total
-        # In some order, each found what the ones before left.
-        left = [(each, old) for each, old in zip(given, found, strict=True)]
-        now = start[place]
-        while left:
-            step = next(pair for pair in left if pair[1] == now)
-            left.remove(step)
-            now = OPERATORS[op](now, step[0])
+        pairs = list(zip(given.tolist(), found.tolist(), strict=True))
+        assert in_some_order(pairs, start[place].item(), OPERATORS[op])
+
+
+def in_some_order(left: list[tuple[Any, Any]], now: Any, op: Callable[[Any, Any], Any]) -> bool:
+    """Whether each of the pairs (given, found) in ``left`` can have found what the ones before
+    left, the first one ``now``."""
+    steps = {pair for pair in left if pair[1] == now}
+    still = [pair for pair in steps if op(now, pair[0]) == now]
+    if still:  # what changes nothing may always be first
+        return in_some_order(without(left, still[0]), now, op)
+    return not left or any(
+        in_some_order(without(left, step), op(now, step[0]), op) for step in steps
+    )
+
+
+def without(pairs: list[tuple[Any, Any]], one: tuple[Any, Any]) -> list[tuple[Any, Any]]:
+    at = pairs.index(one)
+    return pairs[:at] + pairs[at + 1 :]
+
+
+def test_orders_of_updates() -> None:
+    """What raises the greatest may come before or behind what does not, wherever it is listed."""
+    assert in_some_order([(9, 5), (3, 5), (7, 9)], 5, max)
+    assert in_some_order([(1, 1), (3, 1), (3, 2)], 1, lambda a, b: a ^ b)
+    assert not in_some_order([(9, 5), (7, 5)], 5, max)
 
 
 @pytest.mark.parametrize("type_", ["s32", "f32", "f64"])

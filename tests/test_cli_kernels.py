@@ -444,3 +444,26 @@ def test_source_stands_beside_every_stage(tilewright: Command, folder: Path) -> 
     scheduled = tilewright("show", "kernel", "--stage", "all", "two.tw:add").out
     first = scheduled.split("# stage ")[1]
     assert "two.tw:" not in first and "# two.tw:4: compute add(i in 4, j in 20):" in scheduled
+
+
+GATHERS = """
+import tilewright as tw
+
+@tw.kernel
+def follow(count: tw.array("s32", 1), next: tw.array("s32", 1), at: tw.array("s32", 1)):
+    i = tw.global_id(0)
+    for k in range(count[i]):
+        at[i] = next[next[at[i]]]
+"""
+
+
+def test_the_report_of_what_runs_one_by_one(tmp_path: Path, tilewright: Command) -> None:
+    file = tmp_path / "gathers.py"
+    file.write_text(GATHERS)
+    given = ("kernel", f"{file}:follow", "--target=x86:avx2", "--stage=config")
+    said = tilewright("show", *given).out
+    assert "PlainConfig(vector=1)" in said
+    assert "# work-items run one after the other; as lanes they would access memory so:" in said
+    assert "gathered" in said
+    said = tilewright("show", *given, "--config=vector=8").out
+    assert "one after the other" not in said and "gathered" in said

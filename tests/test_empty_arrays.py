@@ -81,3 +81,9 @@ def test_symbols_that_are_zero_or_break_their_promise(target: str) -> None:
     for shape, name in (((65, 1), "m"), ((1, 257), "n")):
         with pytest.raises(tw.TilewrightError, match=f"the argument {name} is {max(shape)}, but"):
             kernel(x=np.zeros(shape, np.float32))
+
+
+def test_arrays_without_elements_share_no_memory() -> None:
+    run = tw.compile(tw.parse_kernel(ELEMENTWISE.format(0, 1000)), "interpreter")
+    memory = np.zeros((4, 1000), np.float32)
+    assert run(x=memory[:0], y=memory[1:1])["z"].tolist() == [1, 1, 1]

@@ -150,6 +150,14 @@ def test_what_is_proved_of_sizes(params: str, a: str, b: str, known: bool) -> No
     assert _known(params).at_least(_size(a), _size(b)) is known
 
 
+def test_where_there_is_an_element_no_factor_of_a_size_is_0() -> None:
+    known = _known("m: s64 in 0.., n: s64 in 0.. by 8, pad: s64")
+    assert known.not_empty([_size("m * n * 2")]).at_least(_size("m * n"), 8)
+    assert not known.not_empty([_size("m * pad")]).at_least(_size("m"), 1)
+    assert not known.not_empty([_size("m + n")]).at_least(_size("m"), 1)
+    verify(parse_kernel("kernel k(m: s64 in 0.., n: s64 in 0.., out y: f32[m, m * n]):\n  pass"))
+
+
 def test_sizes_of_thousands_of_terms_are_not_known() -> None:
     known = _known("n: s64 in 1..")
     long = var("n") * 2

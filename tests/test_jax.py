@@ -10,6 +10,7 @@ import pytest
 
 from commands import Command
 from needs import needs_x86
+from tilewright.errors import ArgumentError, UnsupportedError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -121,3 +122,89 @@ def test_static_arguments_and_decorators() -> None:
 
     assert repeated(np.ones(2, np.float32), count=3).shape == (6,)
     assert repeated(np.ones(2, np.float32), count=2).shape == (4,)
+    # By its place, it was counted as an array.
+    assert repeated(np.ones(2, np.float32), 3).shape == (6,)
+
+    class Scaled:
+        @jit(target="interpreter", static_argnames="self")
+        def times(self, x: Any) -> Any:
+            return x * 2
+
+    np.testing.assert_array_equal(Scaled().times(drawn(3)), 2 * drawn(3))
+
+
+def test_static_arguments_behind_any_number_of_others() -> None:
+    @jit(static_argnames="n")
+    def total(*xs: Any, n: int) -> Any:
+        return sum(xs) * n
+
+    np.testing.assert_array_equal(total(drawn(3), drawn(3), n=3), 6 * drawn(3))
+
+
+def test_arguments_that_are_equal_but_of_other_types() -> None:
+    """Programs of one are not those of the other: numbers of Python give way to arrays' types."""
+    x, two = jnp.ones(3, jnp.bfloat16), np.float32(2)
+    product = jit(lambda a, b: a * b)
+    assert [product(x, b).dtype for b in (2.0, two, 2.0)] == [x.dtype, two.dtype, x.dtype]
+    times = jit(lambda a, n: a * n, static_argnames="n")
+    assert [times(np.arange(3), n).dtype.name for n in (1, 1.0)] == ["int32", "float32"]
+
+
+def test_arguments_of_any_layout_and_type() -> None:
+    across = np.asfortranarray(drawn(3, 4))
+    np.testing.assert_array_equal(jit(lambda x: x.T + x[0, 0])(across), across.T + across[0, 0])
+    assert jit(lambda z: z * z)(1 + 2j) == -3 + 4j
+    few = jnp.arange(-8, 8).astype(jnp.int4)
+    found = jit(lambda x: (x, x[::-1]))(few)
+    for each, expected in zip(found, (few, few[::-1]), strict=True):
+        assert each.dtype == few.dtype
+        np.testing.assert_array_equal(each, expected)
+
+
+def test_typed_keys() -> None:
+    """They are marked with how they lie over devices, though there is one."""
+
+    def drawing(key: Any) -> Any:
+        key, own = jax.random.split(key)
+        return key, jax.random.bits(own, (3,))
+
+    for kind in ("threefry2x32", "rbg"):
+        key = jax.random.key(3, impl=kind)
+        found, expected = jit(drawing, target="interpreter")(key), drawing(key)
+        assert found[0].dtype == expected[0].dtype
+        np.testing.assert_array_equal(*(jax.random.key_data(each[0]) for each in (found, expected)))
+        np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_annotations_of_devices_say_nothing() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+    lies = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    ours = jit(lambda x: jax.lax.with_sharding_constraint(x * 2, lies), target="interpreter")
+    np.testing.assert_array_equal(ours(drawn(4, 6)), 2 * drawn(4, 6))
+
+
+def test_bad_calls() -> None:
+    def add(x: Any, count: int = 1) -> Any:
+        return x + count
+
+    ours = jit(add, target="interpreter")
+    others = (2**40, np.ma.array([1.0]))
+    for given in ("float32", "text", object(), np.array(["a"]), np.float32, *others):
+        with pytest.raises(ArgumentError, match="is no array of JAX's") as raised:
+            ours(given)
+        assert raised.value.where == "arguments[0]"
+    for transformed in (jax.vmap, jax.jit):
+        with pytest.raises(ArgumentError, match="is being traced"):
+            transformed(ours)(drawn(3))
+    with pytest.raises(ArgumentError, match="3 is no function"):
+        jit(3)
+    with pytest.raises(ArgumentError, match="no argument 'cuont'"):
+        jit(add, static_argnames="cuont")
+    with pytest.raises(ArgumentError, match="no argument 'xs' that calls can name"):
+        jit(lambda *xs: xs[0], static_argnames="xs")
+    with pytest.raises(ArgumentError, match="no names of arguments"):
+        jit(add, static_argnames=3)
+    with pytest.raises(ArgumentError, match="not hashable"):
+        jit(add, static_argnames="count")(drawn(3), [1])
+    with pytest.raises(UnsupportedError, match="callback is not translated"):
+        jit(lambda x: (jax.debug.print("{}", x), x)[1])(drawn(3))

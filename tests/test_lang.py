@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,3 +128,40 @@ def test_faults_are_told_at_their_lines() -> None:
             saxpy.launch((16,), 16, 2.0, x, y, target="interpreter")
         assert f"{__file__}:" in str(caught.value)
         assert "y[i] = a * x[i] + y[i]" in str(caught.value)
+
+
+@tw.kernel(subgroup=16)
+def exchanging(n: tw.s32, x: tw.array("T", 1), out: tw.array("T", 2)) -> None:
+    i, lane = tw.global_id(0), tw.lane_id()
+    kept = tw.local(tw.local_size(0), "s32")
+    kept[tw.local_id(0)] = lane * 3
+    value = x[i]
+    out[i, 0] = tw.subgroup_reduce(value, "add")
+    out[i, 1] = tw.subgroup_scan(value, "max", exclusive=True)
+    tw.barrier()
+    total = value
+    for k in range(n):
+        total += tw.shuffle(total, (lane + 1) % 16)
+        if k == 1:
+            total += tw.shuffle_down(value, 2)
+        if kept[(tw.local_id(0) + 1) % tw.local_size(0)] > 3:
+            total += x[0]
+    if tw.subgroup_id() == 0:
+        out[i, 2] = tw.shuffle_up(total)
+    tw.barrier()
+    kept[tw.local_id(0)] = tw.s32(tw.shuffle(value, tw.s32(x[i]) % 16))
+    tw.barrier()
+    out[i, 3] = total
+    if tw.subgroup_any(tw.s32(x[i]) > kept[tw.local_size(0) - 1 - tw.local_id(0)]):
+        out[i, 4] = total
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float16, np.float32])
+@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+def test_subgroups_among_barriers(target: str, dtype: Any) -> None:
+    """Subgroups exchange values, each as its own control says, between barriers of all."""
+    x, found = (np.arange(96) % 3).astype(dtype), []
+    for each in ("interpreter", target):
+        found.append(np.zeros((96, 5), dtype))
+        exchanging.launch(96, 2, x, found[-1], local=48, target=each)
+    np.testing.assert_array_equal(*found)

@@ -17,7 +17,10 @@ from needs import needs_opencl
 from tilewright.lang.annotations import Constant
 from tilewright.machines import nvidia
 from tilewright.recipes import choose
+from tilewright.recipes.config import PlainConfig
+from tilewright.recipes.plain import default_config
 from tilewright.recipes.start import Start
+from tilewright.targets.registry import find_target
 
 TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
 
@@ -38,6 +41,36 @@ def test_kernels(each: Case, target: str) -> None:
         each.kernel.launch(each.range, *arguments, local=local, target=target)
         for place, array in wanted.items():
             same(arguments[place], array, each.tolerance)
+
+
+# Of work-items that are faster one by one than as lanes: those that run so unless a config says.
+ONE_BY_ONE = ("spmv", "collatz", "fft_step", "scan_blelloch", "histogram", "queue")
+
+
+def test_who_runs_one_by_one() -> None:
+    """On AVX2, whatever machine this is."""
+    machine, found = find_target("x86:avx2").machine, []
+    for each in CASES:
+        arguments = each.arguments(np.random.default_rng(0))
+        kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[0])
+        if default_config(kernel, machine).vector == 1:
+            found.append(each.name)
+    assert sorted(found) == sorted(ONE_BY_ONE)
+
+
+@pytest.mark.parametrize(
+    "each", [case for case in CASES if case.name in ONE_BY_ONE], ids=lambda case: case.name
+)
+def test_the_same_as_lanes(each: Case) -> None:
+    arguments = each.arguments(np.random.default_rng(0))
+    wanted = each.wanted(*copy.deepcopy(arguments))
+    kernel = each.kernel.specialized(each.range, *arguments, local=each.locals[-1])
+    parameters = zip(each.kernel.parameters.items(), arguments, strict=True)
+    given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
+    sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
+    tw.compile(kernel, "x86", config=PlainConfig(vector=8))(**given, **sizes)
+    for place, array in wanted.items():
+        same(arguments[place], array, each.tolerance)
 
 
 @pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from api_reference import OF_PYTHON
 from lang_texts import defined
+from tilewright.errors import ArgumentError
 from tilewright.ir import to_text
 from tilewright.ir.visit import walk_stmts
 
@@ -69,6 +72,27 @@ INTEGERS = {
 def test_integers(body: str) -> None:
     x, _ = run(body)
     np.testing.assert_array_equal(x, INTEGERS[body])
+
+
+OF_PYTHON_CALLED = {
+    "range": ("for j in range(n): y[i] += 1.0", [3.0] * 8),
+    "min": ("y[i] = min(i, 3)", np.minimum(range(8), 3)),
+    "max": ("y[i] = max(i, 3)", np.maximum(range(8), 3)),
+    "abs": ("y[i] = abs(x[i])", abs(START)),
+    "round": ("y[i] = round(x[i] * 0.5)", np.round(START / 2)),
+    "pow": ("y[i] = pow(tw.f32(i), 2.0)", np.arange(8.0) ** 2),
+    "len": ("y[i] = len((n, i))", [2.0] * 8),
+    "int": ("y[i] = int(i * 0.5)", np.arange(8) // 2),
+    "float": ("y[i] = float(i)", np.arange(8)),
+    "bool": ("y[i] = 1.0 if bool(x[i]) else 0.0", START != 0),
+    "print": ("print()\ny[i] = i", np.arange(8)),
+}
+
+
+@pytest.mark.parametrize("name", OF_PYTHON)
+def test_names_of_python(name: str) -> None:
+    body, wanted = OF_PYTHON_CALLED[name]
+    np.testing.assert_array_equal(run(body)[1], wanted)
 
 
 def test_types_of_variables() -> None:
@@ -166,3 +190,33 @@ def test_tensors_of_torch_are_changed_in_place() -> None:
     assert x[2, 3] == 203
     with pytest.raises(tw.TilewrightError):
         places.launch((3, 4), x.T)
+
+
+class _Shared:
+    """An array that speaks DLPack, and nothing else."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        del options  # older ones take none
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_dlpack_and_buffers_tell_sizes() -> None:
+    kernel = defined(HEAD + "    i = tw.global_id(0)\n    y[i] = tw.f32(x[i] + n)\n")["k"]
+    x, y = np.arange(3, dtype=np.int32), array("f", [0, 0, 0])
+    kernel.launch(3, _Shared(x), y, 5)
+    assert y.tolist() == [5, 6, 7]
+    with pytest.raises(ArgumentError, match="x is not an array but list"):
+        kernel.launch(3, [1, 2, 3], y, 5)
+
+
+def test_what_is_the_same_for_all_may_have_no_value() -> None:
+    """Memory of a variable that only some way through the kernel sets."""
+    body = "if n > 3:\n    t = 2.0\nif n > 2:\n    y[i] = 1.0\nif n > 3:\n    y[i] = t"
+    for n, wanted in ((3, 1.0), (4, 2.0)):
+        np.testing.assert_array_equal(run(body, n, target="x86")[1], [wanted] * 8)

@@ -15,7 +15,13 @@ import tilewright as tw
 from commands import Command
 from lang_texts import defined
 from tilewright.cli.python_files import python_kernels
-from tilewright.errors import ArgumentError, KernelError, TilewrightError
+from tilewright.errors import (
+    ArgumentError,
+    CompilationError,
+    KernelError,
+    TilewrightError,
+    UnsupportedError,
+)
 
 HEAD = "@tw.kernel\ndef k(x: tw.array('f32', 1), n: tw.s32):\n"
 
@@ -189,6 +195,71 @@ def test_barriers_need_a_local_size() -> None:
     with pytest.raises(KernelError, match="launched without a local size") as caught:
         meeting.launch(64, np.zeros(1, np.float32), target="interpreter")
     assert caught.value.span.caret().splitlines()[0] == "    tw.barrier()"
+
+
+APART = {
+    "if tw.local_id(0) < 3: tw.barrier()": "if tw.local_id(0) < 3:",
+    "if l >= 40:\n        return\n    x[0] = tw.group_reduce(x[0], 'add')": "if l >= 40:",
+    "for k in range(l): tw.barrier()": "for k in range(l):",
+    "if tw.lane_id() < 3: x[l] = tw.shuffle(x[l], 0)": "if tw.lane_id() < 3:",
+    "if l % 2 == 0:\n        if n > 3: tw.barrier('subgroup')": "if l % 2 == 0:",
+}
+
+
+@pytest.mark.parametrize("body", APART)
+def test_who_cannot_meet(body: str) -> None:
+    """Of all targets: those who wait are told apart by their ids."""
+    text = HEAD.replace("kernel", "kernel(subgroup=16)") + "    l = tw.local_id(0)\n    " + body
+    with pytest.raises(KernelError, match="only some work-items of a") as caught:
+        defined(text + "\n")["k"].over(local=64)
+    span = caught.value.span
+    assert span is not None and span.text[span.start : span.end] == APART[body]
+
+
+def test_who_meets_all_the_same() -> None:
+    """Subgroups apart from each other, conditions that hold for all, and what a launch decides."""
+    for body in (
+        "if tw.subgroup_id() < 1: x[l] = tw.subgroup_reduce(x[l], 'add')",
+        "if l < 64: tw.barrier()",
+        "if n < 3: tw.barrier()",
+        "for k in range(n): tw.barrier()",
+        "if l < 3: x[l] = 1.0\n    tw.barrier()",
+    ):
+        text = HEAD.replace("kernel", "kernel(subgroup=16)") + "    l = tw.local_id(0)\n    " + body
+        defined(text + "\n")["k"].over(local=64)
+
+
+@pytest.mark.parametrize("target", ["x86", "spirv:cpu", "nvidia:sm_80"])
+def test_local_memory_beyond_the_machine(target: str) -> None:
+    body = "    t = tw.local(1 << 22, 'f32')\n    t[n] = x[0]\n    tw.barrier()\n    x[0] = t[0]\n"
+    kernel = defined(HEAD + body)["k"].over(local=64)
+    with pytest.raises(CompilationError, match="16777216 bytes") as caught:
+        tw.compile(kernel, target).source("asm")
+    span = caught.value.span
+    assert span is not None and span.text[span.start : span.end] == "t = tw.local(1 << 22, 'f32')"
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 64, 128])
+def test_subgroups_that_cannot_exchange_values(lanes: int) -> None:
+    """OpenCL's processor takes any size, and gives lanes wrong values in some."""
+    text = HEAD.replace("kernel", f"kernel(subgroup={lanes})")
+    body = "    i = tw.global_id(0)\n    x[i] = tw.shuffle_xor(x[i], 1)\n"
+    kernel = defined(text + body)["k"].over(local=256)
+    if lanes in (4, 64):
+        tw.compile(kernel, "spirv:cpu")
+        return
+    with pytest.raises(UnsupportedError, match=f"a subgroup of {lanes} lanes") as caught:
+        tw.compile(kernel, "spirv:cpu")
+    assert "cure: choose a subgroup of 4, 8, 16, 32, 64" in str(caught.value)
+    span = caught.value.span
+    assert span is not None and "tw.shuffle_xor(x[i], 1)" in span.text
+
+
+def test_private_memory_beyond_the_machine() -> None:
+    body = "    t = tw.private(1 << 22, 'f32')\n    t[n] = x[tw.global_id(0)]\n    x[0] = t[0]\n"
+    with pytest.raises(CompilationError, match="of a thread's stack") as caught:
+        tw.compile(defined(HEAD + body)["k"].over(local=64), "x86")
+    assert "tw.private(1 << 22, 'f32')" in caught.value.span.caret()
 
 
 BAD = """

@@ -265,6 +265,21 @@ def test_indices_out_of_range_are_counted() -> None:
     np.testing.assert_array_equal(kernel(src=table, indices=places), wanted)
 
 
+def test_products_of_integers_stay_in_range(tilewright: Command) -> None:
+    # Integers wrap, and a double does not: 64 factors of 2 were 0 beside 2 to the 64.
+    ended = tilewright("verify", "scan", "--dt=u8,s8,s32", "--alg=cumprod", "--axis=0", "257")
+    assert ended.lines[-1] == "3 passed, 0 failed, 0 skipped", ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    "case", ["--dir=BWD_D --dt=f64 mb1ic3ih8oh5iw8ow3", "--dt=s32:f64 mb1ic16ih8oh5iw2ow2"]
+)
+def test_weights_near_nothing_are_as_wrong_as_large_ones(tilewright: Command, case: str) -> None:
+    """A cubic's, once met by `resampling`: where the others meet values near 0, it is these."""
+    ended = tilewright("verify", "resampling", "--alg=cubic", *case.split())
+    assert ended.lines[-1] == "1 passed, 0 failed, 0 skipped", ended.out + ended.err
+
+
 def test_tiles_of_which_some_are_shorter(tilewright: Command) -> None:
     """The dims that are reduced are as long as the tile that is left; once met by `deconv`."""
     case = "g2mb2ic4oc16ih2oh4kh3sh2dh0ph1iw4ow6kw3sw1dw0pw0"

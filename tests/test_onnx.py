@@ -151,6 +151,10 @@ def test_bad_models(tmp_path: Path) -> None:
     assert tw.from_onnx(path).inputs == ("x",)
     with pytest.raises(ArgumentError, match=r"'y' is f32\[2\], not of the shape \[3\]"):
         tw.from_onnx(model([relu], {"x": (2,)}, {"y": (3,)}))
+    lying = model([relu], {"x": (2,)}, {"y": (2,)})
+    lying.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    with pytest.raises(ArgumentError, match=r"'y' is f32\[2\], not of f64"):
+        tw.from_onnx(lying)
     unknown = helper.make_node("Relu", ["q"], ["y"])
     with pytest.raises(ArgumentError, match="ill-formed"):
         tw.from_onnx(model([unknown], {"x": (2,)}, {"y": (2,)}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -176,3 +177,26 @@ def test_elementwise_on_blocks_runs_in_lanes() -> None:
 def test_a_border_of_one_element_does_not_cost_the_lanes() -> None:
     text = to_text(scheduled(tw.elementwise("65", "relu")).kernel)
     assert "vector for" in text and "dst[64]" in text
+
+
+@pytest.mark.parametrize(
+    ("op", "lanes"),
+    [
+        (tw.elementwise("4x96", "exp"), 32),
+        (tw.elementwise("4x96", "relu"), 8),
+        (tw.softmax("4x96", axis=1), 32),
+        (tw.softmax("4x80", axis=1), 16),
+    ],
+)
+def test_functions_go_on_several_registers_at_a_time(op: Op, lanes: int) -> None:
+    text = to_text(scheduled(op, "avx2").kernel)
+    assert max(int(n) for n in re.findall(r"vector for \w+ in (\d+)", text)) == lanes
+
+
+def test_functions_of_odd_sizes() -> None:
+    """A rest goes in single registers, with masks in the last one."""
+    rng = np.random.default_rng(0)
+    for size in (1, 7, 31, 33, 65, 100):
+        x = rng.standard_normal((3, size), dtype=np.float32)
+        made = tw.compile(tw.elementwise(f"3x{size}", "tanh"), threads=1)(src=x)
+        np.testing.assert_allclose(made, np.tanh(x.astype(np.float64)), rtol=4e-7)

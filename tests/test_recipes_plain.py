@@ -17,11 +17,12 @@ kernel gather(in ids: s32[12], in x: f32[50, {n}], out y: f32[12, {n}]):
 """
 
 
-@pytest.mark.parametrize("n", [16, 21])
-def test_rows_at_loaded_places_are_copied_in_vectors(n: int) -> None:
+@pytest.mark.parametrize(("n", "lanes"), [(16, 16), (21, 8)])
+def test_rows_at_loaded_places_are_copied_in_vectors(n: int, lanes: int) -> None:
+    """Of several registers, where these are whole rows."""
     made = tw.compile(tw.parse_kernel(GATHER.format(n=n)), "x86:avx2", threads=2)
     text = to_text(made.schedule.kernel)
-    assert "vector for j in 8" in text
+    assert f"vector for j in {lanes}" in text
     # What is left of a row stands behind, without masks.
     assert ("vector for j in 5" in text) == (n == 21) and "if" not in text
     rng = np.random.default_rng(0)

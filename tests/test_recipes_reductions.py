@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -298,8 +299,8 @@ kernel turn(in x: f32[67, 130], out y: f32[130, 67]):
     assert "<transpose" in to_text(made.schedule.kernel)
 
 
-@pytest.mark.parametrize(("body", "vectors"), [("erf(x)", 2), ("exp(x)", 1), ("x * 2.0", 1)])
-def test_functions_of_many_constants_take_two_vectors_at_a_time(body: str, vectors: int) -> None:
+@pytest.mark.parametrize(("body", "lanes"), [("erf(x)", 24), ("exp(x)", 24), ("x * 2.0", 8)])
+def test_functions_go_on_several_registers_at_a_time(body: str, lanes: int) -> None:
     text = f"""
 kernel each(in x: f32[4, 100], out y: f32[4, 100]):
   compute each(i in 4, j in 100):
@@ -308,13 +309,13 @@ kernel each(in x: f32[4, 100], out y: f32[4, 100]):
 """
     kernel = tw.parse_kernel(text.replace("100", "96"))
     made = tw.compile(kernel, "x86:avx2", threads=1)
-    assert ("unrolled for" in to_text(made.schedule.kernel)) == (vectors == 2)
+    assert f"vector for j in {lanes}" in to_text(made.schedule.kernel)
     x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float32)
     found, wanted = made(x=x), tw.compile(kernel, "interpreter")(x=x)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    # A row that is no pairs of vectors goes one by one.
+    # A row that is no whole vectors of several registers goes one by one.
     odd = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=1)
-    assert "unrolled for" not in to_text(odd.schedule.kernel)
+    assert "vector for j in 8" in to_text(odd.schedule.kernel)
 
 
 def test_groups_of_few_neighbours_fill_a_device() -> None:
@@ -324,3 +325,48 @@ def test_groups_of_few_neighbours_fill_a_device() -> None:
     launches = tw.compile(op, "spirv:gpu").module.launches
     large = [each for each in launches if int(each.groups) * each.items >= 512]
     assert len(large) >= 3  # two sums, and the result
+
+
+def reduced_by(threads: int, problem: str, **asked: Any) -> str:
+    """What x86 makes of a reduction on so many threads."""
+    op = tw.reduce(problem, **asked).resolved()
+    machine = replace(find_target("x86:avx2").machine, cores=threads)
+    return to_text(choose.choose(Start.of(op), machine)[1].kernel)
+
+
+@pytest.mark.parametrize("problem", ("1000000:1", "4096x4096:1x1", "4096x4096:1x4096"))
+def test_threads_share_few_results_in_pieces(problem: str) -> None:
+    assert "parallel for piece" in reduced_by(2, problem)
+    assert "piece" not in reduced_by(1, problem)
+
+
+def test_rows_are_read_one_behind_the_other() -> None:
+    made = reduced_by(1, "8x56x56x64:1x1x1x64")
+    loops = [line.split()[1] for line in made.splitlines() if line.strip().startswith("for ")]
+    assert loops == ["d0", "d1", "d2_o", "d3_o"]
+
+
+def test_greatest_elements_are_not_rounded_at_each_step() -> None:
+    made = reduced_by(1, "64x64:64x1", algorithm="max", dtype="bf16")
+    assert made.count("bf16(") == 1
+
+
+@pytest.mark.parametrize("given", ("i in 64, j in 768", "j in 768, i in 64"))
+@pytest.mark.parametrize("place", ("i", "clamp"))
+def test_what_is_moved_only_fills_registers(given: str, place: str) -> None:
+    """Vectors of four registers, also of rows at loaded places; what is computed takes
+    vectors of f32."""
+    if place == "clamp":
+        place, declared = "max(min(s64(p[i]), 63), 0)", "in p: s32[64], "
+    else:
+        declared = ""
+    text = f"""
+kernel move(in x: bf16[64, 768], {declared}out y: bf16[64, 768]):
+  compute move({given}):
+    y[i, j] = VALUE
+"""
+    made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", f"x[{place}, j]")))[1].kernel)
+    assert "vector for j in 64" in made
+    value = f"x[{place}, j] * bf16(2.0)"
+    made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", value)))[1].kernel)
+    assert "vector for j in 8" in made

@@ -12,6 +12,7 @@ import pytest
 from tilewright.dtypes import bf16, f32, s8, s32
 from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, ReduceAlgorithm
 from tilewright.testing import bounds, data, functions, reference
+from tilewright.testing.approximate import Accepted, Approximate
 
 # name, (n, groups, oc, ic per group), spatial, kernel, stride, dilation, left, right
 CONVOLUTIONS = [
@@ -270,4 +271,15 @@ def test_integer_bounds() -> None:
     one = {"terms": 5, "accumulator": s32}
     assert bounds.dot_bound(10.0, 3.0, dst=s8, **one) == 0
     assert bounds.dot_bound(10.0, 3.0, terms=5, accumulator=f32, dst=s8) > 0.5
-    assert bounds.gamma(2**24, f32) == math.inf
+
+
+def test_bounds_of_very_many_terms() -> None:
+    """As many as 1 / u had none, and what has none had to be exact."""
+    assert bounds.gamma(2**24, f32) == pytest.approx(math.e - 1)
+    assert bounds.gamma(2**40, f32) == math.inf
+    assert bounds.gamma(1000, f32) == pytest.approx(1000 * 2**-24, rel=1e-3)
+    unknown = Approximate(np.array([2.0]), np.array([math.inf]), f32)
+    accepted = Accepted.stored(unknown, f32)
+    assert accepted.low == -math.inf and accepted.high == math.inf
+    infinite = Accepted.stored(Approximate(np.array([math.inf]), np.array([0.0]), f32), f32)
+    assert infinite.low == infinite.high == math.inf

@@ -95,3 +95,16 @@ def test_lanes_of_several_results(copies: int) -> None:
 def test_refusals(text: str, given: tuple[str, str, int], what: str) -> None:
     with pytest.raises(ScheduleError, match=what):
         divide_reduction(tw.parse_kernel(text), *given)
+
+
+def test_partial_results_are_as_many_as_promises_leave_parts() -> None:
+    """Of 300 at most there are never 8 parts of 125: the buffer says so as its dim does, or what
+    goes by one of them would not know the other."""
+    kernel = tw.parse_kernel("""
+kernel total(n: s64 in 1..300, in x: f32[n], inout y: f32[1]):
+  compute sum(i in n):
+    y[0] add= x[i]
+""")
+    text = to_text(divide_reduction(kernel, "sum", "i", 8, "piece", least=125))
+    assert "sum_pieces: f32[max(n // 125, 1)]" in text
+    assert "compute sum(piece in max(n // 125, 1)," in text

@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 def test_all_sets_are_there() -> None:
-    assert catalog.names() == sorted([*EXPECTED, "tails", *LIBRARY])
+    assert catalog.names() == sorted([*EXPECTED, "tails", "reduce", *LIBRARY])
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -319,3 +319,31 @@ def test_nothing_to_do_gives_the_same_object() -> None:
     body = Block((For(i, const(4), store(i, x * 2.0)), If(n < 3, store(n, x))))
     kernel = Kernel("k", (), body)
     assert simplify_kernel(kernel) is kernel
+
+
+def test_branches_in_branches_are_not_simplified_under_each_combination(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps that go on from the last where that is small, as `digamma` has them, took scopes twice
+    as many with each step."""
+    scopes: list[Expr] = []
+    assumed = Facts.assume
+
+    def counted(facts: Facts, condition: Expr, truth: bool = True) -> Facts:
+        scopes.append(condition)
+        return assumed(facts, condition, truth)
+
+    monkeypatch.setattr(Facts, "assume", counted)
+    x: Expr = var("x", f32)
+    for _ in range(12):
+        x = select(binary("lt", x, const(10.0, f32)), x + const(1.0, f32), x)
+    simplify(x)
+    assert len(scopes) < 100
+    # What a condition says of itself is known all the same.
+    below = binary("lt", var("x", f32), const(10.0, f32))
+    other = unary("not", var("p", boolean))
+    inner = select(binary("and", below, other), const(1.0, f32), const(2.0, f32))
+    found = simplify(select(below, inner, var("y", f32)))
+    assert found is simplify(
+        select(below, select(other, const(1.0, f32), const(2.0, f32)), var("y", f32))
+    )

@@ -238,6 +238,9 @@ def test_a_workgroup_beyond_the_machine() -> None:
         lower_launches(parse_kernel(TURN), small)
     assert str(raised.value) == (
         "a workgroup shares 1024 bytes\n"
+        "  at line 7, column 7:\n"
+        "        alloc tile: f32[16, 16] workgroup\n"
+        "        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "  where: turn_0\n"
         "  why: spirv-cpu has 1000\n"
         "  cure: choose smaller tiles, or fewer of them at a time"

@@ -3,6 +3,8 @@ done."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,16 @@ import tilewright as tw
 from tilewright.errors import UnsupportedError
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, to_text, verify
-from tilewright.passes.spmd import access_report, name_values, split_at_barriers, vectorize_items
+from tilewright.passes.spmd import (
+    access_report,
+    name_values,
+    predicted_width,
+    select_branches,
+    split_at_barriers,
+    vectorize_items,
+)
+from tilewright.recipes.config import PlainConfig
+from tilewright.targets.registry import find_target
 
 HEAD = "kernel k(inout a: f32[64], inout b: s64[64], in n: s64[64]):\n"
 NEST = "  grid for g in 4:\n    alloc s: f32[16] workgroup\n    workgroup for t in 16:\n"
@@ -48,9 +59,11 @@ def same_as_interpreted(made: Kernel) -> None:
     }
     wanted = {name: each.copy() for name, each in given.items()}
     run(made, wanted)
-    found = tw.compile(made, target="x86")(**given)
-    for name in ("a", "b"):
-        np.testing.assert_array_equal(found[name], wanted[name])
+    for config in (PlainConfig(vector=8), PlainConfig(vector=1)):
+        x86 = {name: each.copy() for name, each in given.items()}
+        found = tw.compile(made, target="x86", config=config)(**x86)
+        for name in ("a", "b"):
+            np.testing.assert_array_equal(found[name], wanted[name])
 
 
 def test_names_for_values() -> None:
@@ -202,6 +215,36 @@ def test_lanes() -> None:
     same_as_interpreted(made)
 
 
+def test_a_workgroup_that_is_inside_asks_once() -> None:
+    made = kernel("i: s32 = s32(g * 16 + t)", "if s64(i) < 60:", "  a[s64(i)] = a[s64(i)] + 1.0")
+    first, lines = "s64(s32(g * 16))", shown(vectorize_items(made, 8))
+    assert lines[0] == f"if {first} + 15 < 60 and {first} + 15 <= 2147483647:"
+    inside = lines[: lines.index("else:")]
+    assert inside[1] == "  vector for t_i_2 in 16:"
+    assert len(inside) == 4 and "if" not in "".join(inside[1:])
+    same_as_interpreted(made)
+
+
+def test_what_all_lanes_do_of_a_loop_that_differs() -> None:
+    many = "many = n[0]"
+    made = kernel(many, "for k in (many - t + 15) // 16:", "  b[k * 16 + t] = b[k * 16 + t] + 1")
+    assert shown(vectorize_items(made, 16)) == [
+        "vector for t_i in 16:",
+        "  many = n[0]",
+        "  block:",
+        "    all_k = max(many // 16, 0)",
+        "    for k in all_k:",
+        "      b[k * 16 + t_i] = b[k * 16 + t_i] + 1",
+        "    for k_2 in (many - (0 + t_i) + 15) // 16 - all_k:",
+        "      b[(all_k + k_2) * 16 + t_i] = b[(all_k + k_2) * 16 + t_i] + 1",
+    ]
+    made = kernel("many = n[g]", "for k in t - many:", "  a[g * 16 + t] = a[g * 16 + t] + 1.0")
+    assert "all_k = max(t_o * 8 - many, 0)" in str(vectorize_items(made, 8))
+    same_as_interpreted(made)
+    made = kernel("for k in b[t] - t:", "  b[t] = b[t] + k")
+    assert "all_k" not in str(vectorize_items(made, 8))
+
+
 def test_a_loop_or_a_condition_that_differs_around_a_barrier_is_refused() -> None:
     made = kernel("if n[t] < 3:", "  barrier()", "a[t] = 1.0")
     with pytest.raises(UnsupportedError) as caught:
@@ -242,6 +285,43 @@ def test_shuffles() -> None:
     same_as_interpreted(made)
 
 
+EXCHANGING = (
+    HEAD
+    + """\
+  grid for g in 2:
+    subgroup for w in 2:
+      lane for l in 16:
+        alloc x: f32[1] private
+        alloc y: f32[1] private
+        i = g * 32 + w * 16 + l
+        v: f32 = a[i]
+        if n[w] < 3:
+          shuffle(&x[0], v, l ^ 4)
+          v_2: f32 = v + x[0]
+          shuffle(&y[0], v_2, LANE)
+          a[i] = v_2 + y[0]
+"""
+)
+
+
+def test_shuffles_are_those_of_vectors() -> None:
+    """In orders that are known, nothing goes through memory; and control is each subgroup's own."""
+    made = parse_kernel(EXCHANGING.replace("LANE", "15 - l"))
+    split = to_text(split_at_barriers(made))
+    verify(parse_kernel(split))
+    assert "alloc shuffle: f32[16] private" in split and "barrier" not in split
+    same_as_interpreted(made)
+    assembly = tw.compile(made, target="x86:avx2", threads=1).source("asm")
+    body = assembly[assembly.index("phase0.range:") :]
+    body = body[: body.index("retq")]
+    assert len(re.findall(r"\bv(perm|shuf)\w+", body)) >= 4
+    assert not re.search(r"%[xy]mm\d+, -?\d*\(%r[sb]p\)|vinsert|vextract|vmovss", body), body
+
+
+def test_shuffles_in_any_order() -> None:
+    same_as_interpreted(parse_kernel(EXCHANGING.replace("LANE", "(b[i] + 16) % 16")))
+
+
 def test_neighbours_are_consecutive() -> None:
     """Also in a type that wraps, and by names: whole vectors, no gathers."""
     made = kernel(
@@ -274,6 +354,23 @@ def test_the_report_says_how_lanes_access_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "width"),
+    [
+        (["a[g * 16 + t] = a[g * 16 + t] + 1.0"], 8),
+        (["if a[g * 16 + t] < 1.0:", "  a[g * 16 + t] = exp(a[g * 16 + t])"], 8),
+        (["b[g * 16 + t] = n[n[g * 16 + t]] + n[b[g * 16 + t]]"], 1),
+        (["for k in n[g * 16 + t]:", "  b[g * 16 + t] = n[b[g * 16 + t]]"], 1),
+        (["old: s64 = n[g * 16 + t]", "atomic_add(&b[old], 1)"], 1),
+    ],
+    ids=["neighbours", "numbers under masks", "gathers", "gathers in a loop", "updates"],
+)
+def test_how_wide_vectors_are(lines: list[str], width: int) -> None:
+    """What lanes would do one by one, work-items do one after the other."""
+    machine = find_target("x86:avx2").machine
+    assert predicted_width(kernel(*lines), machine, 8) == width
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         ["i = g * 16 + t", "inside: bool = 3 < i and i < 20", "if inside:", "  a[i] = 1.0"],
@@ -299,3 +396,64 @@ def test_all_lanes_store_to_one_place() -> None:
         a=np.zeros(64, np.float32), b=np.zeros(64, np.int64), n=np.zeros(64, np.int64)
     )
     assert found["a"][3] == 2
+
+
+def branching(*lines: str) -> Kernel:
+    """A kernel with ``lines`` where ``x`` and ``y`` may be anything."""
+    return kernel(
+        *("alloc x: s64[1] private", "alloc y: s64[1] private", "alloc stop: bool[1] private"),
+        *("x[0] = b[g * 16 + t]", "y[0] = n[t]", "stop[0] = False"),
+        *lines,
+        "b[g * 16 + t] = x[0] + y[0]",
+    )
+
+
+def test_small_branches_are_selections() -> None:
+    made = branching(
+        *("if x[0] % 2 == 0:", "  x[0] = x[0] // 2", "  y[0] = x[0]", "else:", "  x[0] = 3 * x[0]"),
+    )
+    assert shown(select_branches(made))[7:-1] == [
+        "  block:",
+        "    x_now = x[0]",
+        "    y_now = y[0]",
+        "    taken: bool = x[0] % 2 == 0",
+        "    x_2 = select(taken, x_now // 2, 3 * x_now)",
+        "    y_2 = select(taken, x_now // 2, y_now)",
+        "    x[0] = x_2",
+        "    y[0] = y_2",
+    ]
+    same_as_interpreted(made)
+
+
+def test_branches_inside_of_branches_are_selections() -> None:
+    made = branching("if x[0] < 3:", "  if y[0] < 3:", "    x[0] = y[0]")
+    assert "if" not in str(select_branches(made)).split()
+    same_as_interpreted(made)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["if x[0] < 3:", "  x[0] = n[x[0] + 9]"],
+        ["if x[0] != 0:", "  x[0] = 9 // x[0]"],
+        ["if x[0] < 3:", "  b[g * 16 + t] = 1"],
+        ["if x[0] < 3:", "  for k in y[0]:", "    x[0] = k"],
+        ["if x[0] < 3:", "  x[0] = (x[0] + 1) * (x[0] + 2) * (x[0] + 3)"],
+        [
+            "while not stop[0]:",
+            "  if x[0] < 9:",
+            "    x[0] = x[0] + 1",
+            "  else:",
+            "    stop[0] = True",
+        ],
+        ["if g * 16 + t < 40:", "  x[0] = 1"],
+        ["alloc z: s64[1] private", "if x[0] < 3:", "  z[0] = 1"],
+    ],
+    ids=[
+        *("loads", "divisions", "stores", "loops", "much", "leaving", "ends of ranges"),
+        "what has no value yet",
+    ],
+)
+def test_other_branches_stay(lines: list[str]) -> None:
+    made = branching(*lines)
+    assert select_branches(made) is made

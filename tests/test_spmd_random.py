@@ -14,6 +14,7 @@ from sweeps import in_turns
 from tilewright.interpret import run
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes.spmd import stages
+from tilewright.recipes.config import PlainConfig
 
 
 def check(seed: int) -> None:
@@ -24,14 +25,15 @@ def check(seed: int) -> None:
     given = arrays(GROUPS * drawing.items, seed)
     wanted = {name: each.copy() for name, each in given.items()}
     run(kernel, wanted)
-    for _, made in stages(kernel, rng.choice((8, 4))):
+    for _, made in stages(kernel, rng.choice((8, 4, 1))):
         again = parse_kernel(to_text(made))
         verify(again)
         found = {name: each.copy() for name, each in given.items()}
         run(again, found)
         for name, each in wanted.items():
             np.testing.assert_array_equal(found[name], each, f"{name}\n{to_text(made)}")
-    compiled = tw.compile(kernel, target="x86")(**given)
+    config = rng.choice([None, *(PlainConfig(vector=n) for n in (8, 4, 1))])
+    compiled = tw.compile(kernel, target="x86", config=config)(**given)
     for name in ("x", "y", "c"):
         np.testing.assert_array_equal(compiled[name], wanted[name])
 

@@ -439,3 +439,27 @@ def test_refused_arguments() -> None:
         from_stablehlo("func.func @main() { return }")
     with pytest.raises(ParseError, match=r"model\.mlir:1:1"):
         from_stablehlo("x", file="model.mlir")
+
+
+ANNOTATED = """
+module {
+  sdy.mesh @mesh = <["x"=2, "y"=4]>
+  "sdy.mesh"() <{mesh = #sdy.mesh<["x"=2]>, sym_name = "other"}> : () -> ()
+  func.func @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>})
+      -> tensor<4xf32> {
+    %0 = sdy.sharding_constraint %x <@mesh, [{"x", ?}]> : tensor<4xf32>
+    %1 = "sdy.sharding_constraint"(%0) <{sharding = #sdy.sharding<@mesh, [{}]>}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+    %2 = stablehlo.add %0, %1 : tensor<4xf32>
+    return %2 : tensor<4xf32>
+  }
+}
+"""
+
+
+def test_how_tensors_lie_over_devices_says_nothing() -> None:
+    program = tw.compile(tw.from_stablehlo(ANNOTATED), target="interpreter")
+    np.testing.assert_array_equal(program(np.arange(4, dtype=np.float32)), [0, 2, 4, 6])
+    broken = ANNOTATED.replace("<@mesh, [{}]>}>", "<@mesh, [{}]>")
+    with pytest.raises(ParseError):
+        tw.from_stablehlo(broken)

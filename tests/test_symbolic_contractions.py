@@ -22,6 +22,7 @@ from tilewright.schedule import (
     as_contraction,
     extend,
     fuse_dims,
+    narrow,
     partition,
     stage,
     tile,
@@ -65,6 +66,41 @@ def test_one_kernel_for_all_sizes(symbols: str) -> None:
     chosen = [lengths[d] if d in symbols else (size,) for d, size in NUMBERS.items()]
     for m, n, k in itertools.product(*chosen):
         check(run, m, n, k)
+
+
+@pytest.mark.parametrize("bounds", ["16..20", "0..20"])
+@pytest.mark.parametrize("of", ["a: f32[{m}, {k}]", "b: f32[{k}, {n}]", "c: f32[{m}, {n}]"])
+def test_few_lengths_of_factors_in_any_order(of: str, bounds: str) -> None:
+    """What is written out for each length does not hold the copies of factors of any size; tiles
+    are whole vectors of few columns, too."""
+    name, sizes = of.split(": f32")
+    turned = of.replace(sizes, "[" + ", ".join(reversed(sizes[1:-1].split(", "))) + "]")
+    text = PRODUCT.replace(of, turned)
+    for access in ("a[i, p]", "b[p, j]", "c[i, j]"):
+        if access[0] == name:
+            text = text.replace(access, f"{name}[{access[5]}, {access[2]}]")
+    symbols = "".join(f"{each}: s64 in {bounds}, " for each in "mnk")
+    kernel = parse_kernel(text.format(sizes=symbols, m="m", n="n", k="k"))
+    run = tw.compile(kernel, "x86:avx2", threads=2)
+    generator = np.random.default_rng(0)
+    for m, n, k in ((16, 20, 17), (20, 17, 16)):
+        a, b = (generator.integers(-4, 5, s).astype(np.float32) for s in ((m, k), (k, n)))
+        given = {"a": a, "b": b}
+        if name in given:
+            given[name] = np.ascontiguousarray(given[name].T)
+        found = run(**given)
+        np.testing.assert_array_equal(found.T if name == "c" else found, a @ b)
+
+
+@pytest.mark.parametrize("constant", [(), ("b",)])
+@pytest.mark.parametrize("bounds", ["0..0", "0..1", "0..2"])
+def test_none_or_few_of_each(bounds: str, constant: tuple[str, ...]) -> None:
+    kernel = product("mn", NUMBERS | {"k": 2}, bounds)
+    run = tw.compile(kernel, "x86:avx2", threads=2, constant=constant)
+    for size in range(int(bounds[-1]) + 1):
+        a, b = np.ones((size, 2), np.float32), np.ones((2, size), np.float32)
+        given = run.pack("b", b) if constant else b
+        np.testing.assert_array_equal(run(a=a, b=given), a @ b)
 
 
 def test_spirv() -> None:
@@ -146,8 +182,7 @@ kernel pixels(m: s64 in 1..99, in x: f32[{0}, 7, 4], out y: f32[{0}, 7, 4]):
     assert "in x: f32[m, 42, 4], out y: f32[m, 42, 4]" in fused
     assert "compute f(i in m, pq in 42, c in 4)" in fused
     kernel = parse_kernel(text.format("6, m", "p in 6, i in m", "p, i"))
-    with pytest.raises(ScheduleError, match="fuse_dims: an inner extent is not constant"):
-        fuse_dims(kernel, ["p", "i"], "pi")
+    assert "in x: f32[6 * m, 7, 4]" in to_text(fuse_dims(kernel, ["p", "i"], "pi"))
     with pytest.raises(ScheduleError, match="fuse_dims: the dims 0 and 2 of 'y' do not fuse"):
         fuse_dims(kernel, ["p", "q"], "pq")
 
@@ -191,6 +226,58 @@ def test_the_rest_is_written_out_for_each_length() -> None:
         memory = {"a": np.arange(m, dtype=np.float32), "c": np.zeros(m, np.float32)}
         interpret(bind_scalars(written, {"m": m}), memory)
         assert np.array_equal(memory["a"], memory["c"])
+
+
+TILE = """
+kernel tile(n: s64 in 1..999, in a: f32[n], out c: f32[n]):
+  for o in (n + 15) // 16:
+    alloc acc: f32[16]
+    compute load(j in 16):
+      a = a[o * 16 + j | o * 16 + j < n]
+      acc[j] = a
+    {0}
+    compute store(j in 16):
+      x = acc[j]
+      c[o * 16 + j | o * 16 + j < n] = x
+"""
+
+
+def test_a_rest_has_as_many_vectors_as_it_needs() -> None:
+    before = partition(parse_kernel(TILE.format("")), "o")
+    after = narrow(before, "store", "j", 4)
+    verify(after)
+    lines = to_text(after).splitlines()
+    assert [line.strip() for line in lines if "if " in line] == [
+        "if 1 <= n % 16:",
+        "if n % 16 < 5:",
+        "if n % 16 < 9:",
+        "if n % 16 < 13:",
+    ]
+    assert sum("compute store(j in 16)" in line for line in lines) == 2
+    for n in range(1, 40):
+        memory = {"a": np.arange(n, dtype=np.float32), "c": np.zeros(n, np.float32)}
+        interpret(bind_scalars(after, {"n": n}), memory)
+        assert np.array_equal(memory["a"], memory["c"])
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "acc[3] = 1.0",  # somebody else writes there
+        "compute turn(j in 16):\n      y = acc[15 - j]\n      acc[j] = y",  # what others need
+    ],
+)
+def test_a_rest_whose_points_need_others_stays_whole(between: str) -> None:
+    kernel = partition(parse_kernel(TILE.format(between)), "o")
+    assert narrow(kernel, "store", "j", 4) is kernel
+
+
+def test_few_columns_take_few_vectors() -> None:
+    run = tw.compile(product("n"), "x86:avx2", threads=1)
+    text = to_text(run.stages["partitioned"])
+    assert "if n % 16 < 9:" in text
+    for n in (1, 8, 9, 16, 17, 24, 25):
+        check(run, NUMBERS["m"], n, NUMBERS["k"])
 
 
 def test_dims_grow_to_multiples() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+import tilewright as tw
 from kernel_examples import symbolic_matmul
 from skips import lacking
 from sweeps import in_turns
@@ -154,3 +156,33 @@ def test_rows_of_a_promised_multiple_are_aligned() -> None:
 
     assert alignment(text) == {"16"}
     assert alignment(text.replace("16.. by 16", "16..")) == {"4"}
+
+
+ROWS = """kernel rows(
+    l: s64 in 0..9,
+    m: s64 in 0..9,
+    n: s64 in 0..9,
+    inout c: s64[l, m, 2, n],
+):
+  parallel for i in l:
+    parallel for j in m:
+      parallel for k in 2:
+        parallel for o in n:
+          c[i, j, k, o] = c[i, j, k, o] + ((i * 10 + j) * 10 + k) * 10 + o"""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("known", [2, 3])
+def test_parallel_loops_of_open_extents(threads: int, known: int) -> None:
+    """Threads begin and end in the middle of rows."""
+    text = ROWS
+    if known == 3:
+        text = (
+            text.replace("2, n]", "n, 2]").replace("k in 2", "k in n").replace("o in n", "o in 2")
+        )
+    kernel = tw.compile(parse_kernel(text), "x86", threads=threads)
+    for rows, m, n in ((3, 5, 4), (1, 1, 1), (4, 1, 7), (1, 9, 1), (2, 0, 3)):
+        shape = (rows, m, 2, n) if known == 2 else (rows, m, n, 2)
+        found = kernel(l=rows, m=m, n=n, c=np.ones(shape, np.int64))
+        digits = sum(each * 10 ** (3 - place) for place, each in enumerate(np.indices(shape)))
+        np.testing.assert_array_equal(found, digits + 1)

@@ -188,6 +188,38 @@ def test_each_size_gets_its_program() -> None:
         close(run(x, y), torch.softmax(x @ y.T, -1).sum(0) + rows)
 
 
+def test_ops_that_are_taken_apart_are_native() -> None:
+    """PyTorch takes these for ops of the core; its own formulas for them do."""
+
+    def f(x: Any, places: Any) -> Any:
+        near = torch.nn.functional.grid_sample(x, places, align_corners=False)
+        return near / torch.linalg.vector_norm(near, dim=1, keepdim=True).add(1.0)
+
+    x, places = torch.randn(2, 3, 6, 6), torch.rand(2, 5, 5, 2) * 3 - 1.5
+    with torch.no_grad():
+        close(compiled(f, strict=True)(x, places), f(x, places))
+
+
+def test_sizes_that_depend_on_data_are_an_island() -> None:
+    """Such a graph could not be made of known sizes, and failed."""
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        return torch.nonzero(y).sum(0) + 1, y.exp() * y.max().item()
+
+    with torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
+    ):
+        run = torch.compile(f, backend=frontend().backend, fullgraph=True)
+        for zeros in (3, 5):
+            x = torch.tensor([0.0] * zeros + [1.0, 2.0, -1.0])
+            close(run(x), f(x))
+    report = frontend().report()
+    assert {each.op for each in report.islands} >= {"aten.nonzero.default"}
+    assert any(each.why == "its sizes depend on data" for each in report.islands)
+    assert report.graphs[0].native
+
+
 def test_what_is_not_native_is_an_island() -> None:
     def f(x: Any) -> Any:
         return torch.linalg.inv(x.exp() + torch.eye(4) * 9).relu() * 2
@@ -273,6 +305,14 @@ def test_narrow_floats() -> None:
 def test_wrong_options() -> None:
     with pytest.raises(Exception, match="no option 'thread'"):
         compiled(torch.relu, thread=2)(torch.randn(3))
+    # These went to PyTorch whole, as programs could not be compiled.
+    for given, said in (
+        ({"threads": 0}, "threads is 0"),
+        ({"target": "tpu"}, "no target 'tpu'"),
+        ({"strict": "yes"}, "strict is 'yes'"),
+    ):
+        with pytest.raises(Exception, match=said):
+            compiled(torch.relu, **given)(torch.randn(3))
     with pytest.raises(ArgumentError, match="no mode"):
         frontend().backend(None, [], mode="max-autotune")
 

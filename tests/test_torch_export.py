@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from commands import Command
+from needs import needs_x86
 from tilewright.errors import ArgumentError, UnsupportedError
 
 torch = pytest.importorskip("torch")
+
+from tilewright.frontends.torch.exported import array_of  # noqa: E402  # PyTorch is needed first
+from tilewright.frontends.torch.reference import eager_results  # noqa: E402
+
 # Of PyTorch itself, while it exports.
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 
@@ -47,6 +54,32 @@ def test_an_exported_program_is_a_graph() -> None:
     assert any(each.span is not None for each in graph.kernel.body.body)
 
 
+def test_what_a_program_updates_may_be_called_like_an_input() -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("x", torch.zeros(3))
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            self.x.add_(x)
+            with torch.no_grad():
+                self.weight.mul_(3)
+            return self.x * self.weight
+
+    exported = torch.export.export(Counting(), (torch.ones(3),))
+    arrays = {
+        "p_weight": np.ones(3, np.float32),
+        "b_x": np.zeros(3, np.float32),
+        "x": np.full(3, 2, np.float32),
+    }
+    wanted = eager_results(exported, arrays)
+    found = tw.compile(tw.from_torch(exported), threads=1)(**arrays)
+    assert wanted["output0"].tolist() == found["output0"].tolist() == [6, 6, 6]
+    assert wanted["b_x"].tolist() == arrays["b_x"].tolist() == arrays["x"].tolist() == [2, 2, 2]
+    assert wanted["p_weight"].tolist() == arrays["p_weight"].tolist() == [3, 3, 3]
+
+
 def test_what_a_program_says_of_its_tensors_is_known() -> None:
     class Moving(torch.nn.Module):
         def forward(self, x: Any) -> Any:
@@ -78,3 +111,45 @@ def test_what_cannot_be_a_graph() -> None:
     )
     with pytest.raises(UnsupportedError, match="sizes that are not known"):
         tw.from_torch(free)
+
+
+@needs_x86
+def test_exported_programs_on_the_command_line(
+    tmp_path: Path, tilewright: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    exported = torch.export.export(Net().eval(), (torch.randn(2, 3, 6, 6), torch.randn(5)))
+    torch.export.save(exported, "net.pt2")
+    Path("cut.pt2").write_bytes(Path("net.pt2").read_bytes()[:1000])
+    ended = tilewright("verify", "graph", "net.pt2", "cut.pt2", "none.pt2", "net.pt2:x")
+    assert ended.lines[0] == "PASSED graph net.pt2" and ended.code == 0
+    assert ended.lines[1].startswith(
+        "REFUSED (cut.pt2 cannot be read as an exported program: it is"
+    )
+    assert "there is no such file" in ended.lines[2] and "has no part 'x'" in ended.lines[3]
+    assert "contraction" in tilewright("show", "graph", "--stage", "program", "net.pt2").out
+    # What PyTorch computes is asked, too.
+    run = torch.fx.GraphModule.__call__
+    monkeypatch.setattr(
+        torch.fx.GraphModule,
+        "__call__",
+        lambda *given: [each + 1 for each in run(*given)],
+    )
+    ended = tilewright("verify", "graph", "net.pt2")
+    assert ended.code == 1 and ended.lines[0].startswith("FAILED (b_calls: 1 of 1 elements differ")
+    assert "by PyTorch) graph net.pt2" in ended.lines[0]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_what_pytorch_computes_is_asked_of_any_shape(shape: tuple[int, ...], dtype: Any) -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x, x + x
+
+    x = torch.ones(shape, dtype=dtype)
+    results = eager_results(torch.export.export(Twice(), (x,)), {"x": array_of(x)})
+    for name, wanted in (("output0", x), ("output1", x + x)):
+        assert results[name].dtype == array_of(x).dtype
+        np.testing.assert_array_equal(results[name], array_of(wanted))

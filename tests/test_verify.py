@@ -39,7 +39,8 @@ from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.case import ROLES, Case
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.random_problems import random_cases
-from tilewright.testing.verify import Status, Verdict, summary, verify
+from tilewright.testing.second_opinion import SecondOpinion
+from tilewright.testing.verify import Status, Verdict, summary, verdict_of, verify
 
 CONV = Case(parse("conv", "mb1ic3ih4oc5kh3ph1"), tags=("nhwc", "any", "nChw8c"))
 
@@ -345,3 +346,24 @@ def test_a_comparison_of_what_is_close_may_go_either_way() -> None:
     third = Approximate.exact(1.0, f32).divide(Approximate.exact(3.0, f32))
     assert _accepted(third.binary("lt", third), s32) == (0.0, -1.0, 1.0)
     assert _accepted(third.binary("lt", Approximate.exact(0.5, f32)), f32) == (1.0, 1.0, 1.0)
+
+
+def test_an_error_is_one_line() -> None:
+    """Why it is one may be a text of another package's, of many lines."""
+    found = verdict_of(lambda: _raise(UnsupportedError("not\nthere", why="said\n\n==> elsewhere")))
+    assert (found.status, found.reason) == (Status.SKIPPED, "not there: said ==> elsewhere")
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def test_a_second_opinion_of_an_infinity_is_no_number() -> None:
+    exact = np.array([np.inf, -np.inf, np.nan, 1.0], np.float32)
+    opinion = SecondOpinion("numpy", lambda _: {"y": exact})
+    assert opinion.fault({}, {"y": exact + np.float32(1e-6)}) is None
+    for place, value in ((0, 5.0), (1, np.inf), (2, 0.0), (3, np.inf)):
+        found = exact.copy()
+        found[place] = value
+        fault = opinion.fault({}, {"y": found})
+        assert fault is not None and f"({place},)" in fault

@@ -13,8 +13,9 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
-from tilewright.measure.peaks import Peaks, Roof, measure_roof
+from tilewright.measure.peaks import Peaks, Roof, measure_peaks, measure_roof
 from tilewright.ops.op import Op
+from tilewright.targets.registry import Target
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def floor_of(kernel: CompiledKernel, cost: Cost) -> Floor:
     if machine.rates is not None:
         roof = rated_roof(machine, machine.rates, flops, cost.bytes, element)
         return Floor(roof.seconds, roof.level, f"peak figures of {machine.name}")
-    if machine.hierarchy is not None or not kernel.target.runs_here or not kernel.target.schedules:
+    if not kernel.target.on_processor:
         raise UnsupportedError(f"peaks of {machine.name} are not known")
     roof = measure_roof(flops, cost.bytes, element, kernel.threads)
     threads = f"{kernel.threads} thread{'s' if kernel.threads > 1 else ''}"
@@ -60,6 +61,15 @@ def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
         return cost.flops, what.attributes.fpmath
     source = next((a for a in kernel.signature.arguments if a.access == "in"), None)
     return cost.flops, None if source is None else source.dtype
+
+
+def peaks_of(target: Target, threads: int) -> Peaks | None:
+    """What bounds kernels for ``target``: the peaks of the data of its machine, or of this
+    processor, measured now, if they run on that; None where nobody knows."""
+    machine = target.machine
+    if machine.rates is not None:
+        return rated_peaks(machine, machine.rates, {})
+    return measure_peaks(threads) if target.on_processor else None
 
 
 def rated_peaks(machine: Machine, rates: Rates, device: Mapping[str, str]) -> Peaks:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError, TilewrightError, one_of
-from tilewright.frontends.models import from_onnx
+from tilewright.frontends.models import from_onnx, from_torch, load_exported
 from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
 from tilewright.graph.graph import Graph
 from tilewright.testing.kernel_case import KernelCase
-
-Fault = Callable[[Graph, Mapping[str, Any], Mapping[str, Any]], str | None]
+from tilewright.testing.second_opinion import SecondOpinion
 
 
 @dataclass(frozen=True, eq=False)
 class GraphCase:
     """A graph of a file. ``source`` is its place on the command line, ``FILE`` or ``FILE:NAME``;
-    ``fault`` says of arguments and results how the framework's own reference differs, where it has
-    one: it gives None if it does not."""
+    ``second`` is what the framework that it comes from says of its results, where that is asked."""
 
     graph: Graph
     source: str
-    fault: Fault | None = None
+    second: SecondOpinion | None = None
 
     def case(self, seed: int) -> KernelCase:
         """It as a kernel, with contents that it may be called on."""
@@ -128,20 +125,39 @@ def _of_stablehlo(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
 
 def _of_onnx(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """The graph of a model in ONNX's format."""
+    path = _whole(source, knobs, "a model of ONNX")
+    graph = from_onnx(path)
+    # Not before it is known to be installed.
+    from tilewright.frontends.onnx.reference import evaluated
+
+    second = SecondOpinion("ONNX's reference evaluator", partial(evaluated, path, graph))
+    yield GraphCase(graph, source, second)
+
+
+def _of_exported(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+    """The graph of an exported program of PyTorch."""
+    path = _whole(source, knobs, "an exported program")
+    exported = load_exported(path)
+    graph = from_torch(exported)
+    # As above.
+    from tilewright.frontends.torch.reference import eager_results
+
+    second = SecondOpinion("PyTorch", partial(eager_results, exported))
+    yield GraphCase(graph, source, second)
+
+
+def _whole(source: str, knobs: Knobs, what: str) -> Path:
+    """The file of ``source``, which is one graph."""
     _refuse_contents(knobs)
     path, name = _named(source)
     if name:
         raise ProblemError(
             f"{path} has no part {name!r}",
             where=f"graph {source}",
-            why="a model of ONNX is one graph",
+            why=f"{what} is one graph",
             cure=f"leave it out: graph {path}",
         )
-    graph = from_onnx(path)
-    # Not before it is known to be installed.
-    from tilewright.frontends.onnx.reference import reference_fault
-
-    yield GraphCase(graph, source, partial(reference_fault, path))
+    return path
 
 
 def _entries(module: Module, name: str) -> list[Function]:
@@ -176,7 +192,12 @@ def _refuse_contents(knobs: Knobs) -> None:
 
 Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]
 # By how the name of a file ends.
-READERS: dict[str, Reader] = {".tw": _of_text, ".mlir": _of_stablehlo, ".onnx": _of_onnx}
+READERS: dict[str, Reader] = {
+    ".tw": _of_text,
+    ".mlir": _of_stablehlo,
+    ".onnx": _of_onnx,
+    ".pt2": _of_exported,
+}
 
 
 def only(found: Sequence[GraphCase | Refused]) -> list[GraphCase]:

@@ -24,7 +24,7 @@ from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
-from tilewright.passes.spmd import access_report
+from tilewright.passes.spmd import access_report, vectorize_items
 from tilewright.recipes import choose
 from tilewright.recipes.recipe import table
 from tilewright.recipes.shorthand import short
@@ -129,8 +129,13 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
 def _accesses(kernel: CompiledKernel) -> list[str]:
     """How the lanes that work-items became access memory, and what a transform refused, as
     comments."""
-    found = kernel.stages.get("vectors")
+    found, split = kernel.stages.get("vectors"), kernel.stages.get("split")
     lines = [] if found is None else access_report(found)
+    if split is not None and not lines:
+        lanes = kernel.target.machine.vector_bytes // 4
+        report = access_report(vectorize_items(split, lanes))
+        lines = ["work-items run one after the other; as lanes they would access memory so:"]
+        lines += report or ["not at all"]
     return [f"# {line}" for line in (*lines, *kernel.schedule.notes)]
 
 

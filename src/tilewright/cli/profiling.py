@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tilewright.bench.floor import peaks_of
 from tilewright.bench.operations import operations_of
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
 from tilewright.cli.graphs import program_of
@@ -18,7 +19,7 @@ from tilewright.cli.output import open_output
 from tilewright.errors import UnsupportedError
 from tilewright.graph.listing import title
 from tilewright.graph.program import GraphProgram, Timed
-from tilewright.measure.peaks import Peaks, measure_peaks
+from tilewright.measure.peaks import Peaks
 
 # What a launch is called in a table at most.
 _WIDEST = 48
@@ -51,9 +52,7 @@ def profile_graphs(knobs: Knobs, trace: Path | None, calls: int) -> None:
                     cure="choose another --target",
                 )
             runs = timed_calls(program, case, calls)
-            peaks = (
-                measure_peaks(program.threads) if program.target.machine.hierarchy is None else None
-            )
+            peaks = peaks_of(program.target, program.threads)
             print(f"# {case.arguments()}")
             print("\n".join(table(lines(program, runs, peaks))))
             events += _events(program, case.source, number, runs[-1])

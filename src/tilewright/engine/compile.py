@@ -35,7 +35,7 @@ from tilewright.recipes.given import GivenConfig, read_config
 from tilewright.recipes.users import registered_identity
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.program import abi_of
+from tilewright.targets.program import Abi, Parameter, Scalar, abi_of, parameters_of
 from tilewright.targets.registry import Target, find_target
 
 _memory: Newest[str, Made] = Newest(512)
@@ -172,13 +172,24 @@ def _build(
     trace.stages(scheduled.records)
     kernels = {"": scheduled.kernel, **scheduled.packs}
     codes = _machine_codes(list(kernels.values()), target, trace)
+    asked = {each.name: each for each in parameters_of(request.signature().params)}
     parts = {
-        name: Part(binary, abi_of(kernel, module), _packed_form(kernel) if name else None)
+        name: Part(
+            binary,
+            _called_as(abi_of(kernel, module), asked),
+            _packed_form(kernel) if name else None,
+        )
         for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
     }
     steps = KeptSteps.of(scheduled, target.machine)
     open_disk_cache().put(key, *write_entry(key, config, parts, steps))
     return _load(request, target, config, parts, steps)
+
+
+def _called_as(abi: Abi, asked: Mapping[str, Parameter | Scalar]) -> Abi:
+    """``abi`` with arrays in the shapes in which they are passed: a schedule may have given the
+    same memory others."""
+    return replace(abi, parameters=tuple(asked.get(each.name, each) for each in abi.parameters))
 
 
 def _machine_codes(

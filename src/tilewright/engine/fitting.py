@@ -166,7 +166,8 @@ class Fitting:
     def _sizes(self) -> list[tuple[int, bool]]:
         """The bytes of what each pointer is of, and whether it is of a result."""
         passed = [form for name in self.forms for form in self.passed(name)]
-        sizes = (form.extent * form.dtype.bytes for form in passed)
+        # (A layout spans something without elements, too.)
+        sizes = (0 if 0 in form.shape else form.extent * form.dtype.bytes for form in passed)
         results = self.signature.results
         return [(size, name in results) for name, size in zip(self._names, sizes, strict=True)]
 
@@ -176,7 +177,7 @@ class Fitting:
             (position, other, size, other_size)
             for position, (size, is_result) in enumerate(self._sized)
             for other, (other_size, _) in enumerate(self._sized)
-            if is_result and other != position
+            if is_result and other != position and size and other_size
         )
 
     def _overlap(self, position: int, other: int) -> ArgumentError:

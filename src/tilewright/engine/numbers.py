@@ -22,6 +22,7 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Param, ScalarParam
 from tilewright.ir.symbols import substitute_buffer
 from tilewright.newest import Newest
+from tilewright.runtime.arrays import describe
 from tilewright.runtime.results import aligned_memory
 
 # Fittings that are kept: sizes that come again find theirs.
@@ -69,7 +70,7 @@ class Numbers:
         Raises `ArgumentError` for one that is missing or that breaks a promise, and for arrays that
         disagree about a size.
         """
-        shapes = tuple([_shape(given.get(name)) for name in self._tellers])
+        shapes = tuple([_shape(given.get(name), name) for name in self._tellers])
         known = self._told_by.get(shapes)
         if known is None or not known.keys().isdisjoint(given):
             known = {}
@@ -147,8 +148,8 @@ class Numbers:
         """The size ``name`` as the shape of an array tells it, and where; None where none does."""
         first: tuple[int, str] | None = None
         for array, dim in self._signature.sizes.get(name, ()):
-            shape = getattr(given.get(array), "shape", None)
-            if not isinstance(shape, tuple) or dim >= len(shape):
+            shape = _shape(given.get(array), array)
+            if shape is None or dim >= len(shape):
                 continue  # what is no such array is refused later
             size, place = int(shape[dim]), f"dim {dim} of {array}"
             if first is None:
@@ -170,10 +171,12 @@ class Numbers:
         return f", and no array is given whose shape tells it: {names}"
 
 
-def _shape(array: Any) -> tuple[Any, ...] | None:
-    """The shape that an array tells; None of what is none."""
+def _shape(array: Any, name: str) -> tuple[Any, ...] | None:
+    """The shape that an array tells; None where none is given. `ArgumentError` for what is none."""
     shape = getattr(array, "shape", None)
-    return shape if isinstance(shape, tuple) else None
+    if isinstance(shape, tuple) or array is None:
+        return shape
+    return describe(array, name).shape  # of what has DLPack or a buffer, and nothing else
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:

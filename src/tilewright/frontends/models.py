@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnsupportedError
@@ -12,7 +13,7 @@ from tilewright.graph.graph import Graph
 def from_torch(exported: Any) -> Graph:
     """The graph of ``torch.export.export(model, arguments)``, for `compile`.
 
-    Parameters and buffers are constants of it; a buffer that the program updates is an argument,
+    Parameters and buffers are constants of it; one that the program updates is an argument,
     which it reads and writes. Inputs are called as the model calls them, results ``output0``,
     ``output1``, ... All arrays are row-major.
 
@@ -25,6 +26,19 @@ def from_torch(exported: Any) -> Graph:
     except ImportError as error:
         raise _missing("PyTorch", "torch") from error
     return read(exported)
+
+
+def load_exported(path: Path) -> Any:
+    """The exported program of PyTorch in a file, for `from_torch`.
+
+    Raises `ArgumentError` for a file that is none, and `UnsupportedError` where PyTorch is not
+    installed.
+    """
+    try:
+        from tilewright.frontends.torch.exported import load_exported as load
+    except ImportError as error:
+        raise _missing("PyTorch", "torch") from error
+    return load(path)
 
 
 def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:

@@ -46,7 +46,8 @@ def unpack(buffer: Buffer, flat: Any) -> Any:
     _, order = _split(buffer)
     blocks = _blocked(buffer, flat).transpose(np.argsort(order))
     padded = blocks.reshape(buffer.layout.padded_shape(len(buffer.shape)))
-    return np.ascontiguousarray(padded[tuple(slice(0, n) for n in buffer.shape)])
+    # (`ascontiguousarray` would give what has no dims one.)
+    return np.asarray(padded[tuple(slice(0, n) for n in buffer.shape)], order="C")
 
 
 def _split(buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:

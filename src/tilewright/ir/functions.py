@@ -374,6 +374,16 @@ _ALL = (
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 
 
+def meeting(name: str) -> Group | None:
+    """Those who wait for each other where the function ``name`` is called."""
+    for effect in FUNCTIONS[name].effects:
+        if isinstance(effect, Synchronize):
+            return effect.group
+        if isinstance(effect, Shuffle):
+            return Group.SUBGROUP
+    return None
+
+
 def atomic_operator(name: str | None) -> str | None:
     """The operator by which the function ``name`` updates an element, if an atomic update of it is
     all that it does."""

@@ -48,11 +48,22 @@ class Sizes:
         result = Sizes(())
         result._ranges, result._divisors = dict(self._ranges), self._divisors
         for size in sizes:
-            if isinstance(size, Var):
-                low, high = result._ranges.get(size, (None, None))
-                least = self._divisors.get(size, 1)
-                result._ranges[size] = (least if low is None else max(low, least), high)
+            for factor in self._factors(size):
+                low, high = result._ranges.get(factor, (None, None))
+                least = self._divisors.get(factor, 1)
+                result._ranges[factor] = (least if low is None else max(low, least), high)
         return result
+
+    def _factors(self, size: Size) -> Iterable[Var]:
+        """The parameters that are 1 or more where ``size`` is: of a product of naturals, all."""
+        try:
+            terms = polynomial(size)
+        except (_TooLong, RecursionError):
+            return ()
+        ((monomial, coefficient),) = terms.items() if len(terms) == 1 else [((), 0)]
+        lows = [self._range(each)[0] for each in monomial]
+        natural = coefficient > 0 and all(low is not None and low >= 0 for low in lows)
+        return [each for each in monomial if isinstance(each, Var) and (natural or each is size)]
 
     # Answers.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.dtypes import DType, s32
+from tilewright.dtypes import DType, s32, s64
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
@@ -196,6 +196,9 @@ def _subgroup_reduced(site: Site, value: Expr, op: str) -> Expr:
     while distance < site.whole.shape.subgroup:
         other = _shuffled(site, value, lane ^ distance)
         value = site.emitter.let("value", ir.binary(op, value, other))
+        if value.type is s32:
+            # As an index, too, it is what the lanes exchanged: no sum that was widened before.
+            site.emitter.means(value, ir.cast(s64, value))
         distance *= 2
     return value
 

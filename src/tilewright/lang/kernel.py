@@ -21,6 +21,7 @@ from tilewright.lang.builtin import Site
 from tilewright.lang.choice import Choice, Made
 from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launches
+from tilewright.lang.meetings import check_meetings
 from tilewright.lang.source import Source, captured, source_of
 from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Function, Translation
@@ -241,6 +242,7 @@ class KernelFunction:
         found += whole.identities.parameters()
         found += whole.messages.parameters
         nest = whole.identities.nest(body, emitter.shared)
+        check_meetings(nest)
         return Kernel(self.name, tuple(found), nest, span=self.span)
 
     # What runs it.

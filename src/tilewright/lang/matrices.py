@@ -47,7 +47,8 @@ def joint_matrix(
 
     ``use`` is ``"a"``, ``"b"`` or ``"accumulator"``; sizes are any, known when the kernel is
     compiled. ``layout`` is how ``load`` and ``store`` take arrays unless they say: ``"row"``,
-    ``"col"`` (transposed), or ``"packed"`` (pairs of rows of 16 bits side by side, fours of 8).
+    ``"col"`` (transposed: ``(row, col)`` lies at ``[col, row]``), or ``"packed"`` (pairs of rows of
+    16 bits side by side, fours of 8).
 
     - ``fill(value)``; ``load(array, (row, col))``, ``store(array, (row, col))``, with ``layout=``
       and ``checked=True``: outside of the array, 0 is loaded and nothing stored; ``prefetch``.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tilewright.errors import KernelError, Span
+
+# A function that is typed has fewer lines.
+_MOST_TYPED = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +87,13 @@ def source_of(function: FunctionType) -> Source:
     code = function.__code__
     name = function.__name__
     where = f"{code.co_filename}:{code.co_firstlineno}"
-    text = _text(code)
+    text = _text(code) or _typed(code)
     if text is None:
         raise KernelError(
             f"the source of {name} is not to be had",
             where=where,
-            why="a kernel is made from its text, and Python keeps none of what is typed at its "
-            "plain prompt or executed from a string",
+            why="a kernel is made from its text, and Python keeps none of what is executed from a "
+            "string, or typed at a prompt without readline",
             cure="write it in a file or in a notebook (IPython keeps what is typed)",
         )
     tree = _found(text, code)
@@ -107,6 +111,24 @@ def _text(code: CodeType) -> str | None:
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename)
     return "".join(lines) if lines else None
+
+
+def _typed(code: CodeType) -> str | None:
+    """The lines at Python's prompt that ``code`` was compiled from, as readline remembers them."""
+    readline = sys.modules.get("readline")
+    if readline is None or code.co_filename != "<stdin>":
+        return None
+    last = readline.get_current_history_length()
+    lines: list[str] = []
+    for number in range(last, max(0, last - _MOST_TYPED), -1):
+        lines.insert(0, readline.get_history_item(number) or "")
+        text = "\n".join((*lines, ""))
+        if lines[0][:1].isspace() or _found(text, code) is None:
+            continue
+        # The same lines at the same places: without its decorator, a function is the same code.
+        if _compiled(text)[code.co_name, code.co_firstlineno].co_linetable == code.co_linetable:
+            return text
+    return None
 
 
 @lru_cache(maxsize=64)

@@ -30,7 +30,7 @@ from tilewright.lang.values import Array, Lambda, common_type, described, is_lit
 from tilewright.lang.variables import Key, Types, Variable
 
 # Functions of Python that kernels call by their own names.
-_PYTHON = ("range", "min", "max", "abs", "len", "int", "float", "bool", "round", "print")
+_PYTHON = ("range", "min", "max", "abs", "len", "int", "float", "bool", "round", "pow", "print")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Translation:
             raise site.refuse(
                 f"tw.{site.name} in a kernel that is launched without a local size",
                 "its groups would be of any size, and the last one not whole",
-                "pass local=(64,), say: it divides the range",
+                "pass local=(64,), say, which divides the range, or @tw.kernel(local=64)",
             )
 
     def require_subgroup(self, site: Site) -> int:

@@ -20,7 +20,8 @@ class Hierarchy:
     ``subgroup`` lanes run together; a workgroup has at most ``workgroup`` work-items and shares
     ``shared`` bytes. ``banks`` (0: memory without banks) serve ``bank`` bytes each at a time, and
     global memory moves ``segment`` bytes at a time. A launch has at most ``groups`` workgroups (0:
-    no such limit), of which at most ``cluster`` reach each other's memory.
+    no such limit), of which at most ``cluster`` reach each other's memory. Lanes wait for each
+    other, and exchange values, in subgroups of the sizes ``exchanging`` (empty: of any size).
     """
 
     subgroup: int
@@ -31,6 +32,7 @@ class Hierarchy:
     segment: int
     groups: int = 0
     cluster: int = 1
+    exchanging: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def reduction_op(
 ) -> Reduction:
     """The reduction ``problem``; ``types`` for ``src`` and ``dst``.
 
-    Sums of integers are kept in s32, products of integers in f32, which does not wrap.
+    Sums of integers are kept in s32, products of integers in f32, which does not wrap; floats that
+    are narrower than f32 in that, of which no step rounds a maximum.
     """
     attributes = attributes if attributes is not None else Attributes()
     if isinstance(types, DType):
@@ -113,12 +114,10 @@ def reduction_op(
     scaled = "always" if linear else "positive" if ordered else "never"
     check_sources(f"reduce {algorithm.value}", attributes, scaled)
     src = types["src"]
-    if algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN):
-        acc = src
-    elif algorithm is ReduceAlgorithm.MUL:
+    if algorithm is ReduceAlgorithm.MUL:
         acc = float_type(src)
     else:
-        acc = accumulator_of(src)
+        acc = src if ordered and src.is_integer else accumulator_of(src)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     given = tuple((layouts or {}).items())
     return Reduction(problem, chosen, acc, given, attributes, algorithm=algorithm)

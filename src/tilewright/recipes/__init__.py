@@ -15,6 +15,7 @@ subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what
 to take), `registers` (how many work-items need), `phases` (pixels that take the same taps),
 `mapping` (tiles and slices for workgroups and their work-items), `workgroups` (the schedule).
 Everything else on a CPU: `elementwise`, with `reordering` (transposes) and `reducing` (sums across
-lanes), `pairs` (of vectors); `streaming` (results past the caches). Kernels that place their work
-themselves: `plain`, `joint` and `joint_tiles` (products that work-items do together).
+lanes), `functions` (vectors of several registers), `moving` (what only moves elements);
+`streaming` (results past the caches). Kernels that place their work themselves: `plain`, `joint`
+and `joint_tiles` (products that work-items do together).
 """

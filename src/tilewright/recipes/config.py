@@ -161,7 +161,7 @@ class ReductionConfig:
 
     vector: int
     copies: int = 4
-    columns: int = 512
+    columns: int = 4096
     rows: int = 8
     parts: int = 16
     items: Count = 0

@@ -47,6 +47,7 @@ from tilewright.schedule.fuse import tile_and_fuse
 from tilewright.schedule.guard import guard
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.narrow import narrow
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop
@@ -111,7 +112,8 @@ def _tiled(result: ScheduledKernel, config: ContractionConfig, vector: int) -> s
         kernel, root = handed_over(result.kernel, [*storage, config.lanes])
         result.stage("handed over", kernel)
     # A dim of which a block has one element is gone.
-    sizes = {d: config.tile.get(d, 1) for d in kept if config.block.get(d) != 1}
+    tile_sizes = dict(config.tile) | whole
+    sizes = {d: tile_sizes.get(d, 1) for d in kept if config.block.get(d) != 1}
     tiled = tile_and_fuse(
         result.kernel,
         root,
@@ -123,7 +125,10 @@ def _tiled(result: ScheduledKernel, config: ContractionConfig, vector: int) -> s
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     reduced = [d for d in config.reduce_order if d in step]
     result.stage("tiled", tile(tiled, MAIN, step, reduced))
-    result.stage("partitioned", _partitioned(result.kernel, config, main))
+    partitioned = _partitioned(result.kernel, config, main)
+    if whole:
+        partitioned = narrow(partitioned, root, config.lanes, vector)
+    result.stage("partitioned", _with_known_lengths(partitioned, config, main))
     return root
 
 
@@ -245,6 +250,13 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         loop = _loop_name(dim, config, sizes)
         if loop not in (None, dim) and holds_loop(kernel.body, loop):
             kernel = partition(kernel, loop, split_borders=True)
+    return kernel
+
+
+def _with_known_lengths(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
+    """Tiles whose lengths are numbers, as registers are, and taps without tests."""
+    sizes = extents(main)
+    reduced = [dim for dim in config.reduce_order if dim in sizes]
     # Of a size that a call passes, the last tile may have any length.
     for dim in config.tile:
         if dim != config.lanes:

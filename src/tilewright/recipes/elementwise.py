@@ -7,16 +7,15 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Block, Compute, Kernel, View
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
+from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reordering import (
     memory_order,
@@ -25,22 +24,23 @@ from tilewright.recipes.reordering import (
     transposition,
     vectorized,
 )
+from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop, views_of
+from tilewright.schedule.place import holds_loop
 from tilewright.schedule.runs import strides
 from tilewright.schedule.unit import drop_unit_dims
 
 
 def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     """The default config: a few vectors a step, and enough pieces for all cores."""
-    kernel = _fused(drop_unit_dims(kernel))
+    kernel = with_whole_dims(drop_unit_dims(kernel))
     widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
     # Neighbouring work-items should read neighbouring vectors.
     unroll = 1 if machine.banked else 4
@@ -53,7 +53,7 @@ def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> Sch
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    result.stage("fused", _fused(drop_unit_dims(kernel)))
+    result.stage("fused", with_whole_dims(drop_unit_dims(kernel)))
     for root in _roots(result.kernel):
         plan = transposition(result.kernel, root, machine)
         if plan is not None:
@@ -66,47 +66,10 @@ def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> Sch
             result.stage(f"widened {root}", widened(result.kernel, wide, machine, config.unroll))
             continue
         result.stage(f"tiled {root}", tiled_root(result.kernel, root, config))
-    result.stage("lowered", lower_rest(result.kernel, config.vector))
+    result.stage("lowered", lower_rest(result.kernel, config.vector, machine))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     result.stage("streamed", streamed(result.kernel, machine))
     return result
-
-
-def _fused(kernel: Kernel) -> Kernel:
-    """Neighbouring dims become one wherever all computes allow it."""
-    changed = True
-    while changed:
-        changed = False
-        for compute in _computes(kernel):
-            names = [dim.var.name for dim in compute.dims]
-            for outer, inner in pairwise(names):
-                try:
-                    fused = fuse_dims(kernel, [outer, inner], f"{outer}_{inner}")
-                except ScheduleError:
-                    continue
-                if _cuts(fused, f"{outer}_{inner}") > _cuts(kernel, outer, inner):
-                    continue
-                kernel = fused
-                changed = True
-                break
-            if changed:
-                break
-    return kernel
-
-
-def _cuts(kernel: Kernel, *dims: str) -> int:
-    """In how many views blocks of the layout cut one of ``dims``."""
-    return sum(
-        any(steps.get(dim, 0) is None for dim in dims)
-        for compute in _computes(kernel)
-        for steps in (strides(compute, view) for view in views_of(compute))
-    )
-
-
-def _computes(kernel: Kernel) -> Iterator[Compute]:
-    for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, Compute):
-            yield stmt
 
 
 def _roots(kernel: Kernel) -> list[str]:
@@ -150,20 +113,27 @@ def tiled_root(kernel: Kernel, root: str, config: ElementwiseConfig) -> Kernel:
 _COPIES = 128
 
 
-def lower_rest(kernel: Kernel, vector: int = 16) -> Kernel:
-    """Every compute that is left becomes loops, with lanes along what is contiguous."""
+def lower_rest(kernel: Kernel, vector: int = 16, machine: Machine | None = None) -> Kernel:
+    """Every compute that is left becomes loops, with lanes along what is contiguous; functions go
+    as the ``machine`` likes."""
     names: dict[str, Compute] = {}
-    for compute in _computes(kernel):
+    lengths: dict[str, list[int]] = {}
+    for compute in computes_in(kernel):
         if compute.instruction is not None:
             continue
+        length = known_sizes(compute).get(contiguous_dim(compute) or "", 0)
+        lengths.setdefault(compute.name, []).append(length)
         known = names.setdefault(compute.name, compute)
         # Of several by one name, a border of one element has lost its dim.
         if contiguous_dim(known) is None:
             names[compute.name] = compute
     for name, compute in names.items():
-        lanes = contiguous_dim(compute)
+        dim = contiguous_dim(compute)
+        lanes = vector
+        if machine is not None:
+            lanes = lanes_for(compute, lengths[name], vector, machine)
         kernel = lower_computes(
-            kernel, [name], vector=lanes, lanes=vector, unroll=_unrollable(compute, lanes, vector)
+            kernel, [name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector)
         )
     return kernel
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.recipes.prologues import made_of
+from tilewright.recipes.roles import MAIN, has_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.groups import Cut, as_contraction, put_together
@@ -20,7 +21,8 @@ def starts(start: Start, cut: Cut) -> list[Start]:
         if group.contracts and len(cut.groups) == 1:
             kernel = as_contraction(start.kernel)
         own = [name for name in start.constant if name in group.alone]
-        if group.contracts:
+        # (What is empty by promise has no sums.)
+        if group.contracts and has_compute(kernel, MAIN):
             own.sort(key=lambda name: name not in made_of(kernel, 1))
         packable = next(iter(own), None)
         found.append(Start(kernel, kernel, packable, structured=group.contracts))

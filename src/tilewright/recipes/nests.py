@@ -18,9 +18,8 @@ from math import prod
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var, as_expr
 from tilewright.ir.stmt import Compute, View
-from tilewright.recipes.sizes import bytes_of, sizes
+from tilewright.recipes.sizes import bytes_of, sizes, steps_of
 from tilewright.schedule.place import views_of
-from tilewright.schedule.runs import strides
 
 # One dim of one compute: the compute's place among all, and the dim's name.
 _Own = tuple[int, str]
@@ -96,7 +95,7 @@ def _largest(nest: Nest) -> tuple[int, dict[str, int | None]]:
     """The place of the compute that reaches the largest array, and the steps of its dims in it."""
     views = [(n, view) for n, compute in enumerate(nest.computes) for view in views_of(compute)]
     place, view = max(views, key=lambda pair: bytes_of(pair[1].buffer))
-    return place, strides(nest.computes[place], view)
+    return place, steps_of(nest.computes[place], view)
 
 
 def _classes(computes: Sequence[Compute]) -> Mapping[_Own, _Own]:

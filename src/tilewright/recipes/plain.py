@@ -13,19 +13,21 @@ what these do together is scheduled by itself (`joint`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.passes.spmd import done_together, places_items, stages
+from tilewright.passes.spmd import done_together, places_items, predicted_width, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
+from tilewright.recipes.functions import lanes_for
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
+from tilewright.recipes.moving import moved_bytes, moves
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops import lower_computes
@@ -36,11 +38,14 @@ _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
 
 
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
-    """Vectors of the machine's size for the widest type, for those of 4 bytes if all are narrower:
-    a device has no longer ones. On work-items that have no vectors of their own, neighbouring
-    elements are neighbouring work-items."""
-    widest = max((4, *(each.dtype.bytes for each in kernel.arrays)))
-    return PlainConfig(vector=1 if machine.banked else max(1, machine.vector_bytes // widest))
+    """Vectors of the machine's size for the widest type, for those of 4 bytes if all are narrower
+    and something is computed. On work-items that have no vectors of their own, neighbouring
+    elements are neighbouring work-items. Work-items that are faster one by one have no vectors."""
+    widest = moved_bytes(kernel, machine) or max((4, *(each.dtype.bytes for each in kernel.arrays)))
+    vector = 1 if machine.banked else max(1, machine.vector_bytes // widest)
+    if vector > 1 and machine.hierarchy is None and not any(computes_in(kernel)):
+        vector = predicted_width(kernel, machine, vector)
+    return PlainConfig(vector=vector)
 
 
 def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> ScheduledKernel:
@@ -50,7 +55,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result.stage("opened", open_nests(kernel))
     if machine.hierarchy is None and places_items(kernel):
         whole = done_together(result.kernel)
-        apart = [each.name for each in _computes(result.kernel) if each.name not in whole]
+        apart = [each.name for each in computes_in(result.kernel) if each.name not in whole]
         result.notes += [f"{name}: by each work-item for itself" for name in apart]
         result.stage("lowered", lower_computes(result.kernel, apart))
         for name, made in stages(result.kernel, config.vector):
@@ -77,24 +82,22 @@ def places_work(kernel: Kernel) -> bool:
 
 def _lowered(kernel: Kernel, vector: int, machine: Machine) -> Kernel:
     """``kernel`` without computes but those that an instruction carries out."""
-    names = [compute.name for compute in _computes(kernel)]
-    for compute in _computes(kernel):
+    names = [compute.name for compute in computes_in(kernel)]
+    for compute in computes_in(kernel):
         if names.count(compute.name) > 1:
             continue  # What suits one of them may not suit the others.
         lanes = _lanes(compute) if vector > 1 else None
+        length = known_sizes(compute).get(lanes or "", 0)
+        wide = lanes_for(compute, [length], vector, machine) if moves(compute) else vector
         kernel = lower_computes(
             kernel,
             [compute.name],
             vector=lanes,
-            lanes=vector,
+            lanes=wide,
             order=_inside(compute, machine),
             tails=True,
         )
     return lower_computes(kernel)
-
-
-def _computes(kernel: Kernel) -> Iterator[Compute]:
-    return (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute))
 
 
 def _lanes(compute: Compute) -> str | None:

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Space
 from tilewright.ir.computes import mentioned
-from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, Kernel, View
+from tilewright.ir.expr import Const, Var
+from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.sizes import bytes_of, sizes
+from tilewright.recipes.sizes import bytes_of, sizes, steps_of
 from tilewright.schedule.divide_reduction import divide_reduction
+from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.place import fresh, taken_names
-from tilewright.schedule.runs import strides
 
 # Neighbours that are worth a tile of their own: a few cache lines.
 NARROWEST = 64
 # Work-items that combine what all of a workgroup have, before one does the rest; fewer neighbours
 # are not worth one.
 COMBINING = 16
-# Points that are worth the parts of a reduction.
+# Points that are worth the parts of a reduction, and those of a part where a call says how many
+# there are.
 _WORTH = 1 << 16
+_PART = 1 << 15
 
 
 def computes_in(kernel: Kernel) -> list[Compute]:
     """All computes, in order."""
     return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)]
+
+
+def in_memory(kernel: Kernel) -> Kernel:
+    """``kernel`` with what its computes hand on in memory that all work-items see."""
+    held = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    for each in held:
+        if each.space is Space.PRIVATE:
+            kernel = lay_out(kernel, each.name, space=Space.GLOBAL)
+    return kernel
 
 
 def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
@@ -35,20 +48,27 @@ def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel
         return None
     length, kept = sizes(compute), kept_dims(compute)
     results = prod(size for name, size in length.items() if name in kept)
-    steps = strides(compute, most_read(compute))
+    steps = steps_of(compute, most_read(compute))
     alone = config.items and reduced_run(compute, COMBINING) is None
     if alone or any(steps[name] == 1 for name in kept):
-        # A work-item has a result, a thread some neighbours.
-        results = -(-results // (config.items or NARROWEST))
-    if results >= config.parts // 2 or prod(length.values()) < _WORTH:
+        # A work-item has a result, a thread a long run of neighbours.
+        results = -(-results // (config.items or config.columns))
+    passed = [d.var.name for d in compute.dims if not isinstance(d.extent, Const)]
+    if results >= config.parts // 2 or not kept.isdisjoint(passed):
         return None
-    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+    if prod(_greatest(kernel, dim) for dim in compute.dims) < _WORTH:
         return None
     # Along neighbours, whole vectors of all partial results, as cache lines hold them.
     together = config.items or config.vector * config.copies
     multiple = {name: together if steps[name] == 1 else 1 for name in length if name not in kept}
     outward = sorted(multiple, key=lambda name: -(steps[name] or 0))
     wanted = -(-config.parts // results)
+    name = fresh("piece", taken_names(kernel))
+    if passed:
+        along = next(each for each in outward if each in passed)
+        together = multiple[along]
+        least = max(together, _PART * length[along] // prod(length.values()))
+        return divide_reduction(kernel, compute.name, along, wanted, name, together, least=least)
     along = max(outward, key=lambda name: min(wanted, length[name] // multiple[name]))
     most = length[along] // multiple[along]
     parts = min(wanted, most)
@@ -57,8 +77,24 @@ def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel
         parts = most // -(-most // parts)
     if parts < 2:
         return None
-    name = fresh("piece", taken_names(kernel))
     return divide_reduction(kernel, compute.name, along, parts, name, multiple[along])
+
+
+def _greatest(kernel: Kernel, dim: Dim) -> int:
+    """How long ``dim`` may be, where that is less than makes a difference."""
+    most = Facts.of(kernel).bounds(dim.extent)[1]
+    return _WORTH if most is None else min(most, _WORTH)
+
+
+def whole_dims(kernel: Kernel) -> bool:
+    """Whether something is reduced, and whatever is, along all of what it reads."""
+    found = [compute for compute in computes_in(kernel) if reduces(compute)]
+    lengths = [
+        n for each in found for name, n in sizes(each).items() if name not in kept_dims(each)
+    ]
+    views = [operand.view for compute in found for operand in compute.operands]
+    plain = all(isinstance(index, Var) for view in views for index in view.index)
+    return plain and max(lengths, default=1) > 1 and all(view.mask is None for view in views)
 
 
 def reduces(compute: Compute) -> bool:
@@ -83,7 +119,7 @@ def most_read(compute: Compute) -> View:
 def contiguous(compute: Compute) -> str | None:
     """The dim of the results along which neighbours are neighbours in memory."""
     view = compute.outputs[0]
-    steps = strides(compute, view)
+    steps = steps_of(compute, view)
     near = [d.var.name for d in compute.dims if steps[d.var.name] == 1 and not d.ordered]
     kept = [n for n in near if all(_keeps(compute, each, n) for each in compute.outputs)]
     return kept[0] if kept else None
@@ -98,7 +134,7 @@ def reduced_run(compute: Compute, lanes: int) -> str | None:
     if not reduces(compute):
         return None
     kept, length = kept_dims(compute), sizes(compute)
-    steps = strides(compute, most_read(compute))
+    steps = steps_of(compute, most_read(compute))
     for dim in compute.dims:
         name = dim.var.name
         if name not in kept and steps[name] == 1 and length[name] >= lanes:

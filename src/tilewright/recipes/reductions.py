@@ -2,40 +2,48 @@
 
 prepared (operands named, cheap producers computed where they are read) -> shared (computes that
 follow one another tile by tile in common loops, what they hand on in the tile) -> widened (what is
-reduced along neighbours in memory, in several vectors of partial results) -> lowered -> parallel
+reduced along neighbours in memory, in several vectors of partial results) -> bits (extremes of
+floats by those of their bits) -> lowered -> parallel
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from math import prod
 
-from tilewright.ir.buffer import Space
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import addressing, complication
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.extremes import by_bits
+from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.moving import moved_bytes
 from tilewright.recipes.nests import Nest, contiguous_level, nests
-from tilewright.recipes.pairs import wants_pairs
 from tilewright.recipes.producers import without_producers
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
     contiguous,
     divided,
+    in_memory,
     kept_dims,
     most_read,
     reduced_run,
     reduces,
+    whole_dims,
 )
 from tilewright.recipes.reordering import transposed, transposition, vectorized
+from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
-from tilewright.recipes.sizes import bytes_of, sizes
+from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
@@ -44,7 +52,6 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around, views_of
-from tilewright.schedule.runs import strides
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -53,13 +60,18 @@ from tilewright.schedule.widen import widen_reduction
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18
+# Neighbours that are a tile where nobody knows how many there are: what is behind tiles should be
+# little, and runs in memory long.
+_FEW = (256, 512)
 
 
 def matches(start: Start, machine: Machine) -> bool:
     """Whether the kernel is computes alone, at places that dims say. Of sizes that a call passes,
     work-items share no work, and products are not summed up here."""
     kernel = start.kernel
-    if start.structured or (machine.hierarchy is not None and kernel.scalars):
+    if machine.hierarchy is not None and kernel.scalars:
+        return False
+    if start.structured and not whole_dims(kernel):
         return False
     stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
@@ -86,16 +98,20 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     on if all are narrower, and enough of them to hide how long an operation takes."""
     floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
     least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
-    widest = max((least, *floats))
+    widest = moved_bytes(kernel, machine) or max((least, *floats))
     lanes = max(1, machine.vector_bytes // widest)
-    return ReductionConfig(vector=lanes, parts=4 * machine.cores)
+    return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
 
 
 def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> ScheduledKernel:
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    result.stage("prepared", without_producers(name_operands(drop_unit_dims(kernel))))
+    start = kernel if machine.hierarchy is None else in_memory(kernel)
+    result.stage("prepared", without_producers(name_operands(drop_unit_dims(start))))
+    if kernel.scalars:
+        # Rows of a length that a call passes would each have a rest.
+        result.stage("fused", with_whole_dims(result.kernel))
     for compute in computes_in(result.kernel):
         cut = divided(result.kernel, compute, config)
         if cut is not None:
@@ -103,22 +119,32 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     computes = computes_in(result.kernel)
     if len(computes) == 1 and _turned(result, computes[0], machine):
         return result
-    for number, nest in enumerate(nests(computes, NARROWEST, config.parts), 1):
+    for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
         if nest.levels:
             result.stage(f"shared {number}", _shared(result.kernel, nest, config))
+    in_rows: set[str] = set()
     for compute in _by_name(result.kernel):
         along = reduced_run(compute, config.vector)
         if along is not None:
             wide = _widened(result.kernel, compute, along, machine, config)
             result.stage(f"widened {compute.name}", wide)
+            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
         elif (scan := scanned(compute)) is not None:
             result.stage(f"carried {compute.name}", carried(result.kernel, compute, scan))
         elif reduces(compute) and contiguous(compute) is not None:
             result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
-    result.stage("lowered", _lowered(result.kernel, config))
+            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
+            in_rows.add(compute.name)
+    result.stage("lowered", _lowered(result.kernel, config, machine, in_rows))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     result.stage("streamed", streamed(result.kernel, machine))
     return result
+
+
+def _by_bits(result: ScheduledKernel, kernel: Kernel | None, name: str) -> None:
+    """Goes on with ``kernel``, if it is one."""
+    if kernel is not None:
+        result.stage(f"bits {name}", kernel)
 
 
 def _turned(result: ScheduledKernel, compute: Compute, machine: Machine) -> bool:
@@ -154,13 +180,14 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig) -> Kernel:
         sizes[along] = _columns(nest, along, config)
     else:
         sizes[-1] = rows_together(nest, config)
-    shared = share_loops(kernel, nest.dims, sizes, keep=_large(nest, sizes))
+    shared = share_loops(kernel, nest.dims, sizes, keep=_large(kernel, nest, sizes))
+    known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
-        if length % size and length > size:
+        if (size > 1 and names[0] not in known) or (length % size and length > size):
             # The last tile is shorter, and apart.
             loops = _loops(shared, nest.computes[0].name)
-            found = next(name for name in loops if name.startswith(f"{names[0]}_o"))
-            shared = partition(shared, found)
+            for found in [name for name in loops if name.startswith(f"{names[0]}_o")][:1]:
+                shared = partition(shared, found)
     return shared
 
 
@@ -169,22 +196,44 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
     that can be."""
     length = nest.extents[along]
     others = prod(nest.extents) // max(1, length)
-    wanted = max(NARROWEST, min(config.columns, length * others // config.parts))
+    known = nest.levels[along][0] in known_sizes(nest.computes[0])
+    least, most = (NARROWEST, config.columns) if known else _FEW
+    wanted = max(least, min(most, length * others // config.parts))
     even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
     return even[0] if even else wanted // NARROWEST * NARROWEST
 
 
-def _large(nest: Nest, sizes: list[int]) -> list[str]:
+def _large(kernel: Kernel, nest: Nest, sizes: list[int]) -> list[str]:
     """The buffers whose tile is too large to be a thread's own."""
     found: list[str] = []
-    for compute in nest.computes:
-        for view in compute.outputs:
+    for view in (view for compute in nest.computes for view in compute.outputs):
+        if view.buffer.symbols:
+            left = _greatest_tile(kernel, nest, sizes, view.buffer)
+        else:
             left = bytes_of(view.buffer)
             for length, size in zip(nest.extents, sizes, strict=True):
                 left = left // max(1, length) * min(size, length)
-            if left > _KEPT:
-                found.append(view.buffer.name)
+        if left is None or left > _KEPT:
+            found.append(view.buffer.name)
     return found
+
+
+def _greatest_tile(kernel: Kernel, nest: Nest, sizes: list[int], held: Buffer) -> int | None:
+    """How many bytes a tile of ``held`` may have, where calls pass sizes; None where that is
+    open."""
+    facts, tile = Facts.of(kernel), held.dtype.bytes
+    extents = {dim.var.name: dim.extent for dim in nest.computes[0].dims}
+    levels = list(zip([extents[level[0]] for level in nest.levels], sizes, strict=True))
+    for each in map(as_expr, held.sizes):
+        most = facts.bounds(each)[1]
+        shared = next((level for level in levels if level[0] is each), None)
+        if shared is not None:
+            levels.remove(shared)
+            most = shared[1] if most is None else min(most, shared[1])
+        if most is None:
+            return None
+        tile *= most
+    return tile
 
 
 def _widened(
@@ -210,12 +259,15 @@ def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -
     length, kept = sizes(compute), kept_dims(compute)
     along = contiguous(compute)
     assert along is not None
-    steps = strides(compute, most_read(compute))
-    rows = min((n for n in length if n not in kept), key=lambda name: steps[name] or 0)
+    steps = steps_of(compute, most_read(compute))
+    reduced = sorted((n for n in length if n not in kept), key=lambda name: -(steps[name] or 0))
+    *outer, rows = reduced
     if length[rows] == 1 or length[along] < config.vector:
         return kernel
     tiles = {rows: min(config.rows, length[rows]), along: config.vector}
-    return _whole_tiles(kernel, compute.name, tiles, (rows, along))
+    return _whole_tiles(
+        kernel, compute.name, dict.fromkeys(outer, 1) | tiles, (*outer, rows, along)
+    )
 
 
 def _whole_tiles(
@@ -236,50 +288,44 @@ def _loops(kernel: Kernel, compute: str) -> list[str]:
     return [loop.var.name for loop in loops_around(kernel, compute)]
 
 
-def _lowered(kernel: Kernel, config: ReductionConfig) -> Kernel:
-    """All computes as loops, with lanes along what is contiguous in their results."""
+def _lowered(
+    kernel: Kernel, config: ReductionConfig, machine: Machine, in_rows: Container[str]
+) -> Kernel:
+    """All computes as loops, with lanes along what is contiguous in their results; of those
+    ``in_rows``, tiles of a few rows are unrolled."""
     for compute in _by_name(kernel):
         if compute.instruction is not None:
             continue
         along = contiguous(compute)
         # Of a tile and a shorter one, the latter may be no whole vectors.
         same = [c for c in computes_in(kernel) if c.name == compute.name]
-        sizes = [_known(c).get(along or "", 0) for c in same]
+        sizes = [known_sizes(c).get(along or "", 0) for c in same]
         if along is not None and any(n > config.vector and n % config.vector for n in sizes):
             # Lanes are masked in the last vector only.
             kernel = _whole_tiles(kernel, compute.name, {along: config.vector}, (along,))
-        unrolled = _unrolled(compute, config)
-        if along is not None and not unrolled and wants_pairs(compute):
-            pair = 2 * config.vector
-            if all(n > pair and n % pair == 0 for n in sizes):
-                kernel, unrolled = tile(kernel, compute.name, {along: pair}, (along,)), [along]
         kernel = lower_computes(
             kernel,
             [compute.name],
             vector=along,
-            lanes=config.vector,
-            unroll=unrolled,
+            lanes=lanes_for(compute, sizes, config.vector, machine, tails=bool(kernel.scalars)),
+            unroll=_unrolled(compute, config, compute.name in in_rows),
             tails=bool(kernel.scalars),
         )
     return kernel
 
 
-def _known(compute: Compute) -> dict[str, int]:
-    """How long the dims are that are as long in all tiles."""
-    lengths = ((dim.var.name, dim.extent) for dim in compute.dims)
-    return {name: int(each.value) for name, each in lengths if isinstance(each, Const)}
-
-
-def _unrolled(compute: Compute, config: ReductionConfig) -> list[str]:
-    """The dims that index buffers so small that they are registers."""
+def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[str]:
+    """The dims that index buffers so small that they are registers, and rows of a tile of them."""
     most = config.copies * config.vector
     small = [
         view
         for view in views_of(compute)
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
-    if not small and reduces(compute) and contiguous(compute) is not None:
-        sizes, kept = _known(compute), kept_dims(compute)
-        return [name for name, size in sizes.items() if name not in kept and size <= config.rows]
     used = {v for view in small for index in view.index for v in variables(index)}
-    return [dim.var.name for dim in compute.dims if dim.var in used]
+    if in_rows or (not small and reduces(compute) and contiguous(compute) is not None):
+        sizes, kept = known_sizes(compute), kept_dims(compute)
+        rows = {name for name, size in sizes.items() if name not in kept and size <= config.rows}
+    else:
+        rows = set()
+    return [d.var.name for d in compute.dims if d.var in used or d.var.name in rows]

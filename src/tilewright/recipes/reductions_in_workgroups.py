@@ -22,6 +22,7 @@ from tilewright.recipes.reducible import (
     computes_in,
     contiguous,
     divided,
+    in_memory,
     kept_dims,
     reduced_run,
 )
@@ -52,7 +53,7 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     """Carries ``config`` out."""
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
-    prepared = name_operands(drop_unit_dims(kernel))
+    prepared = name_operands(drop_unit_dims(in_memory(kernel)))
     result.stage("prepared", without_producers(prepared, again=True))
     for compute in computes_in(result.kernel):
         cut = divided(result.kernel, compute, config)

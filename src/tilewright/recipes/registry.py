@@ -50,7 +50,9 @@ def _of_numbers(start: Start, machine: Machine) -> bool:
 
 
 def _elementwise(start: Start, machine: Machine) -> bool:
-    return start.structured and not choices.is_contraction(start.kernel)
+    """What threads would reduce along whole dims, they share better by another recipe."""
+    known = start.structured and not choices.is_contraction(start.kernel)
+    return known and not reductions.matches(start, machine)
 
 
 def _stencil(start: Start, machine: Machine) -> Iterator[AnyCandidate]:

@@ -1,17 +1,21 @@
-"""The dims of a contraction before it is tiled: fused where neighbours are one run, split where
+"""The dims of a kernel before it is tiled: fused where neighbours are one run, split where
 neighbours take different taps.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Binary, Const, conjuncts
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import variables, walk
+from tilewright.ir.visit import direct_exprs, variables, walk
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import MAIN, find_compute, roles
 from tilewright.schedule.fuse_dims import fuse_dims
+from tilewright.schedule.place import views_of
+from tilewright.schedule.runs import strides
 from tilewright.schedule.split import split_dim
 
 
@@ -62,3 +66,52 @@ def split_dims(kernel: Kernel, split: tuple[tuple[str, int], ...]) -> Kernel:
     for dim, factor in split:
         kernel = split_dim(kernel, dim, factor, f"{dim}_q", f"{dim}_r")
     return kernel
+
+
+def with_whole_dims(kernel: Kernel) -> Kernel:
+    """Neighbouring dims become one wherever all computes allow it, and no access is harder then:
+    none is cut by blocks of its layout, or reached by digits of sizes that a call passes."""
+    changed = True
+    while changed:
+        changed = False
+        for compute in computes_in(kernel):
+            names = [dim.var.name for dim in compute.dims]
+            for outer, inner in pairwise(names):
+                try:
+                    fused = fuse_dims(kernel, [outer, inner], f"{outer}_{inner}")
+                except ScheduleError:
+                    continue
+                if _cuts(fused, f"{outer}_{inner}") > _cuts(kernel, outer, inner):
+                    continue
+                if _digits(fused) > _digits(kernel):
+                    continue
+                kernel = fused
+                changed = True
+                break
+            if changed:
+                break
+    return kernel
+
+
+def _cuts(kernel: Kernel, *dims: str) -> int:
+    """In how many views blocks of the layout cut one of ``dims``."""
+    return sum(
+        any(steps.get(dim, 0) is None for dim in dims)
+        for compute in computes_in(kernel)
+        for steps in (strides(compute, view) for view in views_of(compute))
+    )
+
+
+def _digits(kernel: Kernel) -> int:
+    """How many indices and values multiply or divide by what a call passes."""
+    if not kernel.scalars:
+        return 0
+    exprs = (e for c in computes_in(kernel) for e in direct_exprs(replace(c, dims=())))
+    return sum(
+        node.op in ("mul", "floordiv", "mod")
+        and node.type.is_integer
+        and not isinstance(node.b, Const)
+        for expr in exprs
+        for node in walk(expr)
+        if isinstance(node, Binary)
+    )

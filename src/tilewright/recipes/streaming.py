@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tilewright.facts.functions import made_functions
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.expr import Expr, as_expr
+from tilewright.ir.stmt import Kernel, Store
 from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.sizes import bytes_of
 from tilewright.schedule.stream_stores import stream_stores
 
 
 def streamed(kernel: Kernel, machine: Machine) -> Kernel:
-    """``kernel``, which is lowered, with stores past the caches to what is known not to stay there:
-    a line that is stored through them is read first, which is a third of what moves. Where
-    functions take longer than that, such stores cost more than they save."""
+    """``kernel``, which is lowered, with stores past the caches to what does not stay there:
+    a line that is stored through them is read first, which is a third of what moves. Where a call
+    passes sizes, both ways are written out: functions are too long for that where there is more
+    than what makes these results."""
     if machine.hierarchy is not None:
         return kernel
+    cache, facts = machine.caches[-1], Facts.of(kernel)
     large = {
         param.buffer
         for param in kernel.arrays
         if param.access == "out"
-        and not param.buffer.symbols
-        and bytes_of(param.buffer) >= machine.caches[-1]
+        and facts.prove(as_expr(param.buffer.span_bytes) < cache) is not True
     }
     if large:
         large -= set(_read(kernel))
-    # A vector of any of these takes longer than memory takes to deliver it.
-    if large and any(any(made_functions(value)) for value in _values(kernel)):
+    if not large or (kernel.scalars and _makes_others(kernel, large) and _has_functions(kernel)):
         return kernel
-    return stream_stores(kernel, sorted(each.name for each in large)) if large else kernel
+    return stream_stores(kernel, sorted(each.name for each in large), cache)
+
+
+def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:
+    stored = {stmt.buffer for stmt in walk_stmts(kernel.body) if isinstance(stmt, Store)}
+    return not stored <= set(large)
+
+
+def _has_functions(kernel: Kernel) -> bool:
+    return any(any(made_functions(value)) for value in _values(kernel))
 
 
 def _values(kernel: Kernel) -> Iterator[Expr]:

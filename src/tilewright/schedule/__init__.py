@@ -16,19 +16,21 @@ registers before they are stored), `load_ahead` (fragments for the next product)
 (memory of the kernel's own in another order, space or type), `hand_over` (from there on, in
 another place), `hoist` (packing apart), `pad` and
 `extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
-instead of masks), `kinds`, `spread`, `unroll_known`, `unroll_lengths` and `workers` (how loops
-run), `asynchronous` (products that run meanwhile), `opening` (of opaque nests), `raster` (in which
-order), `enclose` (one iteration around), `widen`, `slices`,
-`divide_reduction` and `stream_k` (partial results),
+instead of masks), `narrow` (no vectors that masks leave out), `kinds`, `spread`, `unroll_known`,
+`unroll_lengths` and `workers` (how loops run), `asynchronous` (products that run meanwhile),
+`opening` (of opaque nests), `raster` (in which order), `enclose` (one iteration around), `widen`,
+`slices`, `divide_reduction` and `stream_k` (partial results), `compare_bits` (of extremes),
 `fuse_nests` (two nests of workgroups made one), `work_together` (a workgroup's work-items),
 `tensorize`, `fragments` (matrices that lanes hold
 together), `loops` and `points` (lowering to loops), `stream_stores` (past the caches).
-`storage`, `identity`, `dependence`, `digits` and `runs` hold what several of them need; `schedule`
-has the `KernelSchedule`, which records them; `excerpt` is for models that try them out.
+`storage`, `identity`, `dependence`, `digits`, `merged_dims` and `runs` hold what several of them
+need; `schedule` has the `KernelSchedule`, which records them; `excerpt` is for models that try
+them out.
 """
 
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.carry import carry
+from tilewright.schedule.compare_bits import compare_bits
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
@@ -53,6 +55,7 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.name_operands import name_operands
+from tilewright.schedule.narrow import narrow
 from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
@@ -88,6 +91,7 @@ __all__ = [
     "Threads",
     "as_contraction",
     "carry",
+    "compare_bits",
     "distribute",
     "divide_reduction",
     "divide_scan",
@@ -109,6 +113,7 @@ __all__ = [
     "merge_loops",
     "multicast",
     "name_operands",
+    "narrow",
     "on_lanes",
     "open_nests",
     "pad",

@@ -84,6 +84,12 @@ def buffers_written(stmt: Stmt) -> set[Buffer]:
     return {a.view.buffer for a in accesses(stmt, Place()) if a.writes}
 
 
+def allocates_of_any_size(stmt: Stmt) -> bool:
+    """Whether something in ``stmt`` has a size that a call passes: it has a place for the whole
+    kernel, so that no condition may stand around it."""
+    return any(each.symbols for each in buffers_allocated(stmt))
+
+
 def buffers_allocated(stmt: Stmt) -> set[Buffer]:
     """The buffers that live inside ``stmt``, also in its opaque nests."""
     found = {stmt.buffer} if isinstance(stmt, Allocate) else set()

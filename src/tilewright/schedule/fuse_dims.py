@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TypeGuard
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
-from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Part, part, product, row_major
-from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
+from tilewright.facts.products import products
+from tilewright.ir.buffer import Buffer, Size, as_size, product
+from tilewright.ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, Kernel, Opaque, Param, Stmt, View
@@ -25,6 +25,7 @@ from tilewright.ir.visit import (
 from tilewright.schedule.access import readdress
 from tilewright.schedule.asks import asks, new_name
 from tilewright.schedule.digits import digits_of
+from tilewright.schedule.merged_dims import with_one_dim
 from tilewright.schedule.place import dim_of, plain, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
@@ -65,7 +66,8 @@ def fuse_dims(
           dst[m // 49, oc, m // 7 % 7, m % 7] = src[m // 49, m // 7 % 7 * 2, m % 7 * 2]
 
     Then what the kernel allocates has one dim for them where it can, and so have the parameters
-    called ``tensors``.
+    called ``tensors``. The extents of inner dims are numbers, or, without ``digits``, sizes that a
+    call passes.
     """
     if len(dims) < 2 or len(set(dims)) < len(dims):
         raise _refusal("one dim is none to fuse", kernel, "name two or more, each once")
@@ -80,7 +82,8 @@ def fuse_dims(
         if _has_all(stmt, dims) and (computes is None or stmt.name in computes)
     ]
     given = {param.buffer for param in kernel.arrays}
-    fusion = _Fusion(tuple(dims), _sizes(kernel, chosen, dims), var(name), digits, given)
+    sizes = _sizes(kernel, chosen, dims, digits)
+    fusion = _Fusion(tuple(dims), sizes, var(name), digits, given)
     kept = _kept(kernel, tensors) if digits else set[Buffer]()
     for buffer in dict.fromkeys(view.buffer for each in chosen for view in views_of(each)):
         if buffer not in kept:
@@ -109,20 +112,24 @@ def _kept(kernel: Kernel, tensors: Sequence[str]) -> set[Buffer]:
     return reached | {param.buffer for param in kernel.arrays if param.name not in tensors}
 
 
-def _sizes(kernel: Kernel, computes: Sequence[Compute], dims: Sequence[str]) -> tuple[int, ...]:
-    """The extents of the dims but for the first: constants that all computes share."""
+def _sizes(
+    kernel: Kernel, computes: Sequence[Compute], dims: Sequence[str], digits: bool
+) -> tuple[Size, ...]:
+    """The extents of the dims but for the first, which all computes share: constants, or, where
+    these are not to be ``digits``, what a call passes."""
     if not computes:
         raise _refusal(
             "no compute has the dims " + ", ".join(dims), kernel, "fuse them before they are tiled"
         )
-    found: set[tuple[int, ...]] = set()
+    passed = frozenset[Var]() if digits else {each.var for each in kernel.scalars}
+    found: set[tuple[Size, ...]] = set()
     for compute in computes:
         if compute.instruction is not None:
             raise _refusal("an instruction has the dims", compute, "fuse before tensorizing")
-        extents = [dim_of(compute, each, "fuse_dims").extent for each in dims[1:]]
-        if not all(isinstance(extent, Const) for extent in extents):
+        extents = tuple(as_size(dim_of(compute, each, "fuse_dims").extent) for each in dims[1:])
+        if not all(variables(as_expr(extent)) <= passed for extent in extents):
             raise _refusal("an inner extent is not constant", compute, "fuse before tiling")
-        found.add(tuple(int(extent.value) for extent in extents if isinstance(extent, Const)))
+        found.add(extents)
     if len(found) != 1:
         raise _refusal("the extents differ", computes[-1], "rename the dims of one")
     return found.pop()
@@ -134,7 +141,7 @@ class _Fusion:
     kernel's parameters."""
 
     dims: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Size, ...]
     whole: Var
     digits: bool
     given: Collection[Buffer]
@@ -168,7 +175,7 @@ class _Fusion:
     def _in_one(self, kernel: Kernel, computes: Sequence[Compute], old: Buffer) -> Kernel:
         """`in_memory` for all dims together, or a refusal."""
         places = self._places(computes, old)
-        new = _with_one_dim(old, places, anew=self.digits and old not in self.given)
+        new = with_one_dim(old, places, anew=self.digits and old not in self.given)
         self._check_steps(computes, old, places)
         if len(places) < 2:
             return kernel
@@ -212,7 +219,7 @@ class _Fusion:
         """Refuses where the number that the ``places`` make depends on more than the whole."""
         for compute, view in _views(computes, old) if places else ():
             number = _number(view, places)
-            if self._step(affine(number), self.own(compute), len(self.dims)) is None:
+            if self._parts(affine(number), self.own(compute), len(self.dims)) is None:
                 raise _refusal(
                     f"{self} do not fuse in '{old.name}'",
                     compute,
@@ -226,7 +233,7 @@ class _Fusion:
         """``compute`` with one dim."""
         own = self.own(compute)
         first = dim_of(compute, self.dims[0], "fuse_dims")
-        one = Dim(self.whole, first.extent * prod(self.sizes))
+        one = Dim(self.whole, first.extent * _product(self.sizes))
         dims = tuple(
             one if d is first else d for d in compute.dims if d is first or d.var not in own
         )
@@ -256,8 +263,9 @@ class _Fusion:
     def _index(self, index: Expr, own: tuple[Var, ...]) -> Expr:
         if variables(index).isdisjoint(own):
             return index
-        form = affine(index)
-        return self._replaced(form, own, form.terms[own[-1]])
+        found = self._parts(affine(index), own, len(own))
+        assert found is not None  # `_check_steps` has looked
+        return self._joined(*found)
 
     def _condition(self, condition: Expr, own: tuple[Var, ...]) -> Expr | None:
         """The same condition on the whole, or on its quotient by inner extents; None for others.
@@ -273,28 +281,40 @@ class _Fusion:
         if form is None:
             return None
         for depth in range(len(own), 0, -1):
-            step = self._step(form, own, depth)
-            by = prod(self.sizes[depth - 1 :])
-            if step is not None and (by == 1 or abs(step) == 1):
-                scaled = form.scaled(by).shifted(by - 1 if step < 0 else 0)
-                return const(0) <= self._replaced(scaled, own, step)
+            found = self._parts(form, own, depth)
+            by = _product(self.sizes[depth - 1 :])
+            if found is None or not isinstance(by, int):
+                continue
+            step, rest = found
+            if by == 1 or abs(step) == 1:
+                return const(0) <= self._joined(
+                    step, rest.scaled(by).shifted(by - 1 if step < 0 else 0)
+                )
         return None
 
-    def _step(self, form: Affine, own: tuple[Var, ...], depth: int) -> int | None:
-        """By which multiple of their number ``form`` depends on the first ``depth`` dims; None
-        where it depends on more."""
-        steps = [form.terms.get(each, 0) for each in own]
-        outer = zip(steps, steps[1:depth], self.sizes, strict=False)
-        if any(steps[depth:]) or any(step != inner * size for step, inner, size in outer):
+    def _parts(self, form: Affine, own: tuple[Var, ...], depth: int) -> tuple[int, Affine] | None:
+        """By which multiple of their number ``form`` depends on the first ``depth`` dims, and what
+        is beside that; None where it depends on more."""
+        number: Expr = own[0]
+        for size, inner in zip(self.sizes, own[1:depth], strict=False):
+            number = number * size + inner
+        form = products(form)
+        step = form.terms.get(own[depth - 1], 0)
+        rest = form.plus(products(affine(number)), -step)
+        if any(not variables(atom).isdisjoint(own) for atom in rest.terms):
             return None
-        if any(atom not in own and not variables(atom).isdisjoint(own) for atom in form.terms):
-            return None
-        return steps[depth - 1]
+        return step, rest
 
-    def _replaced(self, form: Affine, own: tuple[Var, ...], step: int) -> Expr:
-        """``form`` with ``step`` times the whole for the dims."""
-        rest = {atom: each for atom, each in form.terms.items() if atom not in own}
-        return Affine({**rest, self.whole: step} if step else rest, form.constant).to_expr()
+    def _joined(self, step: int, rest: Affine) -> Expr:
+        """``step`` times the whole, and ``rest``."""
+        return rest.plus(affine(self.whole), step).to_expr()
+
+
+def _product(sizes: Sequence[Size]) -> Size:
+    result: Size = 1
+    for size in sizes:
+        result = product(result, size)
+    return result
 
 
 def _views(computes: Sequence[Compute], buffer: Buffer) -> Iterator[tuple[Compute, View]]:
@@ -310,79 +330,3 @@ def _number(view: View, places: tuple[int, ...]) -> Expr:
     for place in places[1:]:
         number = number * view.buffer.sizes[place] + view.index[place]
     return number
-
-
-def _with_one_dim(old: Buffer, places: tuple[int, ...], anew: bool) -> Buffer:
-    """``old`` with one dim for those in ``places``, in the place of the first: in the same memory,
-    or, where the kernel may lay it out ``anew``, row-major."""
-    new = old
-    while len(places) > 1:
-        *_, p, q = places
-        layout = None if anew else _merged_layout(new, p, q)
-        if layout is None and not anew:
-            raise ScheduleError(
-                f"fuse_dims: the dims {p} and {q} of '{old.name}' do not fuse",
-                where=to_text(new),
-                why=f"in memory, a step of dim {p} is not the whole of dim {q}",
-                cure="stage the operand in a layout in which they are neighbours",
-            )
-        sizes = tuple(
-            product(size, new.sizes[q]) if d == p else size
-            for d, size in enumerate(new.sizes)
-            if d != q
-        )
-        new = Buffer(old.name, old.dtype, sizes, layout or row_major(sizes), old.space)
-        places = tuple(d - (d > q) for d in places[:-1])
-    return new
-
-
-def _merged_layout(old: Buffer, p: int, q: int) -> Layout | None:
-    """The layout after dim ``q`` was fused into ``p``; None where the fused dim has no one step, or
-    where these two are not laid out by numbers.
-
-    Element (i, j) of the two dims becomes i * shape[q] + j. Dim q keeps the number p.
-    """
-    parts = [each for each in old.layout.parts if each.dim in (p, q)]
-    known = [each for each in parts if isinstance(each, LayoutBlock)]
-    blocks_p = [b for b in known if b.dim == p]
-    blocks_q = [b for b in known if b.dim == q]
-    if len(known) < len(parts) or prod(b.size for b in blocks_q) != old.sizes[q]:
-        return None
-    number = {d: d - (d > q) for d in range(old.rank) if d != q}
-    number[q] = number[p]
-    # Each digit of the fused dim, most significant first, and which old block ends it.
-    digits: list[tuple[LayoutBlock, LayoutBlock]] = []
-    for block in (*blocks_p, *blocks_q):
-        last = digits[-1][0] if digits else None
-        if last is not None and (block.size == 1 or last.stride == block.size * block.stride):
-            stride = last.stride if block.size == 1 else block.stride
-            digits[-1] = (LayoutBlock(number[p], last.size * block.size, stride), block)
-        elif last is not None and last.size == 1:
-            digits[-1] = (LayoutBlock(number[p], block.size, block.stride), block)
-        else:
-            digits.append((LayoutBlock(number[p], block.size, block.stride), block))
-    if len(digits) > max(len(blocks_p), len(blocks_q), 1):
-        return None
-    return replace(old.layout, parts=_in_place(old, p, q, number, digits))
-
-
-def _in_place(
-    old: Buffer,
-    p: int,
-    q: int,
-    number: dict[int, int],
-    digits: list[tuple[LayoutBlock, LayoutBlock]],
-) -> tuple[Part, ...]:
-    """The blocks of the other dims, and the digits where their last old block was.
-
-    The digits have to stay in order; where the old places are not, all go to the first.
-    """
-    places = [old.layout.parts.index(last) for _, last in digits]
-    if places != sorted(places):
-        places = [min(places)] * len(places)
-    blocks: list[Part] = []
-    for i, block in enumerate(old.layout.parts):
-        blocks += [digit for (digit, _), place in zip(digits, places, strict=True) if place == i]
-        if block.dim not in (p, q):
-            blocks.append(part(number[block.dim], block.size, block.stride))
-    return tuple(blocks)

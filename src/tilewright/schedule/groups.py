@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts, starting_from
-from tilewright.ir.buffer import Buffer, Layout, Space
+from tilewright.ir.buffer import Buffer, Layout, Space, row_major
 from tilewright.ir.expr import Expr, const
 from tilewright.ir.stmt import Allocate, Kernel, Let, Param, ScalarParam, Stmt, View
 from tilewright.ir.uses import buffers_in
@@ -178,26 +178,40 @@ def put_together(
     ``packed`` names the arguments that some of them take packed, and says how many arrays they take
     instead of each."""
     params: dict[str, tuple[Param, ...]] = {}
-    allocated: list[Stmt] = []
-    bodies: list[Stmt] = []
+    shapes: list[list[tuple[Buffer, Buffer]]] = []
     for group, kernel in zip(cut.groups, kernels, strict=True):
-        body = kernel.body
         taken = iter(kernel.arrays)
+        shapes.append([])
         for old in group.kernel.arrays:
             if old.name in packed:
                 params[old.name] = tuple(islice(taken, packed[old.name]))
-                continue
-            new = next(taken)
-            if new.buffer is not old.buffer:
-                body = _reshaped(body, new.buffer, old.buffer)
+            else:
+                shapes[-1].append((old.buffer, next(taken).buffer))
+    # No division by sizes that a call passes: of these, all groups take the memory in one dim.
+    flat = {
+        old: replace(old, sizes=(old.layout.span,), layout=row_major((old.layout.span,)))
+        for old, new in chain.from_iterable(shapes)
+        if new is not old and old.symbols
+    }
+    allocated: list[Stmt] = []
+    bodies: list[Stmt] = []
+    for kernel, pairs in zip(kernels, shapes, strict=True):
+        body = kernel.body
+        for first, own in pairs:
+            if own is not (wanted := flat.get(first, first)):
+                body = _reshaped(body, own, wanted)
         held, before, body = _apart(cut.kernel, body)
         allocated += held
         bodies += [*before, body]
     result = simplify_kernel(
         replace(
             cut.kernel,
-            params=tuple(new for p in cut.kernel.params for new in params.get(p.name, (p,))),
-            body=block(*map(Allocate, cut.between), *allocated, *bodies),
+            params=tuple(
+                new for p in cut.kernel.params for new in params.get(p.name, (_in_shape(p, flat),))
+            ),
+            body=block(
+                *(Allocate(flat.get(each, each)) for each in cut.between), *allocated, *bodies
+            ),
         )
     )
     step = Step.of("put_together", (), {})
@@ -222,11 +236,19 @@ def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:
     return held, left[:first], block(*left[first:])
 
 
+def _in_shape(param: Param | ScalarParam, flat: Mapping[Buffer, Buffer]) -> Param | ScalarParam:
+    """``param`` as all groups take it."""
+    if isinstance(param, ScalarParam):
+        return param
+    return replace(param, buffer=flat.get(param.buffer, param.buffer))
+
+
 def _reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:
     """``stmt`` on ``old`` instead of ``new``, the same memory in another shape."""
 
     def change(view: View) -> View:
-        index = index_at(old.layout, old.rank, new.layout.offset_of(view.index))
+        offset = new.layout.offset_of(view.index)
+        index = (offset,) if old.symbols else index_at(old.layout, old.rank, offset)
         return View(old, index, view.mask)
 
     return readdress(stmt, new, change)

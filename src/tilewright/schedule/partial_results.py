@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing, mentioned
-from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.expr import Const, Expr, Var, all_of, as_expr, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, Operand, Result, Stmt, View
+from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
 from tilewright.ir.visit import map_exprs, substitute
 from tilewright.schedule.place import dim_of, fresh
 
@@ -123,11 +124,31 @@ def combined(
     return Compute(name, dims, operands, results)
 
 
-def at_points(compute: Compute, dim: Dim, value: Expr, size: int) -> Compute:
+def if_there(compute: Compute, stmt: Stmt, facts: Facts) -> Stmt:
+    """``stmt``, which combines what parts of ``compute`` give with its results: where there is a
+    point, if there may be none and results that are named by one then have no place."""
+    used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
+    inside = facts
+    for dim in compute.dims:
+        if dim.var in used:
+            inside = inside.loop(dim.var, dim.extent)
+    places = (
+        index < as_expr(size)
+        for view in compute.outputs
+        for index, size in zip(view.index, view.buffer.sizes, strict=True)
+    )
+    if all(inside.prove(each) is True for each in places):
+        return stmt
+    some = [const(1) <= dim.extent for dim in compute.dims if dim.var not in used]
+    condition = all_of(each for each in some if facts.prove(each) is not True)
+    return stmt if condition is None else If(condition, stmt)
+
+
+def at_points(compute: Compute, dim: Dim, value: Expr, size: int | Expr) -> Compute:
     """``compute`` with ``size`` points of ``dim``, which are at ``value``."""
     moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {dim.var: value}))
     assert isinstance(moved, Compute)
-    dims = tuple(replace(d, extent=const(size)) if d is dim else d for d in compute.dims)
+    dims = tuple(replace(d, extent=as_expr(size)) if d is dim else d for d in compute.dims)
     return replace(moved, dims=dims)
 
 

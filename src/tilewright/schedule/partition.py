@@ -27,7 +27,7 @@ from tilewright.schedule.place import (
     walk_placed,
 )
 from tilewright.schedule.transform import transform
-from tilewright.simplify import simplify
+from tilewright.simplify import simplify, simplify_stmt
 
 # A border piece of at most this many iterations may be written out one by one.
 _MOST_COPIES = 4
@@ -98,13 +98,19 @@ def _begun(loop: For, place: Place) -> Stmt:
     )
     if not ends:
         return loop
-    end = simplify(reduce(minimum, ends), facts)
+    # A shorter form may lose what ties it to the extent: `n // 8 % 16` for `n % 128 // 8`.
+    written = reduce(minimum, ends)
+    end = simplify(written, facts)
+    if facts.prove(end <= loop.extent) is not True:
+        end = written
     if facts.prove(const(0) <= end) is not True:
         end = maximum(end, const(0))
     if facts.prove(end <= loop.extent) is not True:
         end = minimum(end, loop.extent)
-    rest = simplify(loop.extent - end, facts)
+    rest = loop.extent - end
     first = replace(loop, extent=end)
+    if end is written:
+        first = replace(first, body=simplify_stmt(loop.body, facts.loop(loop.var, end)))
     if facts.prove(rest <= 1) is True:
         last = substitute_stmt(loop.body, {loop.var: end})
         return block(first, If(const(0) < rest, last))

@@ -19,6 +19,7 @@ from tilewright.machines.tile_unit import TileCopy
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.asynchronous import start_products
 from tilewright.schedule.carry import carry
+from tilewright.schedule.compare_bits import compare_bits
 from tilewright.schedule.distribute import distribute
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.divide_scan import divide_scan
@@ -43,6 +44,7 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
 from tilewright.schedule.name_operands import name_operands
+from tilewright.schedule.narrow import narrow
 from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
@@ -288,6 +290,7 @@ class KernelSchedule:
         self._advance(Done(Step.of(TOGETHER, (), {}), kernel))
 
     as_contraction = _method(as_contraction)
+    compare_bits = _method(compare_bits)
     distribute = _method(distribute)
     carry = _method(carry)
     divide_reduction = _method(divide_reduction)
@@ -309,6 +312,7 @@ class KernelSchedule:
     merge_loops = _method(merge_loops)
     multicast = _method(multicast)
     name_operands = _method(name_operands)
+    narrow = _method(narrow)
     on_lanes = _method(on_lanes)
     open_nests = _method(open_nests)
     pad = _method(pad)

@@ -92,7 +92,8 @@ def share_loops(
 
     The computes stand in one block, nothing but allocations between them. What that block
     allocates, they alone use, and each reaches at its own dims, shrinks to the tile, and goes to
-    ``space``; but for what ``keep`` names.
+    ``space``; but for what ``keep`` names. Of sizes that a call passes, it has as much as they may
+    be.
     """
     names = tuple(dims)
     first = computes_named(kernel, names[0], "share_loops", any_kind=True)[0][0] if names else None
@@ -137,7 +138,7 @@ class _Sharing:
         for part in (*stmt.body[:last], None):
             if not isinstance(part, Allocate) or part.buffer.name in self.keep:
                 continue
-            local = self._local(stmt, part.buffer, computes, levels)
+            local = self._local(stmt, part.buffer, computes, levels, place)
             if local is None:
                 continue
             gone.add(part)
@@ -206,10 +207,15 @@ class _Sharing:
         return True
 
     def _local(
-        self, stmt: Block, buffer: Buffer, computes: Sequence[Compute], levels: Sequence[Split]
+        self,
+        stmt: Block,
+        buffer: Buffer,
+        computes: Sequence[Compute],
+        levels: Sequence[Split],
+        place: Place,
     ) -> tuple[Buffer, dict[int, int]] | None:
         """The tile of ``buffer``, and which of its dims which level shortens; None where others
-        use it, or a level does not index it."""
+        use it, a level does not index it, or it may have any size."""
         others = (s for s in stmt.body if not isinstance(s, Allocate) and s not in computes)
         if any(buffer in buffers_in(s) for s in others):
             return None
@@ -234,11 +240,12 @@ class _Sharing:
         if not places:
             return None
         shape = tuple(
-            levels[places[p]].size if p in places else size for p, size in enumerate(buffer.sizes)
+            levels[places[p]].size if p in places else place.facts.bounds(_as_expr(size))[1]
+            for p, size in enumerate(buffer.sizes)
         )
-        if not all(isinstance(size, int) for size in shape):
+        sizes = tuple(size for size in shape if size is not None)
+        if len(sizes) < len(shape):
             return None
-        sizes = tuple(size for size in shape if isinstance(size, int))
         order = list(range(len(sizes)))
         new = Buffer(buffer.name, buffer.dtype, sizes, ordered_layout(sizes, order), self.space)
         return new, places

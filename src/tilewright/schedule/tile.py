@@ -51,8 +51,9 @@ def tile(
           for i_o in 3:
             compute f(i in min(4, 10 - i_o*4)): ...[i_o*4 + i, j]
 
-    A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop.
-    Dims that ``order`` leaves out follow in the order of ``sizes``.
+    A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop, but
+    for one tile or none of a dim whose size a call passes. Dims that ``order`` leaves out follow in
+    the order of ``sizes``.
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -110,7 +111,9 @@ def split_dim(dim: Dim, size: int, place: Place, taken: set[str], others: set[st
     """How one dim splits. Of the names ``taken``, the dim's own is free unless in ``others``."""
     name, extent = dim.var.name, dim.extent
     longest = place.facts.bounds(extent)[1]
-    if longest is not None and longest <= size and (size > 1 or extent is const(1)):
+    # Of a size that a call passes, one whole tile or none is a loop, so that the tile is a number.
+    whole = not isinstance(extent, Const) and place.facts.divisible(extent, size)
+    if longest is not None and longest <= size and not whole and (size > 1 or extent is const(1)):
         if size == 1:
             return Split(name, None, None, const(0), const(0), 1)
         return Split(name, None, dim, const(0), dim.var, longest)

@@ -8,6 +8,7 @@ from functools import partial
 from tilewright.ir.expr import Const, Expr, const
 from tilewright.ir.stmt import Allocate, Block, Compute, If, Kernel, Stmt
 from tilewright.ir.visit import reads_memory, rewrite, rewrite_exprs, variables
+from tilewright.schedule.access import allocates_of_any_size
 from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.place import Place, rewrite_placed, walk_placed
 from tilewright.schedule.transform import transform
@@ -29,12 +30,14 @@ def unroll_lengths(kernel: Kernel, compute: str, dim: str, longest: int) -> Kern
             compute f(i in 2): ...[m - 2 + i]
 
     That is done where the length is known, and known to be 1 or more: for the outermost statement
-    that is no sequence of what may do without. One that may be more than ``longest`` stays as it
-    is.
+    that is no sequence of what may do without, and allocates nothing of a size that a call passes.
+    One that may be more than ``longest`` stays as it is.
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Block) and not isinstance(stmt.body[0], Allocate):
+            return None
+        if allocates_of_any_size(stmt):
             return None
         for extent in _lengths(stmt, place, compute, dim):
             if reads_memory(extent) or not {v.name for v in variables(extent)} <= place.names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Const, Expr, Var, const, var
@@ -17,7 +18,14 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import block, map_exprs, substitute
 from tilewright.schedule.asks import a_compute, asks, positive
-from tilewright.schedule.partial_results import begun, check_reduced, combined, on_views, prefixes
+from tilewright.schedule.partial_results import (
+    begun,
+    check_reduced,
+    combined,
+    if_there,
+    on_views,
+    prefixes,
+)
 from tilewright.schedule.place import (
     Place,
     computes_named,
@@ -61,7 +69,7 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
-            return widening.of(stmt)
+            return widening.of(stmt, place.facts)
         return None
 
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
@@ -75,7 +83,7 @@ class _Widening:
     part: Var
     lane: Var
 
-    def of(self, compute: Compute) -> Stmt:
+    def of(self, compute: Compute, facts: Facts) -> Stmt:
         """What stands in the place of ``compute``."""
         dim = dim_of(compute, self.dim, "widen_reduction")
         used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
@@ -114,7 +122,7 @@ class _Widening:
         dims = (*kept, part, lane)
         stmts.append(combined(compute, f"{compute.name}_lanes", own, parts, dims))
         across = combined(compute, f"{compute.name}_across", compute.outputs, sums, (*kept, lane))
-        stmts.append(across)
+        stmts.append(if_there(compute, across, facts))
         return block(*stmts)
 
     def _portions(self, size: Expr) -> tuple[Expr, Expr, Expr]:

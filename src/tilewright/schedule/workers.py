@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import is_
 
 from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const, unary
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, LoopKind, Stmt, While
@@ -17,6 +18,9 @@ from tilewright.schedule.asks import asks, positive
 from tilewright.schedule.kinds import parallelize
 from tilewright.schedule.spread import spread
 from tilewright.schedule.transform import transform
+
+# Iterations behind a condition that threads are started for, where there may be as many.
+_REST = 4096
 
 
 @transform
@@ -52,7 +56,7 @@ def parallelize_parts(
           parallel for i in 100000: ...
 
     Whatever depends on the iteration before stays as it is. Parts are also those of an ``if`` that
-    asks only for what the call passes.
+    asks only for what the call passes, but for the rests of tiles that are too few for threads.
     """
     workforce = _Workforce(workers, kind, items)
     if worth:
@@ -150,12 +154,16 @@ def _within(stmt: Stmt, path: Sequence[Stmt]) -> Stmt | None:
     return stmt
 
 
-def _work(loop: For, much: int) -> int:
-    """How many iterations are in ``loop``, where all that is not known is ``much``."""
-    if not isinstance(loop.extent, Const) or any(isinstance(s, While) for s in walk_stmts(loop)):
+def _work(loop: For, much: int, facts: Facts | None = None) -> int:
+    """How many iterations are in ``loop``, where all that is not known is ``much``; by ``facts``,
+    how many there may be."""
+    most = None if facts is None else facts.bounds(loop.extent)[1]
+    if isinstance(loop.extent, Const):
+        most = int(loop.extent.value)
+    if most is None or any(isinstance(s, While) for s in walk_stmts(loop)):
         return much
-    inside = [_work(s, much) for s in _outermost(loop.body) if isinstance(s, For)]
-    return int(loop.extent.value) * max(1, sum(inside))
+    inside = [_work(s, much, facts) for s in _outermost(loop.body) if isinstance(s, For)]
+    return most * max(1, sum(inside))
 
 
 def _outermost(stmt: Stmt) -> list[Stmt]:
@@ -177,9 +185,19 @@ def _part_on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Stmt:
         if any(isinstance(stmt, Allocate | Let) for stmt in inside):
             branches.append(branch)
             continue
-        new = [_part_on_workers(kernel, stmt, workforce) for stmt in inside]
+        new = [
+            stmt if _is_rest(kernel, stmt, workforce) else _part_on_workers(kernel, stmt, workforce)
+            for stmt in inside
+        ]
         branches.append(branch if all(map(is_, new, inside)) else block(*new))
     return with_nested(part, tuple(branches))
+
+
+def _is_rest(kernel: Kernel, stmt: Stmt, workforce: _Workforce) -> bool:
+    """Whether one thread does ``stmt`` before others have begun, whatever the call passes."""
+    if workforce.kind is not LoopKind.PARALLEL or not isinstance(stmt, For):
+        return False
+    return _work(stmt, _REST, Facts.of(kernel)) < _REST
 
 
 def _on_workers(kernel: Kernel, part: Stmt, workforce: _Workforce) -> Kernel:

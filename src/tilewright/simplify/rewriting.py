@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from tilewright.dtypes import boolean, s64
 from tilewright.facts import Facts, affine
 from tilewright.ir.expr import Binary, Const, Expr, Load, Select, Unary, Var, const, load, select
+from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.visit import children, rebuild, walk
 from tilewright.simplify import (
     add,
@@ -180,18 +181,41 @@ class _Walk:
 
     def _branch(self, branch: Expr, condition: Expr, truth: bool) -> Expr:
         # Both branches are evaluated, so the masks of their loads must hold without the condition.
-        if isinstance(branch, Var | Const) or not _is_scalar_logic(branch):
+        if isinstance(branch, Var | Const) or not _says_something(condition, branch):
             return branch
         return _Walk(self.facts.assume(condition, truth), self.trace).simplified(branch)
 
 
-def _is_scalar_logic(expr: Expr) -> bool:
-    """Whether there are integers or conditions to simplify, and no loads."""
+def _says_something(condition: Expr, branch: Expr) -> bool:
+    """Whether there are integers or conditions to simplify in ``branch``, and no loads; of a
+    ``condition`` on floats, itself: it says nothing else, and branches of branches would be
+    simplified under each combination of their conditions."""
+    atoms = _float_conditions(condition)
     found = False
-    for node in walk(expr):
+    for node in walk(branch):
         if isinstance(node, Load):
             return False
-        found = found or not node.type.is_float
+        found = found or (not node.type.is_float if atoms is None else node in atoms)
+    return found
+
+
+def _float_conditions(condition: Expr) -> set[Expr] | None:
+    """The comparisons and variables that ``condition`` combines; None if some are of integers."""
+    found: set[Expr] = set()
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        match node:
+            case Unary(op="not"):
+                stack.append(node.a)
+            case Binary(op="and" | "or"):
+                stack += [node.a, node.b]
+            case Binary() if node.op in COMPARISONS and node.a.type.is_float:
+                found.add(node)
+            case Var():
+                found.add(node)
+            case _:
+                return None
     return found
 
 

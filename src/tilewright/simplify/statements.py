@@ -172,7 +172,9 @@ class _Statements:
                 single[dim.var] = const(0, dim.var.type)
                 continue
             dims.append(dim if extent is dim.extent else Dim(dim.var, extent, dim.ordered))
-            inside = inside.loop(dim.var, extent)
+            # Of a dim that may have no point, an index stays one: 0 may be outside of its buffer.
+            optional = not isinstance(extent, Const) and facts.bounds(extent)[1] == 1
+            inside = inside.loop(dim.var, const(2) if optional else extent)
         outputs = [
             self._view(_substituted(view, single), inside, output=True) for view in stmt.outputs
         ]

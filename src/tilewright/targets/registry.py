@@ -33,6 +33,10 @@ class Target(Protocol):
     @property
     def runs_here(self) -> bool: ...
     @property
+    def on_processor(self) -> bool:
+        """Whether kernels run on cores of this processor, whose peaks then bound them."""
+
+    @property
     def place(self) -> str:
         """Where kernels run, in words: "runs on ...", or "does not run here"."""
 

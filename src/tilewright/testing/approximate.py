@@ -163,7 +163,7 @@ class Accepted:
             return Accepted(np.clip(np.rint(value), dst.lowest, dst.highest), *ends)
         with np.errstate(all="ignore"):
             want = np.asarray(convert(value, f64, dst)).astype(np.float64)
-            low, high = (np.where(np.isfinite(end), end, value) for end in _ends(value, error))
+            low, high = _ends(value, error)
             step = roundoff(dst) * np.maximum(np.abs(low), np.abs(high)) + _half_step(dst)
             low, high = low - step, high + step
         exact = (error == 0) | ~np.isfinite(value)

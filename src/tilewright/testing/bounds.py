@@ -1,8 +1,10 @@
 """How far a correct kernel may be from the float64 reference.
 
-For a dot product of ``n`` terms, evaluated in any order with unit roundoff ``u``, Higham ("Accuracy
-and Stability of Numerical Algorithms", 2nd ed., section 3.1) gives
-``|error| <= gamma_n * sum |a| |b|`` with ``gamma_n = n u / (1 - n u)``.
+For a dot product of ``n`` terms, evaluated in any order with unit roundoff ``u``, each term comes
+to the sum with at most ``n`` factors ``1 + d``, ``|d| <= u`` (Higham, "Accuracy and Stability of
+Numerical Algorithms", 2nd ed., section 3.1), or their inverses where it is divided:
+``|error| <= gamma_n * sum |a| |b|`` with ``gamma_n = (1 - u)**-n - 1``. That is less than Higham's
+``n u / (1 - n u)``, and a bound for any ``n``, also of as many terms as ``1 / u``.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ def roundoff(dtype: DType) -> float:
 
 
 def gamma(terms: int, dtype: DType) -> float:
-    """Higham's gamma_n in the arithmetic of ``dtype``; infinite where no bound exists."""
-    error = terms * roundoff(dtype)
-    return error / (1 - error) if error < 1 else float("inf")
+    """gamma_n in the arithmetic of ``dtype``; infinite where no float64 holds it."""
+    with np.errstate(over="ignore"):
+        return float(np.expm1(-terms * np.log1p(-roundoff(dtype))))
 
 
 def dot_bound(

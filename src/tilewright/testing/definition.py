@@ -38,9 +38,9 @@ _MOST_POINTS = 10**9
 MOST_REPEATS = 5_000
 
 
-def memory_of(param: Param) -> Buffer:
-    """All that an array's layout holds as a tensor, padding included."""
-    return buffer(param.name, param.dtype, padded(param), param.buffer.layout)
+def memory_of(param: Param, dtype: DType | None = None) -> Buffer:
+    """All that an array's layout holds as a tensor, padding included; of another ``dtype``."""
+    return buffer(param.name, dtype or param.dtype, padded(param), param.buffer.layout)
 
 
 def meaning(
@@ -50,27 +50,32 @@ def meaning(
     contents: Mapping[str, Any],
     *,
     exact: bool,
+    wide: Kernel | None = None,
 ) -> dict[str, Accepted]:
     """What each result of ``kernel`` may be. ``arrays`` are its arguments, of known shapes,
-    ``contents`` what they hold (padding included), ``exact``: integers.
+    ``contents`` what they hold (padding included), ``exact``: integers. ``wide`` is the same in
+    wider types (`testing.widened`), where those are to say what is right.
 
     Raises `InterpreterFault` for what the kernel does wrong, and `UnsupportedError` where a `while`
     repeats too often.
     """
     known = bind_scalars(kernel, numbers)
+    judge = wide or kernel
+    types = {each.name: each.dtype for each in judge.arrays}
+    wholes = {each.name: memory_of(each, types[each.name]) for each in arrays}
     memory: dict[str, Any] = {}
     for param in arrays:
-        whole = memory_of(param)
+        whole = wholes[param.name]
         if param.access == "out":
-            raw = np.full(whole.layout.extent * param.dtype.bytes, 0xFF, np.uint8)
-            memory[param.name] = raw.view(param.dtype.numpy)
+            raw = np.full(whole.layout.extent * whole.dtype.bytes, 0xFF, np.uint8)
+            memory[param.name] = raw.view(whole.dtype.numpy)
         else:
-            memory[param.name] = pack(whole, contents[param.name])
-    run(kernel, {**numbers, **memory}, repeats=MOST_REPEATS)
+            memory[param.name] = pack(whole, contents[param.name].astype(whole.dtype.numpy))
+    run(judge, {**numbers, **memory}, repeats=MOST_REPEATS)
     roundings, truncated = _roundings(known), _truncates(known)
     return {
         param.name: _accepted(
-            unpack(memory_of(param), memory[param.name]),
+            unpack(wholes[param.name], memory[param.name]),
             param.dtype,
             roundings,
             steps=0 if exact or not truncated else 1,

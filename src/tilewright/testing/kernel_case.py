@@ -45,9 +45,10 @@ class KernelCase:
         """What the arguments hold that the kernel reads, padding included; ``exact``: integers."""
         return make_contents(self.kernel, self.arrays(), self.numbers, exact=exact, seed=self.seed)
 
-    def trials(self) -> Iterator[Trial]:
-        """On integers, then on reals, against the interpreter. Raises `UnsupportedError` for what
-        would take too long."""
+    def trials(self, wide: Kernel | None = None) -> Iterator[Trial]:
+        """On integers, then on reals, against the interpreter, which runs ``wide`` where that is
+        given: the kernel in wider types. Raises `UnsupportedError` for what would take too
+        long."""
         check_length(self.kernel, self.numbers)
         arrays = self.arrays()
         # Padding is memory like any other: what a kernel does not write stays.
@@ -55,7 +56,7 @@ class KernelCase:
             Argument(p.name, padded(p), p.dtype, p.buffer.layout, p.access, "src") for p in arrays
         )
         for exact in (True, False):
-            accepted = partial(meaning, self.kernel, arrays, self.numbers, exact=exact)
+            accepted = partial(meaning, self.kernel, arrays, self.numbers, exact=exact, wide=wide)
             name = "integers" if exact else "reals"
             yield Trial(name, arguments, self.contents(exact=exact), accepted, self.numbers)
 

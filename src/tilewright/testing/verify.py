@@ -129,7 +129,7 @@ def verdict_of(check: Callable[[], Verdict]) -> Verdict:
 
 def one_line(error: TilewrightError) -> str:
     """What an error says, without its place and cure."""
-    return " ".join(error.what.split()) + (f": {error.why}" if error.why else "")
+    return " ".join((error.what + (f": {error.why}" if error.why else "")).split())
 
 
 def _trials(op: Op, seed: int) -> Iterator[Trial]:

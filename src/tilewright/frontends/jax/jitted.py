@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from tilewright.engine import CompiledKernel
+from tilewright.errors import ArgumentError, one_of
 from tilewright.frontends.stablehlo import StableHLO, from_stablehlo
 from tilewright.graph.program import compile_graph
+from tilewright.problems.numbers import short
+
+# What programs keep the integers of 4 bits in.
+_BYTES = {np.dtype(jax.numpy.int4): np.int8, np.dtype(jax.numpy.uint4): np.uint8}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a call runs, and of what form its results are: their shapes and types, and the
+    function's containers."""
+
+    kernel: CompiledKernel
+    graph: StableHLO
+    wanted: tuple[Any, ...]
+    containers: Any
 
 
 class Jitted:
@@ -26,55 +44,75 @@ class Jitted:
         static: Sequence[str],
     ) -> None:
         self._static = tuple(static)
+        self._places = _places(function, self._static)
         # What is not used is an argument all the same, so that arrays and inputs go in pairs.
         self._jitted = jax.jit(function, keep_unused=True, static_argnames=self._static)
         self._target, self._threads = target, threads
-        self._kept: dict[Any, tuple[CompiledKernel, StableHLO, Any]] = {}
+        self._kept: dict[Any, _Made] = {}
         functools.update_wrapper(self, function)
 
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """As a method, with ``self`` in front."""
+        return self if owner is None else functools.partial(self, owner)
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The results, as the function gives them: arrays of JAX, in its containers."""
-        leaves = self._leaves(arguments, named)
-        kernel, graph, tree = self._found(arguments, named, leaves)
-        given = {
-            name: _real(np.asarray(leaf).astype(jax.numpy.result_type(leaf)))
-            for name, leaf in zip(graph.inputs, leaves, strict=True)
-        }
-        found = kernel(**given)
+        """The results, as the function gives them: arrays of JAX, in its containers.
+
+        Raises `ArgumentError` for what is no array of JAX's types, and what the function raises
+        while JAX traces it.
+        """
+        made, leaves = self._found(arguments, named)
+        graph = made.graph
+        given = {name: _passed(leaf) for name, leaf in zip(graph.inputs, leaves, strict=True)}
+        found = made.kernel(**given)
         several = len(graph.outputs) > 1
         values = [found[name] if several else found for name in graph.results]
-        made = [
-            jax.numpy.asarray(_complex(value, wanted.dtype))
-            for value, wanted in zip(values, jax.tree_util.tree_leaves(tree), strict=True)
-        ]
-        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), made)
+        results = [_returned(value, each) for value, each in zip(values, made.wanted, strict=True)]
+        return jax.tree_util.tree_unflatten(made.containers, results)
 
     def graph(self, *arguments: Any, **named: Any) -> StableHLO:
         """The graph of a call with such arguments."""
-        return self._found(arguments, named, self._leaves(arguments, named))[1]
+        return self._found(arguments, named)[0].graph
 
     def compiled(self, *arguments: Any, **named: Any) -> CompiledKernel:
         """The program that runs a call with such arguments."""
-        return self._found(arguments, named, self._leaves(arguments, named))[0]
+        return self._found(arguments, named)[0].kernel
 
-    def _leaves(self, arguments: Sequence[Any], named: dict[str, Any]) -> list[Any]:
-        traced = {name: value for name, value in named.items() if name not in self._static}
-        found: list[Any] = jax.tree_util.tree_leaves((tuple(arguments), traced))
-        return found
+    def _traced(self, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments that are not static."""
+        ordered = tuple(each for n, each in enumerate(arguments) if n not in self._places)
+        return ordered, {name: each for name, each in named.items() if name not in self._static}
 
     def _found(
-        self, arguments: Sequence[Any], named: dict[str, Any], leaves: Sequence[Any]
-    ) -> tuple[CompiledKernel, StableHLO, Any]:
-        shapes = tuple((np.shape(leaf), jax.numpy.result_type(leaf).name) for leaf in leaves)
-        structure = jax.tree_util.tree_structure((tuple(arguments), named))
-        static = tuple((name, named[name]) for name in self._static if name in named)
-        key = (structure, shapes, static)
-        if key not in self._kept:
+        self, arguments: Sequence[Any], named: dict[str, Any]
+    ) -> tuple[_Made, Sequence[Any]]:
+        """What runs a call, and the arrays and numbers in the arguments that are not static."""
+        traced = self._traced(arguments, named)
+        placed, structure = jax.tree_util.tree_flatten_with_path(traced)
+        leaves = [_checked(path, leaf) for path, leaf in placed]
+        static: list[Any] = [(n, arguments[n]) for n in self._places if n < len(arguments)]
+        static += [(name, named[name]) for name in self._static if name in named]
+        # Numbers of Python give way to the types of arrays, and 1, 1.0 and True are equal.
+        shapes = tuple(map(jax.typeof, leaves))
+        types = tuple(type(value) for _, value in static)
+        # (What 1.0 is says whether there are types of 64 bits.)
+        key = (structure, shapes, tuple(static), types, jax.typeof(1.0))
+        try:
+            made = self._kept.get(key)
+        except TypeError as error:
+            raise ArgumentError(
+                "a static argument is not hashable",
+                where=", ".join(self._static),
+                why=str(error),
+                cure="pass a tuple for a list, or leave it out of static_argnames",
+            ) from error
+        if made is None:
             lowered = self._jitted.lower(*arguments, **named)
             graph = from_stablehlo(lowered.as_text())
             kernel = compile_graph(graph, self._target, self._threads)
-            self._kept[key] = (kernel, graph, lowered.out_info)
-        return self._kept[key]
+            wanted, containers = jax.tree_util.tree_flatten(lowered.out_info)
+            made = self._kept[key] = _Made(kernel, graph, tuple(wanted), containers)
+        return made, leaves
 
 
 def jit(
@@ -89,13 +127,93 @@ def jit(
 
     It is compiled when it is first called, once for each combination of shapes and types;
     ``static_argnames`` are arguments that it is compiled anew for. Raises `UnsupportedError` for an
-    operation that is not translated.
+    operation that is not translated, `ArgumentError` for what is no function, or no name of an
+    argument. What JAX transforms goes inside: ``jit(jax.grad(f))``.
     """
-    if function is None:
-        return functools.partial(
-            jit, target=target, threads=threads, static_argnames=static_argnames
+    names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+    if not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
+        raise ArgumentError(
+            f"{short(names)} are no names of arguments",
+            where="static_argnames",
+            cure='pass a name, or several: static_argnames=("size",)',
         )
-    return Jitted(function, target, threads, static_argnames)
+    if function is None:
+        return functools.partial(jit, target=target, threads=threads, static_argnames=names)
+    return Jitted(function, target, threads, names)
+
+
+def _places(function: Any, static: Sequence[str]) -> tuple[int, ...]:
+    """Where static arguments stand that are passed by their order."""
+    if not callable(function):
+        raise ArgumentError(f"{short(function)} is no function", cure="pass a function of arrays")
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # of C
+        return ()
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    nameless = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    known = [name for name, each in parameters.items() if each.kind not in nameless]
+    for name in static:
+        if name not in known and (name in parameters or not open_ended):
+            raise ArgumentError(
+                f"the function has no argument {name!r} that calls can name",
+                where="static_argnames",
+                cure=one_of(name, known) if known else "pass it as an array, or bind it first",
+            )
+    ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_order = [name for name, each in parameters.items() if each.kind in ordered]
+    return tuple(n for n, name in enumerate(by_order) if name in static)
+
+
+def _type_of(leaf: Any) -> Any:
+    """The type that JAX gives it."""
+    return jax.typeof(leaf).dtype
+
+
+def _checked(path: Any, leaf: Any) -> Any:
+    """An argument, or a part of one, which has to be an array or a number."""
+    if isinstance(leaf, jax.core.Tracer):
+        raise ArgumentError(
+            "an argument is being traced by JAX",
+            where=_place(path),
+            why="jax.jit, jax.grad and jax.vmap do not look into compiled code",
+            cure="transform the function inside: jit(jax.grad(f))",
+        )
+    try:
+        jax.typeof(leaf)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(
+            f"{short(leaf)} is no array of JAX's",
+            where=_place(path),
+            why=str(error).splitlines()[0],
+            cure="pass arrays of numpy or JAX, and numbers; others by static_argnames",
+        ) from error
+    return leaf
+
+
+def _place(path: Any) -> str:
+    return f"arguments{jax.tree_util.keystr(path[1:])}"
+
+
+def _is_key(type_: Any) -> bool:
+    return bool(jax.numpy.issubdtype(type_, jax.dtypes.prng_key))
+
+
+def _passed(leaf: Any) -> Any:
+    """The array of numpy that the program takes for an argument."""
+    type_ = _type_of(leaf)
+    if _is_key(type_):
+        return np.asarray(jax.random.key_data(leaf))
+    return _real(np.asarray(leaf).astype(_BYTES.get(type_, type_), order="C"))
+
+
+def _returned(value: Any, wanted: Any) -> Any:
+    """An array of the program's as what the function gives."""
+    if not _is_key(wanted.dtype):
+        return jax.numpy.asarray(_complex(value, wanted.dtype), wanted.dtype)
+    kinds: list[Any] = []
+    jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), wanted)
+    return jax.random.wrap_key_data(jax.numpy.asarray(value), impl=kinds[0])
 
 
 def _real(array: Any) -> Any:
@@ -103,7 +221,7 @@ def _real(array: Any) -> Any:
     if array.dtype.kind != "c":
         return array
     part = np.float64 if array.dtype == np.complex128 else np.float32
-    return np.ascontiguousarray(array)[..., None].view(part)
+    return array[..., None].view(part)
 
 
 def _complex(array: Any, type_: Any) -> Any:

@@ -316,6 +316,14 @@ def _as_declared(info: onnx.ValueInfoProto, made: Tensor) -> Tensor:
             why="the model says so of its results",
             cure="export it again",
         )
+    number = info.type.tensor_type.elem_type
+    if number and type_of(number) is not made.dtype:
+        raise ArgumentError(
+            f"the result {info.name!r} is {described(made)}, not of {type_of(number)}",
+            where=info.name,
+            why="the model says so of its results",
+            cure="export it again",
+        )
     return made
 
 

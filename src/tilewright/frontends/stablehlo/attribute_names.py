@@ -82,6 +82,7 @@ NAMES = frozenset(
         "rng_algorithm",
         "rng_distribution",
         "scatter_dimension_numbers",
+        "sharding",
         "slice_sizes",
         "source_target_pairs",
         "start_indices",

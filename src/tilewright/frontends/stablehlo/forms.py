@@ -21,6 +21,7 @@ from tilewright.frontends.stablehlo.region_forms import read_reduce, read_scan, 
 from tilewright.frontends.stablehlo.scanner import Token, unquoted
 from tilewright.frontends.stablehlo.type_parser import (
     signed_integer,
+    skip_brackets,
 )
 
 
@@ -87,6 +88,14 @@ def _slice(reader: Reader, name: str) -> Form:
     return form.finish()
 
 
+def _constrained(reader: Reader, name: str) -> Form:
+    """``%0 <@mesh, [{}, {"x"}]> : ...``: how it is divided over devices says nothing here."""
+    form = Collected(reader, name)
+    form.operands.append(reader.value())
+    skip_brackets(reader.scanner)
+    return form.finish()
+
+
 def _tuple_element(reader: Reader, name: str) -> Form:
     """``%0[1] : ...``."""
     form = Collected(reader, name)
@@ -142,4 +151,5 @@ _OWN: Mapping[str, Callable[[Reader, str], Form]] = {
     "stablehlo.reduce": read_reduce,
     "stablehlo.while": read_while,
     "chlo.scan": read_scan,
+    "sdy.sharding_constraint": _constrained,
 }

@@ -254,7 +254,8 @@ _ALGORITHMS = ("DEFAULT", "THREE_FRY", "PHILOX")
 
 
 def _random_bits(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    """As XLA lays the words of its generators out: DEFAULT is ThreeFry."""
+    """As XLA lays the words of its generators out: DEFAULT is Philox, as XLA has it on
+    processors."""
     (state,) = arrays(o, operands, 1)
     algorithm = word(o, "rng_algorithm", _ALGORITHMS, "DEFAULT")
     result = result_tensor(o, 1)
@@ -270,7 +271,7 @@ def _random_bits(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
         raise UnsupportedError(
             f"random bits as {result.element}", where=o.span, cure="take integers of 8 bits on"
         )
-    make = _philox if algorithm == "PHILOX" else _threefry
+    make = _threefry if algorithm == "THREE_FRY" else _philox
     words, steps = make(t, state.parts[0], result.sizes, type_)
 
     def moved(x: Expr, place: Expr) -> Expr:

@@ -15,7 +15,7 @@ from tilewright.frontends.stablehlo.attribute_parser import (
 from tilewright.frontends.stablehlo.operation_parser import OperationParser, is_terminator
 from tilewright.frontends.stablehlo.scanner import Scanner, Token, unquoted
 from tilewright.frontends.stablehlo.syntax import Function, Module, Region, Value
-from tilewright.frontends.stablehlo.type_parser import parse_type
+from tilewright.frontends.stablehlo.type_parser import parse_type, skip_brackets
 from tilewright.frontends.stablehlo.types import Function as FunctionType
 from tilewright.frontends.stablehlo.types import Type
 
@@ -87,7 +87,7 @@ class _Parser:
         return name
 
     def _item(self) -> None:
-        """A function, an alias, or a whole module in the generic form."""
+        """A function, an alias, a mesh, or a whole module in the generic form."""
         token = self.scanner.peek()
         if token.kind == "attribute":
             self._alias()
@@ -97,6 +97,13 @@ class _Parser:
             self._generic_function()
         elif self.scanner.at_word("func.func", "func"):
             self._function()
+        elif self.scanner.at_word("sdy.mesh"):
+            self._mesh()
+        elif token.kind == "string" and unquoted(token.text) == "sdy.mesh":
+            self.scanner.next()
+            self._empty_operands()
+            self._properties()
+            self._ending()
         else:
             raise self.scanner.unexpected("a function", "write func.func @name(...) { ... }")
 
@@ -105,6 +112,17 @@ class _Parser:
         self.scanner.next()
         self.scanner.expect("=")
         parse_attribute(self.scanner)
+
+    def _mesh(self) -> None:
+        """``sdy.mesh @mesh = <["x"=2]>``: names devices, over which what is computed may be divided
+        as annotations say; it is the same on one."""
+        self.scanner.next()
+        parse_symbol(self.scanner)
+        self.scanner.expect("=")
+        skip_brackets(self.scanner)
+        if self.scanner.at("{"):
+            parse_dictionary(self.scanner)
+        self._location()
 
     def _location(self) -> None:
         OperationParser(self.scanner).location()

@@ -319,6 +319,7 @@ HANDLERS: Mapping[str, Handler] = {
     "stablehlo.get_dimension_size": _dimension_size,
     "stablehlo.iota": _iota,
     "stablehlo.optimization_barrier": _same,
+    "sdy.sharding_constraint": _same,
     "stablehlo.pad": _pad,
     "stablehlo.real_dynamic_slice": _slice,
     "stablehlo.reshape": _reshape,

@@ -13,6 +13,7 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, one_of
 from tilewright.frontends.torch import reports
 from tilewright.frontends.torch.decompositions import decompositions
@@ -20,6 +21,7 @@ from tilewright.frontends.torch.islands import compiled_by_parts
 from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.shapes import BySizes, is_symbolic
 from tilewright.problems.numbers import short
+from tilewright.targets.registry import find_target
 
 _numbers = itertools.count()
 
@@ -67,7 +69,18 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
                 where="torch.compile(options=)",
                 cure=one_of(name, Options.__dataclass_fields__),
             )
-    return Options(**given)
+    read = Options(**given)
+    # What is wrong here would otherwise be found where programs are compiled, which then stay
+    # with PyTorch.
+    find_target(read.target)
+    checked_threads(read.threads)
+    if not isinstance(read.strict, bool):
+        raise ArgumentError(
+            f"strict is {short(read.strict)}",
+            where="torch.compile(options=)",
+            cure="write True or False",
+        )
+    return read
 
 
 def _compiled(

@@ -19,7 +19,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     aten = torch.ops.aten
     found |= get_decompositions(
-        [aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data]
+        [
+            *(aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data),
+            *(aten.grid_sampler_2d, aten.linalg_vector_norm),
+        ]
     )
     for op in list(found):
         name = op._schema.name.removeprefix("aten::")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    OutputSpec,
+)
 from torch.fx import Node
 
 from tilewright.dtypes import dtype
 from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
@@ -19,8 +29,13 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.tensor import Tensor
 from tilewright.problems.numbers import short
 
-_WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-_UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+# What the inputs of a program are that belong to the model, and its results that change inputs.
+WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+UPDATES = (
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
 # What a tensor's type, sizes and device are: PyTorch has looked at that when it exported.
 _SAYS_TYPES = torch.ops.aten._assert_tensor_metadata.default
 # Keywords of calls of compiled kernels.
@@ -30,7 +45,7 @@ _KEYWORDS = ("out", "stream")
 def from_torch(exported: ExportedProgram) -> Graph:
     """The graph of ``torch.export.export(model, arguments)``.
 
-    Parameters and buffers are constants of it; a buffer that the program updates is an argument,
+    Parameters and buffers are constants of it; one that the program updates is an argument,
     which it reads and writes. Inputs are called as the model calls them, results ``output0``,
     ``output1``, ... All arrays are row-major. Raises `ArgumentError` for what is no exported
     program, `UnsupportedError` for one of unknown sizes, or with an op that is not native, and says
@@ -51,14 +66,60 @@ def from_torch(exported: ExportedProgram) -> Graph:
     return _Reading(lowered).graph()
 
 
+def load_exported(path: Path) -> ExportedProgram:
+    """The program that ``torch.export.save`` wrote: by somebody trusted, as PyTorch may run code
+    that the file holds. Raises `ArgumentError` for a file that is none.
+    """
+    why = "it is no archive of torch.export.save" if path.exists() else "there is no such file"
+    try:
+        if zipfile.is_zipfile(path):
+            return torch.export.load(path)
+    except Exception as error:  # of any kind, for a file that is something else
+        why = str(error).strip()[:500]
+    raise ArgumentError(
+        f"{path} cannot be read as an exported program",
+        why=why,
+        cure="write it by torch.export.save(torch.export.export(model, arguments), path)",
+    )
+
+
 def array_of(tensor: torch.Tensor) -> Any:
     """The elements of a tensor as a numpy array, of the same bits."""
     type_ = dtype(tensor.dtype)
     plain = tensor.detach().contiguous()
     if type_.bits == 1:
-        return plain.numpy()
+        return plain.numpy().copy()
     bits = plain.reshape(-1).view(torch.uint8).numpy()
     return bits.view(type_.numpy).reshape(tuple(plain.shape)).copy()
+
+
+def tensor_of(array: NDArray[Any]) -> torch.Tensor:
+    """A tensor with the elements of a numpy array, of the same bits."""
+    if array.dtype == np.bool_:
+        return torch.from_numpy(array.copy())
+    bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    # (`from_numpy` gives what is empty a step of 0, and then there is no other view of it.)
+    return torch.tensor(bits).view(torch_type(dtype(array.dtype))).reshape(array.shape)
+
+
+def input_name(node: str) -> str:
+    """What an input of a program is called in its graph, by the name of its node."""
+    return node + "_" * (node in _KEYWORDS)
+
+
+def updated_input(signature: ExportGraphSignature, result: OutputSpec) -> str:
+    """The node of the input that a ``result`` of `UPDATES` changes."""
+    if result.kind is OutputKind.USER_INPUT_MUTATION:
+        assert result.target is not None
+        return result.target
+    # Parameters and buffers are meant by their names in the model, which inputs may have, too.
+    specs = signature.input_specs
+    return next(spec.arg.name for spec in specs if spec.target == result.target)
+
+
+def state_of(exported: ExportedProgram) -> dict[str, Any]:
+    """Parameters, buffers and constants by the name by which inputs mean them."""
+    return {**exported.state_dict, **exported.constants}
 
 
 class _Reading:
@@ -69,21 +130,25 @@ class _Reading:
         name = identifier(type(exported.graph_module).__name__) or "exported"
         self._builder = Builder("exported" if name == "GraphModule" else name)
         self._translation = Translation(self._builder)
-        self._state = {**exported.state_dict, **exported.constants}
+        self._state = state_of(exported)
         self._inputs: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
         """The graph."""
         signature = self._exported.graph_signature
         specs = {each.arg.name: each for each in signature.input_specs}
-        updated = {each.target for each in signature.output_specs if each.kind in _UPDATES}
+        updated = {
+            updated_input(signature, each)
+            for each in signature.output_specs
+            if each.kind in UPDATES
+        }
         for node in self._exported.graph.nodes:
             if node.op == "placeholder":
                 self._input(node, specs[node.name], updated)
             elif node.op == "call_function" and node.target is not _SAYS_TYPES:
                 self._translation.run(node)
             elif node.op == "output":
-                self._results(node, signature.output_specs)
+                self._results(node, signature)
         return Graph(self._builder.kernel())
 
     def _input(self, node: Node, spec: Any, updated: set[str]) -> None:
@@ -92,26 +157,25 @@ class _Reading:
             self._translation.values[node] = value
             return
         shape = tuple(map(int, value.shape))
-        if spec.kind in _WEIGHTS and spec.target not in updated:
+        if spec.kind in WEIGHTS and node.name not in updated:
             tensor = self._state[spec.target]
             made = self._builder.constant(array_of(tensor), identifier(node.name))
-        elif spec.kind in _WEIGHTS or spec.kind is InputKind.USER_INPUT:
-            name = node.name + "_" * (node.name in _KEYWORDS)
-            made = self._builder.input(name, dtype(value.dtype), shape)
-            self._inputs[spec.target or node.name] = made
+        elif spec.kind in WEIGHTS or spec.kind is InputKind.USER_INPUT:
+            made = self._builder.input(input_name(node.name), dtype(value.dtype), shape)
+            self._inputs[node.name] = made
         else:
             raise UnsupportedError(
                 f"the exported program takes a {spec.kind.name.lower()}", where=node.name
             )
         self._translation.values[node] = made
 
-    def _results(self, node: Node, specs: Any) -> None:
+    def _results(self, node: Node, signature: ExportGraphSignature) -> None:
         given = node.args[0]
         assert isinstance(given, tuple | list)
         number = 0
-        for each, spec in zip(given, specs, strict=True):
-            if spec.kind in _UPDATES:
-                target = self._inputs[spec.target]
+        for each, spec in zip(given, signature.output_specs, strict=True):
+            if spec.kind in UPDATES:
+                target = self._inputs[updated_input(signature, spec)]
                 self._builder.update(target, self._translation.values[each])
             elif isinstance(each, Node) and isinstance(each.meta["val"], torch.Tensor):
                 self._builder.output(f"output{number}", self._translation.values[each])

@@ -15,6 +15,7 @@ from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.parts import Options, Part, translated
 from tilewright.frontends.torch.reports import GraphReport
+from tilewright.frontends.torch.shapes import has_symbols
 from tilewright.frontends.torch.table import handler_of
 from tilewright.frontends.torch.translate import (
     RefusedOpError,
@@ -132,6 +133,9 @@ def _refusals(gm: GraphModule) -> dict[Node, str]:
             found[node] = f"it is a {node.op} of the graph"
             continue
         if node.target is getitem:
+            continue
+        if any(has_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
+            found[node] = "its sizes depend on data"
             continue
         key = _key(node)
         if key not in known:

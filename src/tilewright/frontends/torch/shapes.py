@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from tilewright.newest import Newest
@@ -18,16 +19,17 @@ _LIMIT = 64
 
 def is_symbolic(gm: GraphModule) -> bool:
     """Whether some value of the graph has a size that is not known."""
-    return any(_has_symbols(node.meta.get("val")) for node in gm.graph.nodes)
+    return any(has_symbols(node.meta.get("val")) for node in gm.graph.nodes)
 
 
-def _has_symbols(value: Any) -> bool:
+def has_symbols(value: Any) -> bool:
+    """Whether a value, or a size of it, is not known."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return True
     if isinstance(value, torch.Tensor):
         sizes = (*value.shape, *value.stride(), value.storage_offset())
         return any(isinstance(size, torch.SymInt) for size in sizes)
-    return isinstance(value, tuple | list) and any(map(_has_symbols, value))
+    return isinstance(value, tuple | list) and any(map(has_symbols, value))
 
 
 class BySizes:
@@ -53,9 +55,14 @@ class BySizes:
 def with_sizes(gm: GraphModule, given: Sequence[Any]) -> GraphModule:
     """``gm`` for arguments of the sizes of ``given``: numbers in it are constants."""
     made = GraphModule(gm, _copied(gm.graph))
-    mode = FakeTensorMode()
+    # Sizes that depend on data stay symbols; which they were in ``gm`` does not matter.
+    for node in made.graph.nodes:
+        node.meta.pop("unbacked_bindings", None)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
     fake = [
-        mode.from_tensor(each.detach()) if isinstance(each, torch.Tensor) else each
+        mode.from_tensor(each.detach(), static_shapes=True)
+        if isinstance(each, torch.Tensor)
+        else each
         for each in given
     ]
     FakeTensorProp(made, mode).propagate_dont_convert_inputs(*fake)

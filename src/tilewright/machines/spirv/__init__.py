@@ -15,7 +15,8 @@ from tilewright.machines.vectors import across, multiply_adds, transposes
 
 _MOST_LANES = 16
 
-# A processor whose work-items are threads with vectors: what they share is ordinary memory.
+# A processor whose work-items are threads with vectors: what they share is ordinary memory. Intel's
+# library takes subgroups of other sizes, too, but their lanes do not get each other's values.
 _CPU = Machine(
     "spirv-cpu",
     frozenset({"vectors"}),
@@ -30,7 +31,15 @@ _CPU = Machine(
         *transposes({8: (8,), 4: (16,), 2: (16,), 1: (16,)}, "vectors"),
         *across(64, "vectors"),
     ),
-    hierarchy=Hierarchy(subgroup=16, workgroup=4096, shared=32 << 10, banks=0, bank=4, segment=64),
+    hierarchy=Hierarchy(
+        subgroup=16,
+        workgroup=4096,
+        shared=32 << 10,
+        banks=0,
+        bank=4,
+        segment=64,
+        exchanging=(4, 8, 16, 32, 64),
+    ),
     most_lanes=_MOST_LANES,
     loads=2,
     broadcasts=True,

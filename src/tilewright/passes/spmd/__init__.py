@@ -2,9 +2,11 @@
 
 In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
 (values that private memory held), `together` (what all of them do, as one op), `regions` and
-`split` (pieces between barriers), `strides`,
-`distinct` and `vectors` (work-items as lanes), `report` (how lanes access memory); `subgroups` (for
-machines whose subgroups multiply matrices: pieces between what all lanes do).
+`split` (pieces between barriers), `agreement` (what lanes of a subgroup agreed on), `strides`,
+`trips` (how often lanes run a loop), `distinct` and `vectors` (work-items as lanes), `widths` (how
+many), `selections` (small branches of work-items that are no lanes), `report` (how lanes access
+memory); `subgroups` (for machines whose subgroups multiply matrices: pieces between what all lanes
+do).
 
 Each stage is a kernel that prints, verifies and runs.
 """
@@ -15,16 +17,20 @@ from tilewright.ir.stmt import Kernel
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import places_items
 from tilewright.passes.spmd.report import access_report
+from tilewright.passes.spmd.selections import select_branches
 from tilewright.passes.spmd.split import split_at_barriers
 from tilewright.passes.spmd.subgroups import split_at_matrices
 from tilewright.passes.spmd.together import done_together
 from tilewright.passes.spmd.vectors import vectorize_items
+from tilewright.passes.spmd.widths import predicted_width
 
 __all__ = [
     "access_report",
     "done_together",
     "name_values",
     "places_items",
+    "predicted_width",
+    "select_branches",
     "split_at_barriers",
     "split_at_matrices",
     "stages",
@@ -38,4 +44,7 @@ def stages(kernel: Kernel, width: int) -> Iterator[tuple[str, Kernel]]:
     yield "named", kernel
     kernel = split_at_barriers(kernel)
     yield "split", kernel
+    if width == 1:
+        kernel = select_branches(kernel)
+        yield "selected", kernel
     yield "vectors", vectorize_items(kernel, width)

@@ -85,7 +85,7 @@ def name_values(kernel: Kernel) -> Kernel:
 class _Namer:
     def __init__(self, body: Stmt, taken: set[str]) -> None:
         self._taken = taken
-        self._buffers = _constant_places(body)
+        self._buffers = constant_places(body)
         self._own = OwnNames(taken)
 
     def run(self, body: Stmt) -> Stmt:
@@ -110,9 +110,9 @@ class _Namer:
             case If():
                 return self._if(stmt, known, names)
             case Store() if stmt.buffer in self._buffers:
-                known[_place(stmt.buffer, stmt.index)] = stmt.value
+                known[place_of(stmt.buffer, stmt.index)] = stmt.value
                 if not isinstance(stmt.value, Var | Const):
-                    del known[_place(stmt.buffer, stmt.index)]
+                    del known[place_of(stmt.buffer, stmt.index)]
                 return stmt
             case _:
                 return stmt
@@ -145,7 +145,7 @@ class _Namer:
                         inside.add(value)
                         new = replace(new, value=value)
                     made.append(new)
-                    known[_place(new.buffer, new.index)] = value
+                    known[place_of(new.buffer, new.index)] = value
                 case Allocate():
                     for place in [place for place in known if place[0] is new.buffer]:
                         del known[place]
@@ -161,17 +161,18 @@ def _valued(expr: Expr, known: Mapping[Place, Expr]) -> Expr:
     def change(load: Load) -> Expr:
         if load.mask is not None or not all(isinstance(i, Const) for i in load.index):
             return load
-        return known.get(_place(load.buffer, load.index), load)
+        return known.get(place_of(load.buffer, load.index), load)
 
     return rewrite_loads(expr, change)
 
 
-def _place(buffer: Buffer, index: tuple[Expr, ...]) -> Place:
+def place_of(buffer: Buffer, index: tuple[Expr, ...]) -> Place:
+    """The place at an ``index`` of numbers."""
     return buffer, tuple(int(i.value) for i in index if isinstance(i, Const))
 
 
-def _constant_places(body: Stmt) -> set[Buffer]:
-    """The private buffers of ``body`` that are only accessed at numbers, by loads and stores."""
+def constant_places(body: Stmt) -> set[Buffer]:
+    """The private buffers of ``body`` that only loads and stores access, at numbers."""
     found = {
         s.buffer
         for s in walk_stmts(body)
@@ -197,7 +198,7 @@ def _constant_places(body: Stmt) -> set[Buffer]:
 
 def _stored(body: Stmt, buffers: set[Buffer]) -> set[Place]:
     return {
-        _place(s.buffer, s.index)
+        place_of(s.buffer, s.index)
         for s in walk_stmts(body)
         if isinstance(s, Store) and s.buffer in buffers
     }

@@ -143,8 +143,9 @@ def _apart(stmt: Stmt) -> UnsupportedError:
         where=headline(stmt),
         span=stmt.span,
         why="whether it runs, or how often, is not known to be the same for all of a workgroup",
-        cure="let it depend on what they share: their group's number, arguments, or one element of "
-        "memory that they share; and put into an `if` what only some of them do",
+        cure="let it depend on what they share: their group's number, arguments, one element of "
+        "memory that they share, or, around what a subgroup does together, what it agreed on "
+        "(tw.subgroup_any); and put into an `if` what only some of them do",
     )
 
 

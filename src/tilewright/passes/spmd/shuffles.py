@@ -1,4 +1,4 @@
-"""Shuffles of subgroups through memory of their workgroup."""
+"""Shuffles of subgroups: through memory of their workgroup, or of the subgroup's own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,28 @@ from tilewright.dtypes import s64
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Expr, cast, load
 from tilewright.ir.functions import FUNCTIONS, Shuffle
-from tilewright.ir.stmt import Block, Call, Stmt, Store, View
-from tilewright.ir.visit import rewrite_stmts
+from tilewright.ir.stmt import Block, Call, LoopKind, Stmt, Store, View
+from tilewright.ir.visit import rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.nests import ItemNest, fresh
 
+# Subgroups of more lanes are no vectors: their values would not stay in registers.
+_MOST_LANES = 64
 
-def shuffled(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, list[Buffer]]:
-    """``nest`` without shuffles, and the memory that it needs for them.
+
+def exchanges(body: Stmt) -> bool:
+    """Whether lanes of a subgroup exchange values."""
+    return any(shuffle_of(stmt) is not None for stmt in walk_stmts(body))
+
+
+def is_vector(nest: ItemNest) -> bool:
+    """Whether the lanes of a subgroup can be those of one vector."""
+    kinds = [loop.kind for loop in nest.loops[-2:]]
+    return kinds == [LoopKind.SUBGROUP, LoopKind.LANE] and 1 < nest.extents[-1] <= _MOST_LANES
+
+
+def shuffled(nest: ItemNest, taken: set[str], space: Space) -> tuple[ItemNest, list[Buffer]]:
+    """``nest`` without shuffles, and the memory that it needs for them: of the workgroup, or
+    private, of the subgroup that the nest is.
 
         subgroup for s in 2:
           lane for l in 16:
@@ -27,25 +42,21 @@ def shuffled(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, list[Buffer]]:
             y[0] = shuffle[s, 15 - l]
     """
     memory: list[Buffer] = []
+    meet = "barrier" if space is Space.WORKGROUP else "subgroup_barrier"
 
     def change(stmt: Stmt) -> Stmt:
-        effect = _shuffle(stmt)
-        if effect is None or not isinstance(stmt, Call):
+        exchange = shuffle_of(stmt)
+        if exchange is None:
             return stmt
-        function = FUNCTIONS[stmt.function]
-        to, value, lane = (
-            stmt.args[function.position(name)]
-            for name in (effect.destination, effect.value, effect.lane)
-        )
-        assert isinstance(to, View) and isinstance(value, Expr) and isinstance(lane, Expr)
+        to, value, lane = exchange
         name = fresh("shuffle", taken)
-        between = buffer(name, value.type, nest.extents, space=Space.WORKGROUP)
+        between = buffer(name, value.type, nest.extents, space=space)
         memory.append(between)
         found = load(between, (*nest.vars[:-1], cast(s64, lane)))
         return Block(
             (
                 Store(between, nest.vars, value, stmt.span),
-                Call("barrier", (), stmt.span),
+                Call(meet, (), stmt.span),
                 Store(to.buffer, to.index, found, stmt.span),
             )
         )
@@ -54,8 +65,18 @@ def shuffled(nest: ItemNest, taken: set[str]) -> tuple[ItemNest, list[Buffer]]:
     return (nest if body is nest.body else replace(nest, body=body)), memory
 
 
-def _shuffle(stmt: Stmt) -> Shuffle | None:
+def shuffle_of(stmt: Stmt) -> tuple[View, Expr, Expr] | None:
+    """Where ``stmt`` puts another lane's value, the value, and which lane's; None where it is no
+    shuffle."""
     if not isinstance(stmt, Call):
         return None
-    effects = FUNCTIONS[stmt.function].effects
-    return next((each for each in effects if isinstance(each, Shuffle)), None)
+    function = FUNCTIONS[stmt.function]
+    effect = next((each for each in function.effects if isinstance(each, Shuffle)), None)
+    if effect is None:
+        return None
+    to, value, lane = (
+        stmt.args[function.position(name)]
+        for name in (effect.destination, effect.value, effect.lane)
+    )
+    assert isinstance(to, View) and isinstance(value, Expr) and isinstance(lane, Expr)
+    return to, value, lane

@@ -7,7 +7,7 @@ them, goes outside. (Regions between barriers: MCUDA, LCPC 2008; structured: Pol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.dtypes import DType
@@ -29,6 +29,7 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
+from tilewright.passes.spmd.agreement import with_agreed
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.regions import (
     Around,
@@ -40,7 +41,7 @@ from tilewright.passes.spmd.regions import (
     regions_of,
     synchronizes,
 )
-from tilewright.passes.spmd.shuffles import shuffled
+from tilewright.passes.spmd.shuffles import exchanges, is_vector, shuffled
 from tilewright.passes.spmd.together import together
 from tilewright.passes.spmd.varying import Varying
 
@@ -72,15 +73,22 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
 
     A name that is used behind a barrier is computed again where that is cheap and loads nothing;
     otherwise it is kept for each work-item. Private memory that lives across has a part for each of
-    them, too. What is the same for all of them is computed once. Shuffles go through memory.
-    Computes that are each one's part of what all do are cuts, and one compute (`together`).
+    them, too. What is the same for all of them is computed once. Computes that are each one's part
+    of what all do are cuts, and one compute (`together`). Shuffles go through memory: the
+    subgroup's own where its lanes can be a vector; then registers hold it, and a shuffle is one of
+    a vector's.
 
     Raises `UnsupportedError` where work-items may go different ways around a barrier.
     """
     taken = names_of(kernel)
 
     def change(nest: ItemNest) -> Stmt:
-        nest, memory = shuffled(nest, taken)
+        in_vectors = is_vector(nest) and exchanges(nest.body)
+        if in_vectors and not together(nest, set())[1]:
+            meeting = any(map(synchronizes, walk_stmts(nest.body)))
+            made = Splitter(nest, taken, frozenset()).run() if meeting else nest.around(nest.body)
+            return map_nests(made, lambda each: _by_subgroups(each, taken))
+        nest, memory = shuffled(nest, taken, Space.WORKGROUP)
         nest, whole = together(nest, taken)
         if whole or any(map(synchronizes, walk_stmts(nest.body))):
             return block(*map(Allocate, memory), Splitter(nest, taken, whole).run())
@@ -89,18 +97,49 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
     return map_kernel(kernel, lambda body: map_nests(body, change))
 
 
+def _by_subgroups(nest: ItemNest, taken: set[str]) -> Stmt:
+    """A nest whose lanes are cut at their shuffles, in the loops over subgroups.
+
+        subgroup for s in 2:
+          lane for l in 16:
+            shuffle(&y[0], x[s, l], 15 - l)
+            z[s, l] = y[0]
+    ->  subgroup for s in 2:
+          alloc shuffle: f32[16] private
+          lane for l in 16:
+            shuffle[l] = x[s, l]
+          lane for l in 16:
+            y[0] = shuffle[15 - l]
+            z[s, l] = y[0]
+    """
+    if not exchanges(nest.body):
+        return nest.around(nest.body)
+    lanes = ItemNest(nest.loops[-1:], nest.body)
+    lanes, memory = shuffled(replace(lanes, body=with_agreed(lanes, taken)), taken, Space.PRIVATE)
+    body = _SubgroupSplitter(lanes, taken, frozenset(), memory).run()
+    return ItemNest(nest.loops[:-1], nest.body).around(block(*map(Allocate, memory), body))
+
+
 class Splitter:
     """Writes the pieces of a nest, and what goes from one to another. ``whole`` are the names of
-    the computes that are cuts."""
+    the computes that are cuts; private memory that is ``shared`` is there once for all."""
 
     # Whether barriers hold by themselves, as each piece is over before the next one begins.
     in_sequence = True
+    # Where what crosses cuts is kept.
+    space = Space.WORKGROUP
 
-    def __init__(self, nest: ItemNest, taken: set[str], whole: frozenset[str]) -> None:
+    def __init__(
+        self,
+        nest: ItemNest,
+        taken: set[str],
+        whole: frozenset[str],
+        shared: Collection[Buffer] = (),
+    ) -> None:
         self.nest = nest
         self.whole = whole
         self.taken = taken
-        self.varying = Varying(nest.vars, nest.body)
+        self.varying = Varying(nest.vars, nest.body, shared)
         self.pieces: list[Piece] = []
         # Where names and private memory are, if a region has them for others too.
         self.lets: dict[Var, tuple[Region, Let]] = {}
@@ -152,7 +191,7 @@ class Splitter:
         return self._memory(memory.name, memory.dtype, memory.shape)
 
     def _memory(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
-        return buffer(fresh(f"{name}_all", self.taken), dtype, shape, space=Space.WORKGROUP)
+        return buffer(fresh(f"{name}_all", self.taken), dtype, shape, space=self.space)
 
     # What crosses the cuts.
 
@@ -265,6 +304,12 @@ class Splitter:
         if memory in self.parts:
             return self.parts[memory], self._own(*index)
         return self.common.get(memory, memory), index
+
+
+class _SubgroupSplitter(Splitter):
+    """Pieces of the lanes of one subgroup, which hold private memory together."""
+
+    space = Space.PRIVATE
 
 
 def _is_cheap(value: Expr) -> bool:

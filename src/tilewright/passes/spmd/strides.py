@@ -9,9 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.dtypes import s32, s64
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var, binary, cast, const, unary
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    Var,
+    binary,
+    cast,
+    conjuncts,
+    const,
+    unary,
+)
 from tilewright.ir.stmt import Let
-from tilewright.ir.visit import reads_memory, variables
+from tilewright.ir.visit import children, reads_memory, variables
 from tilewright.passes.spmd.varying import Varying
 
 _KEEP = (s32, s64)
@@ -100,3 +112,14 @@ class Strides:
         if found is None or abs(found[1] * int(factor.value)) >= 2**31:
             return None
         return found[0] * factor, found[1] * int(factor.value)
+
+
+def guessed(condition: Expr, strides: Strides) -> bool:
+    """Whether work-items may go different ways, other than at the end of a range."""
+    for part in conjuncts(condition):
+        if not strides.varying.of(part):
+            continue
+        sides = children(part)
+        if not isinstance(part, Binary) or None in [strides.of(each) for each in sides]:
+            return True
+    return False

@@ -14,7 +14,6 @@ from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Expr, const
-from tilewright.ir.functions import FUNCTIONS, Shuffle
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -31,6 +30,7 @@ from tilewright.ir.visit import block, direct_exprs, loads_in, map_views, rewrit
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.regions import Once, Piece, synchronizes
+from tilewright.passes.spmd.shuffles import exchanges
 from tilewright.passes.spmd.split import Splitter
 from tilewright.passes.spmd.together import together
 
@@ -89,7 +89,7 @@ class _Lanes(ItemNest):
     lanes: int
 
     def __post_init__(self) -> None:
-        if self.extents[0] < self.lanes and any(map(_exchanges, walk_stmts(self.body))):
+        if self.extents[0] < self.lanes and exchanges(self.body):
             raise UnsupportedError(
                 f"a subgroup of {self.lanes} lanes would exchange values of {self.extents[0]}",
                 where=f"loop {self.loops[0].var.name}",
@@ -102,12 +102,6 @@ class _Lanes(ItemNest):
         if count < self.lanes:
             body = If(loop.var < count, body)
         return replace(loop, extent=const(self.lanes), body=body)
-
-
-def _exchanges(stmt: Stmt) -> bool:
-    return isinstance(stmt, Call) and any(
-        isinstance(effect, Shuffle) for effect in FUNCTIONS[stmt.function].effects
-    )
 
 
 class _LaneSplitter(Splitter):

@@ -7,7 +7,7 @@ two barriers, nobody writes what somebody else reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var
@@ -16,10 +16,20 @@ from tilewright.ir.stmt import Call, Compute, For, If, Let, Stmt, Store, View, W
 from tilewright.ir.visit import loads_in, nested, variables
 
 
-class Varying:
-    """The ``names`` and private ``buffers`` of ``body`` that differ where ``seeds`` do."""
+def written_by(call: Call) -> Iterator[Buffer]:
+    """The memory that ``call`` writes."""
+    parameters = FUNCTIONS[call.function].parameters
+    for parameter, arg in zip(parameters, call.args, strict=False):
+        if isinstance(arg, View) and parameter.access in ("out", "inout"):
+            yield arg.buffer
 
-    def __init__(self, seeds: Iterable[Var], body: Stmt) -> None:
+
+class Varying:
+    """The ``names`` and private ``buffers`` of ``body`` that differ where ``seeds`` do. Of private
+    memory, ``shared`` is theirs together."""
+
+    def __init__(self, seeds: Iterable[Var], body: Stmt, shared: Collection[Buffer] = ()) -> None:
+        self._shared = shared
         self.names: set[Var] = set(seeds)
         self.buffers: set[Buffer] = set()
         size = -1
@@ -47,7 +57,8 @@ class Varying:
                 if apart or self.any_of((stmt.value, *stmt.index)):
                     self._stored(stmt.buffer)
             case Call():
-                self._call(stmt)
+                for each in written_by(stmt):
+                    self._stored(each)
             case Compute():
                 for view in stmt.outputs:
                     self._stored(view.buffer)
@@ -60,12 +71,6 @@ class Varying:
         for part in nested(stmt):
             self._visit(part, apart)
 
-    def _call(self, call: Call) -> None:
-        parameters = FUNCTIONS[call.function].parameters
-        for parameter, arg in zip(parameters, call.args, strict=False):
-            if isinstance(arg, View) and parameter.access in ("out", "inout"):
-                self._stored(arg.buffer)
-
     def _stored(self, buffer: Buffer) -> None:
-        if buffer.space is Space.PRIVATE:
+        if buffer.space is Space.PRIVATE and buffer not in self._shared:
             self.buffers.add(buffer)

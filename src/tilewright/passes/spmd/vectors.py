@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Expr, Load, Var, binary, const, load, var
+from tilewright.ir.expr import Const, Expr, Load, Var, binary, const, load, var
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -27,8 +27,10 @@ from tilewright.ir.stmt import (
     View,
     While,
 )
+from tilewright.ir.verify_groups import lane_loops
 from tilewright.ir.visit import (
     block,
+    children,
     direct_exprs,
     loads_in,
     map_exprs,
@@ -43,11 +45,18 @@ from tilewright.ir.visit import (
 from tilewright.passes.spmd.distinct import with_distinct_names
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.strides import Strides
+from tilewright.passes.spmd.trips import in_common
 from tilewright.passes.spmd.varying import Varying
 from tilewright.passes.spmd.whole import on_whole_vectors
 
 # More elements than this are not set at the beginning: an array is memory, not registers.
 _FEW = 32
+# Vectors of more statements, or with loops, do not notice that each asks whether it is whole: of
+# others, all of a workgroup are asked at once.
+_SHORT = 8
+# Where all lanes do all of no more than so many operations, so many vectors are one: what is
+# loaded for the next does not wait for what is stored for this one.
+_AT_ONCE, _OPERATIONS = 4, 16
 
 
 def vectorize_items(kernel: Kernel, width: int) -> Kernel:
@@ -77,7 +86,11 @@ def vectorize_items(kernel: Kernel, width: int) -> Kernel:
     taken = names_of(kernel)
 
     def change(nest: ItemNest) -> Stmt:
-        return _Vectorizer(nest, width, taken).run()
+        if not lane_loops(nest.body):
+            return _Vectorizer(nest, width, taken).run()
+        # What lanes hold in registers, as they are cut at shuffles, is one vector.
+        body = map_nests(nest.body, lambda e: _Vectorizer(e, e.extents[-1], taken).run())
+        return _in_order(nest.loops, body)
 
     def whole(body: Stmt) -> Stmt:
         return with_distinct_names(_on_threads(map_nests(body, change)), taken)
@@ -91,6 +104,13 @@ def _on_threads(stmt: Stmt) -> Stmt:
     return with_nested(stmt, tuple(_on_threads(part) for part in nested(stmt)))
 
 
+def _in_order(loops: Sequence[For], body: Stmt) -> Stmt:
+    """``body`` in the loops, which run in order."""
+    for each in reversed(loops):
+        body = replace(each, kind=LoopKind.SERIAL, body=body)
+    return body
+
+
 @dataclass
 class _Vectorizer:
     nest: ItemNest
@@ -100,22 +120,43 @@ class _Vectorizer:
     def run(self) -> Stmt:
         loop, items = self.nest.loops[-1], self.nest.extents[-1]
         width = min(self.width, items)
-        whole = items // width if width > 1 else items
         body = self.nest.body
-        made: list[Stmt] = []
         if width <= 1:
-            made = [replace(loop, kind=LoopKind.SERIAL, body=body)] if items > 0 else []
-        else:
-            block_var = var(fresh(f"{loop.var.name}_o", self.taken))
-            first = block_var * width if whole > 1 else const(0)
-            inside = self._vector(body, first, width)
-            made.append(For(block_var, const(whole), inside) if whole > 1 else inside)
-            if items % width:
-                made.append(self._vector(body, const(whole * width), items % width))
-        result = block(*made)
-        for each in reversed(self.nest.loops[:-1]):
-            result = replace(each, kind=LoopKind.SERIAL, body=result)
-        return result
+            one = replace(loop, kind=LoopKind.SERIAL, body=body)
+            return _in_order(self.nest.loops[:-1], one if items > 0 else Block(()))
+        made = self._vectors(body, width)
+        found = self._all_inside(body) if items > width else None
+        if found is not None:
+            made = If(found[0], self._vectors(found[1], self._wider(found[1], width)), made)
+        return _in_order(self.nest.loops[:-1], made)
+
+    def _wider(self, body: Stmt, width: int) -> int:
+        """How many lanes do ``body``, which all of them do, at once."""
+        wider = _AT_ONCE * width if _operations(body) <= _OPERATIONS else width
+        while wider > width and self.nest.extents[-1] % wider:
+            wider //= 2
+        return wider
+
+    def _vectors(self, body: Stmt, width: int) -> Stmt:
+        """All work-items, as vectors of ``width``, and one of fewer lanes for the rest."""
+        loop, items = self.nest.loops[-1], self.nest.extents[-1]
+        block_var = var(fresh(f"{loop.var.name}_o", self.taken))
+        whole = items // width
+        first = block_var * width if whole > 1 else const(0)
+        inside = self._vector(body, first, width)
+        made: list[Stmt] = [For(block_var, const(whole), inside) if whole > 1 else inside]
+        if items % width:
+            made.append(self._vector(body, const(whole * width), items % width))
+        return block(*made)
+
+    def _all_inside(self, body: Stmt) -> tuple[Expr, Stmt] | None:
+        """What all work-items do where a condition can be told for all of them at once."""
+        stmts = [each for each in walk_stmts(body) if not isinstance(each, Block)]
+        if len(stmts) > _SHORT or any(isinstance(each, For | While) for each in stmts):
+            return None
+        item = self.nest.loops[-1].var
+        writer = _Lanes(item, Varying([item], body), {}, self.nest.extents[-1], self.taken)
+        return on_whole_vectors(writer.visit(body), writer.strides, self.nest.extents[-1])
 
     def _vector(self, body: Stmt, first: Expr, width: int) -> Stmt:
         """The work-items from ``first`` on as ``width`` lanes."""
@@ -125,17 +166,41 @@ class _Vectorizer:
         lane = var(fresh(f"{item.name}_i", self.taken))
         body = substitute_stmt(body, {item: first + lane})
         varying = Varying([lane], body)
-        writer = _Lanes(lane, varying, _spread(body, varying, width))
+        writer = _Lanes(lane, varying, _spread(body, varying, width), width, self.taken)
         inside = block(*_beginning(body, writer.parts, lane), writer.visit(body))
         last = binary("eq", lane, const(width - 1))
         span = self.nest.loops[-1].span
+        memory = [
+            Allocate(writer.parts[each.buffer], each.span)
+            for each in walk_stmts(body)
+            if isinstance(each, Allocate) and each.buffer in writer.parts
+        ]
         vector = For(lane, const(width), _by_one(inside, varying, last), LoopKind.VECTOR, span)
         whole = on_whole_vectors(inside, writer.strides, width)
         if whole is not None:
             together = replace(vector, body=_by_one(whole[1], varying, last))
             apart = If(whole[0], together, vector)
-            return block(*map(Allocate, writer.parts.values()), apart)
-        return block(*map(Allocate, writer.parts.values()), vector)
+            return block(*memory, apart)
+        return block(*memory, vector)
+
+
+def _operations(body: Stmt) -> int:
+    """How many operations and accesses ``body`` has, without those of indices and of names that
+    nobody uses."""
+    stmts = list(walk_stmts(body))
+    names: dict[Expr, Expr] = {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Let)}
+    left: list[Expr] = []
+    for stmt in stmts:
+        if not isinstance(stmt, Let):
+            left += [stmt.value] if isinstance(stmt, Store) else direct_exprs(stmt)
+    seen: set[Expr] = set()
+    while left:
+        node = left.pop()
+        node = names.get(node, node)
+        if node not in seen and not isinstance(node, Const | Var):
+            seen.add(node)
+            left += () if isinstance(node, Load) else children(node)
+    return len(seen) + sum(isinstance(stmt, Store) for stmt in stmts)
 
 
 def _by_one(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
@@ -195,6 +260,8 @@ class _Lanes:
     lane: Var
     varying: Varying
     parts: dict[Buffer, Buffer]
+    width: int
+    taken: set[str]
 
     def __post_init__(self) -> None:
         self.strides = Strides(self.lane, self.varying)
@@ -218,6 +285,10 @@ class _Lanes:
                 return map_views(
                     stmt, lambda view: View(*self._place(view.buffer, view.index), view.mask)
                 )
+            case For():
+                made = with_nested(stmt, tuple(map(self.visit, nested(stmt))))
+                assert isinstance(made, For)
+                return in_common(made, self.strides, self.width, self.taken)
             case _:
                 return with_nested(stmt, tuple(map(self.visit, nested(stmt))))
 

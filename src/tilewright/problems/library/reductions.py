@@ -78,12 +78,13 @@ class ArgProblem(_AlongAxis):
 
     @property
     def greatest_index(self) -> int:
-        # What stands in for a place until there is one.
+        # What stands in for a place until there is one is beyond them all.
         return self.shape[self.axis]
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, axis, size = Domain(self.shape), self.axis, self.shape[self.axis]
+        d, axis = Domain(self.shape), self.axis
         src, dst = types["src"], types["dst"]
+        nowhere = number(int(dst.highest), dst)
         acc = accumulator_for({"src": src}) if src.is_float else s32
         greatest = self.algorithm == "argmax"
         start = number(float("-inf") if greatest else float("inf"), acc)
@@ -102,10 +103,10 @@ alloc best: {acc}[{d.sizes(axis)}]
 alloc place: {dst}[{d.sizes(axis)}]
 compute init({d.dims(axis)}):
   best[{d.kept(axis)}] = {start}
-  place[{d.kept(axis)}] = {dst}({size})
+  place[{d.kept(axis)}] = {nowhere}
 compute arg({d.dims()}):
   x = src[{d.at()}]
-  combiner first({tuples}) from ({start}, {dst}({size})) = {chosen}
+  combiner first({tuples}) from ({start}, {nowhere}) = {chosen}
   best[{d.kept(axis)}], place[{d.kept(axis)}] first= {acc}(x), {dst}(d{axis})
 compute result({d.dims(axis)}):
   place = place[{d.kept(axis)}]

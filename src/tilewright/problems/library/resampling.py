@@ -173,24 +173,25 @@ class ResamplingProblem(Record):
             ]
         )
 
-    def _taps(self, dim: int) -> list[tuple[Array, Array]]:
-        """Of each tap, the inputs that outputs read, and their weights, in float64."""
+    def _taps(self, dim: int) -> list[tuple[Array, Array, Array]]:
+        """Of each tap, the inputs that outputs read, their weights in float64, and the sizes of the
+        terms that these are sums of: weights near 0 are as wrong as large ones."""
         size, out = self.shape[2 + dim], self.out[dim]
         at = (np.arange(out) + 0.5) * size / out - 0.5
         if self.algorithm == "nearest":
-            return [
-                (np.floor((2 * np.arange(out) + 1) * size / (2 * out)).astype(int), np.ones(out))
-            ]
+            place = np.floor((2 * np.arange(out) + 1) * size / (2 * out)).astype(int)
+            return [(place, np.ones(out), np.ones(out))]
         low = ((2 * np.arange(out) + 1) * size - out) // (2 * out)
         found = []
         for tap in (0, 1) if self.algorithm == "linear" else (-1, 0, 1, 2):
             far = np.abs(at - (low + tap))
             if self.algorithm == "linear":
-                weight = 1 - far
+                terms = [np.ones(out), -far]
             else:
-                near = 1.25 * far**3 - 2.25 * far**2 + 1
-                weight = np.where(far <= 1, near, -0.75 * (far**3 - 5 * far**2 + 8 * far - 4))
-            found.append((np.clip(low + tap, 0, size - 1), weight))
+                near = [1.25 * far**3, -2.25 * far**2, np.ones(out), np.zeros(out)]
+                beyond = [-0.75 * far**3, 3.75 * far**2, -6 * far, np.full(out, 3)]
+                terms = [*np.where(far <= 1, near, beyond)]
+            found.append((np.clip(low + tap, 0, size - 1), sum(terms), sum(map(np.abs, terms))))
         return found
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
@@ -199,11 +200,11 @@ class ResamplingProblem(Record):
         shape = self.made if forward else self.shape
         value, size = np.zeros(shape), np.zeros(shape)
         for taps in product(*(self._taps(dim) for dim in range(len(self.out)))):
-            places = np.ix_(*map(np.arange, self.shape[:2]), *(place for place, _ in taps))
-            weight = np.ones(())
-            for _, each in taps:
-                weight = weight[..., None] * each
-            for made, array, w in ((value, source, weight), (size, np.abs(source), np.abs(weight))):
+            places = np.ix_(*map(np.arange, self.shape[:2]), *(place for place, _, _ in taps))
+            weight, terms = np.ones(()), np.ones(())
+            for _, each, sizes in taps:
+                weight, terms = weight[..., None] * each, terms[..., None] * sizes
+            for made, array, w in ((value, source, weight), (size, np.abs(source), terms)):
                 if forward:
                     made += array[places] * w
                 else:

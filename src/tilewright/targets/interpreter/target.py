@@ -34,6 +34,7 @@ class InterpreterTarget:
     name: str = "interpreter"
     machine: Machine = _MACHINE
     runs_here: bool = True
+    on_processor: bool = False
     place: str = "runs in Python, on any machine"
     assembles_aside: bool = False
     schedules: bool = False

@@ -7,7 +7,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,14 @@ class Expressions:
             self._values.popitem()
         while len(self._converted) > converted:
             self._converted.popitem()
+
+    @contextmanager
+    def bound(self, variable: Var, value: Result) -> Iterator[None]:
+        """Where ``variable`` has another value: nothing else is remembered of it."""
+        before, known = self.variables[variable], self._values
+        self.variables[variable], self._values = value, {}
+        yield
+        self.variables[variable], self._values = before, known
 
     def evaluate(self, expr: Expr, loads: Loads, contracted: frozenset[Expr] = NOTHING) -> Result:
         """The value of ``expr``; ``loads`` has the address of every load in it. A product and a sum

@@ -33,16 +33,18 @@ def emit_float_extreme(w: Writer, op: str, a: Value, b: Value, right: Result) ->
     if w.dialect.nan_extremes:
         name = f"llvm.{op}imum.{suffix(a.dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
-    flags = llvm_type(boolean, a.lanes)
-    taken = w.assign(f"fcmp {'ult' if op == 'min' else 'ugt'} {a.typed}, {b.text}")
-    text = w.assign(f"select {flags} {taken}, {a.typed}, {b.typed}")
-    # Equal ones have the same bits, or are zeros, of which the sign's bit decides.
-    same = w.assign(f"fcmp oeq {a.typed}, {b.text}")
+    flags, least = llvm_type(boolean, a.lanes), op == "min"
+    closer, tied = ("ult", "ule") if least else ("ugt", "uge")
+    # Of zeros, the sign's bit decides; other equal ones are the same. (Of bits combined instead,
+    # Intel's OpenCL compiler never ends where it unrolls a loop of such steps.)
     bits = llvm_type(_BITS[a.dtype.bits], a.lanes)
-    x, y = (w.assign(f"bitcast {each.typed} to {bits}") for each in (a, b))
-    both = w.assign(f"{'or' if op == 'min' else 'and'} {bits} {x}, {y}")
-    zero = w.assign(f"bitcast {bits} {both} to {a.type}")
-    text = w.assign(f"select {flags} {same}, {a.type} {zero}, {a.type} {text}")
+    x = w.assign(f"bitcast {a.typed} to {bits}")
+    wins = w.assign(f"icmp {'slt' if least else 'sge'} {bits} {x}, zeroinitializer")
+    either = w.assign(f"fcmp {tied} {a.typed}, {b.text}")
+    equal = w.assign(f"and {flags} {wins}, {either}")
+    less = w.assign(f"fcmp {closer} {a.typed}, {b.text}")
+    taken = w.assign(f"or {flags} {less}, {equal}")
+    text = w.assign(f"select {flags} {taken}, {a.typed}, {b.typed}")
     unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
     return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
 

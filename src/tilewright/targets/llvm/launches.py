@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import SHARED, Buffer, Space
+from tilewright.ir.buffer import SHARED, Buffer, Space, own_bytes
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
@@ -202,7 +202,7 @@ class _Lowering:
         launch, lines = self._function(entry, part.body, scope)
         if launch.groups == 0 or not launch.items:
             return None
-        _check_room(launch, self.machine)
+        _check_room(launch, part.body, self.machine)
         self.lines += lines
         self.launches.append(launch)
         return len(self.launches) - 1
@@ -232,7 +232,7 @@ class _Lowering:
         groups = amount(sizes.groups)
         named = tuple(value.name for value in values)
         maps = tuple(memory.maps)
-        shared = memory.shared_bytes
+        shared = memory.shared.bytes
         launch = Launch(entry, groups, sizes.items, shared, sizes.cluster, maps, named)
         return launch, [*memory.w.globals, *lines_of(header, memory.w)]
 
@@ -389,8 +389,8 @@ def _check_before(before: list[Plan], kind: str, loop: ForPlan, spaces: Containe
             )
 
 
-def _check_room(launch: Launch, machine: Machine) -> None:
-    """Whether a workgroup of ``machine`` can be as large."""
+def _check_room(launch: Launch, body: Stmt, machine: Machine) -> None:
+    """Whether a workgroup of ``machine`` can be as large as one that runs ``body``."""
     most = machine.hierarchy
     assert most is not None
     if most.groups and isinstance(launch.groups, int) and launch.groups > most.groups:
@@ -415,9 +415,14 @@ def _check_room(launch: Launch, machine: Machine) -> None:
             cure="choose smaller thread loops",
         )
     if launch.shared > most.shared:
+        shared = [
+            s for s in walk_stmts(body) if isinstance(s, Allocate) and s.buffer.space in SHARED
+        ]
+        largest = max(shared, key=lambda each: own_bytes(each.buffer), default=None)
         raise CompilationError(
             f"a workgroup shares {launch.shared} bytes",
             where=launch.entry,
+            span=None if largest is None else largest.span,
             why=f"{machine.name} has {most.shared}",
             cure="choose smaller tiles, or fewer of them at a time",
         )

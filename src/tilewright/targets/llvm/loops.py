@@ -84,7 +84,9 @@ class Loops:
             again = w.assign(f"and {llvm_type(boolean, lanes)} {again}, {flags.name}")
             self._fill(flags, before, again, latch)
             again = any_lane(w, Value(again, boolean, lanes))
-        w.branch(again, head, after)
+        # What else there is, such as the rest of a row, is to leave it the registers that it needs.
+        passed = isinstance(extent, Value) and w.dialect.vector_bytes > 0
+        w.branch(again, head, after, w.mostly() if passed else "")
         w.start(after)
         memory.predicate = outside
         if isinstance(extent, Value):

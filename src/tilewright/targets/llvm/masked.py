@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tilewright.dtypes import DType, boolean, f16, s8, s16, s32, u8
 from tilewright.facts import Facts
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import as_expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
@@ -69,6 +69,26 @@ def lane_of(w: Writer, value: Value, lane: int) -> Value:
     if value.lanes == 1:
         return value
     return Value(w.assign(f"extractelement {value.typed}, i64 {lane}"), value.dtype)
+
+
+def first_lanes(w: Writer, value: Value, lanes: int) -> Value:
+    """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
+    whole = as_integers(w, value)
+    if lanes == 1:
+        text = w.assign(f"extractelement {whole.typed}, i64 0")
+    else:
+        operands = f"{whole.typed}, {whole.type} poison"
+        text = w.assign(f"shufflevector {operands}, {_indices(list(range(lanes)))}")
+    if whole is not value:
+        type_ = llvm_type(value.dtype, lanes)
+        text = w.assign(f"bitcast {llvm_type(whole.dtype, lanes)} {text} to {type_}")
+    return Value(text, value.dtype, lanes)
+
+
+def in_order(w: Writer, value: Value, lanes: Sequence[int]) -> Value:
+    """The ``lanes`` of a vector, one behind the other."""
+    text = w.assign(f"shufflevector {value.typed}, {value.type} poison, {_indices(list(lanes))}")
+    return Value(text, value.dtype, len(lanes))
 
 
 def vector_of(w: Writer, elements: Sequence[Value]) -> Value:
@@ -144,7 +164,9 @@ class MaskedInstructions:
         # constant as if they were on, if it has masked loads for parts of registers of this type.
         if mask is not None and kept.bytes >= _WORD and 0 < size < count:
             on = list(parts_on(mask, active, count, size))
-            if not all(on):
+            # And it stops at such loads of several registers from the function's own memory.
+            own = buffer.space is not Space.GLOBAL
+            if own or not all(on):
                 return from_memory(w, self._parts(pointer, kept, flags, size, on), dtype)
         return from_memory(w, self._masked(pointer, kept, flags), dtype)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from tilewright.dtypes import boolean, s64
+from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import CompilationError
-from tilewright.ir.buffer import Buffer, own_bytes
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.known_lanes import both_hold
@@ -21,7 +21,9 @@ from tilewright.targets.llvm.masked import (
     MaskedInstructions,
     SingleLanes,
     as_integers,
+    first_lanes,
     from_memory,
+    in_order,
     lane_of,
     plain_load,
     plain_store,
@@ -30,14 +32,11 @@ from tilewright.targets.llvm.masked import (
 from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
-from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, memory_type, splat
+from tilewright.targets.llvm.shared import SharedMemory
+from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
-# Bytes at whose multiples the buffers in one shared array begin: what its banks serve at a time.
-_SHARED_ALIGNMENT = 128
-# The same of swizzled ones at most: eight rows of 128 bytes, which change places by their address.
-_WHOLE_ALIGNMENT = 1024
 # Bytes at whose multiples vectors are stored past the caches, and LLVM's word for such stores.
 STREAMED = 16
 _STREAM = "!0"
@@ -51,13 +50,6 @@ class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an 
         self.buffer = buffer
 
 
-def _alignment(buffer: Buffer) -> int:
-    """Bytes at whose multiples a shared buffer begins: whole periods of its swizzle."""
-    swizzle = buffer.layout.swizzle
-    period = 0 if swizzle is None else swizzle.period * buffer.dtype.bytes
-    return _WHOLE_ALIGNMENT if period > _SHARED_ALIGNMENT else _SHARED_ALIGNMENT
-
-
 class MemoryMap:
     """Where buffers are, while one function is written."""
 
@@ -69,8 +61,7 @@ class MemoryMap:
             MaskedInstructions(self.exprs) if w.dialect.masked_memory else SingleLanes(self.exprs)
         )
         self.pointers: dict[tuple[int, Terms], Pointer] = {}
-        self.shared: set[Buffer] = set()  # in the memory of the workgroup
-        self.shared_bytes = 0
+        self.shared = SharedMemory(w)
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
         self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # in matrix units: their shapes
@@ -117,24 +108,10 @@ class MemoryMap:
         self.pointers[id(buffer), ()] = Pointer(text, text, space, align)
 
     def share(self, buffer: Buffer, space: int) -> None:
-        """Gives ``buffer`` a place in the memory of the workgroup, once: unrolled iterations have
-        one after the other."""
-        if buffer in self.shared:
-            return
-        self.shared.add(buffer)
-        whole = self.w.dialect.shared
-        if whole:
-            align = _alignment(buffer)
-            start = -(-self.shared_bytes // align) * align
-            if align > _SHARED_ALIGNMENT or whole not in self.w.declarations:
-                text = f"external addrspace({space}) global [0 x i8], align {align}"
-                self.w.declarations[whole] = f"@{whole} = {text}"
-            text = f"getelementptr (i8, ptr addrspace({space}) @{whole}, i64 {start})"
-        else:
-            start, type_ = self.shared_bytes, memory_type(buffer.dtype)
-            text = self.w.shared(buffer.name, type_, buffer.layout.extent, space)
-        self.shared_bytes = start + own_bytes(buffer)
-        self.root(buffer, text, space)
+        """Gives ``buffer`` a place in the memory of the workgroup, once."""
+        text = self.shared.place(buffer, space)
+        if text is not None:
+            self.root(buffer, text, space)
 
     def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
         """The pointer to the element, at position ``lane`` of the vector loop."""
@@ -246,9 +223,11 @@ class MemoryMap:
 
     def slot(self, address: Address) -> Value:
         """The registers that hold an element or a vector of a private buffer."""
-        offset = self.constant_offset(address)
         stride = self.stride(address)
-        if offset is None or stride not in (0, 1) or address.buffer in self.tiles:
+        if stride not in (0, 1) and address.buffer not in self.tiles:
+            return self._exchanged(address)
+        offset = self.constant_offset(address)
+        if offset is None or address.buffer in self.tiles:
             raise NotInRegisters(address.buffer)
         found = self.slots.get((address.buffer, offset))
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
@@ -257,29 +236,33 @@ class MemoryMap:
         if found is None:
             raise NotInRegisters(address.buffer)
         if found.lanes != lanes:
-            found = self.first_lanes(found, lanes)
-        dtype = address.buffer.dtype
+            found = first_lanes(self.w, found, lanes)
+        return self._of_slot(found, address.buffer.dtype)
+
+    def _of_slot(self, found: Value, dtype: DType) -> Value:
         return found if dtype is boolean else from_memory(self.w, found, dtype)
+
+    def _exchanged(self, address: Address) -> Value:
+        """Elements of one vector in another order, which is known."""
+        lanes, buffer = self.lanes, address.buffer
+        assert lanes is not None
+        step = address.lane_coefficient(lanes.var)
+        wanted: list[int] = []
+        for lane in (min(each, lanes.active - 1) for each in range(lanes.count)):
+            with self.exprs.bound(lanes.var, lane):
+                offset = self.constant_offset(address)
+            wanted.append(-1 if offset is None else offset + lane * step)
+        for (memory, start), value in self.slots.items():
+            if memory is buffer and all(start <= at < start + value.lanes for at in wanted):
+                found = in_order(self.w, value, [at - start for at in wanted])
+                return self._of_slot(found, buffer.dtype)
+        raise NotInRegisters(buffer)
 
     def _gathered(self, buffer: Buffer, offset: int, lanes: int) -> Value | None:
         """A vector of elements that are held one by one; None if they are not."""
         found = [self.slots.get((buffer, offset + lane)) for lane in range(lanes)]
         elements = [value for value in found if value is not None and value.lanes == 1]
         return vector_of(self.w, elements) if len(elements) == lanes else None
-
-    def first_lanes(self, value: Value, lanes: int) -> Value:
-        """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
-        whole = as_integers(self.w, value)
-        if lanes == 1:
-            text = self.w.assign(f"extractelement {whole.typed}, i64 0")
-        else:
-            mask = ", ".join(f"i32 {lane}" for lane in range(lanes))
-            operands = f"{whole.typed}, {whole.type} poison"
-            text = self.w.assign(f"shufflevector {operands}, <{lanes} x i32> <{mask}>")
-        if whole is not value:
-            type_ = llvm_type(value.dtype, lanes)
-            text = self.w.assign(f"bitcast {llvm_type(whole.dtype, lanes)} {text} to {type_}")
-        return Value(text, value.dtype, lanes)
 
     def mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
         """None: always; False: never; otherwise an i1 or a vector of them."""
@@ -356,6 +339,10 @@ class MemoryMap:
             self._store_scalar(address, self.exprs.value(result, dtype), loads)
             return
         if stride == 0 and self.lanes.active > 1 and self.predicate is None:
+            one = not isinstance(result, Value) or result.lanes == 1
+            if one and address.buffer.space is Space.PRIVATE:  # what is the same in all lanes
+                self._store_scalar(address, self.exprs.value(result, dtype), loads)
+                return
             raise CompilationError(
                 f"all lanes of {self.lanes.var.name!r} store to one element of "
                 f"{address.buffer.name!r}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
@@ -65,9 +65,32 @@ def count_of(loops: Sequence[For], facts: Facts) -> int | Expr:
 
 def bind_digits(statements: Statements, loops: list[ForPlan], number: str, dtype: DType) -> None:
     """Binds each loop's variable to its digit of the iteration's ``number``, of type ``dtype``."""
-    if not all(isinstance(loop.stmt.extent, Const) for loop in loops):
-        _bind_open_digits(statements, loops, number, dtype)
-        return
+    bind_all(statements, loops, digits_of(statements, loops, number, dtype))
+
+
+def bind_all(statements: Statements, loops: list[ForPlan], digits: Iterable[int | Value]) -> None:
+    """Binds the loops' variables to ``digits``."""
+    for loop, value in zip(loops, digits, strict=True):
+        statements.bind(loop.stmt.var, value, loop.scope)
+
+
+def is_open(loops: list[ForPlan]) -> bool:
+    """Whether some extent is known at the call only."""
+    return not all(isinstance(loop.stmt.extent, Const) for loop in loops)
+
+
+def digits_of(
+    statements: Statements, loops: list[ForPlan], number: str, dtype: DType
+) -> Iterable[int | Value]:
+    """What each loop's variable is at the iteration's ``number``, of type ``dtype``."""
+    known = _open_digits if is_open(loops) else _known_digits
+    return known(statements, loops, number, dtype)
+
+
+def _known_digits(
+    statements: Statements, loops: list[ForPlan], number: str, dtype: DType
+) -> Iterator[int | Value]:
+    """The digits of ``number`` where all extents are known, each written when it is asked for."""
     w = statements.w
     rest = iterations(loops)
     index = Value(number, dtype)
@@ -82,14 +105,14 @@ def bind_digits(statements: Statements, loops: list[ForPlan], number: str, dtype
             if position > 0:
                 digit = w.assign(f"urem {index.type} {digit}, {extent}")
             value = Value(digit, index.dtype, 1, (0, extent - 1))
-        statements.bind(loop.stmt.var, value, loop.scope)
+        yield value
 
 
-def _bind_open_digits(
+def _open_digits(
     statements: Statements, loops: list[ForPlan], number: str, dtype: DType
-) -> None:
-    """`bind_digits` where some extent is known at the call: from the fastest loop outwards. Where
-    there is an iteration, no extent is 0."""
+) -> list[int | Value]:
+    """The digits of ``number`` where some extent is known at the call: from the fastest loop
+    outwards. Where there is an iteration, no extent is 0."""
     w, exprs = statements.w, statements.exprs
     rest = Value(number, dtype, 1, (0, None))
     digits: list[int | Value] = []
@@ -106,5 +129,4 @@ def _bind_open_digits(
             digit = w.assign(f"urem {rest.typed}, {divisor}")
             digits.append(fitted(w, Value(digit, dtype, 1, range_)))
             rest = rest._replace(text=w.assign(f"udiv {rest.typed}, {divisor}"))
-    for loop, value in zip(loops, reversed(digits), strict=True):
-        statements.bind(loop.stmt.var, value, loop.scope)
+    return digits[::-1]

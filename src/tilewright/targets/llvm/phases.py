@@ -37,6 +37,7 @@ from tilewright.targets.llvm.host import (
     Repeated,
     split_host,
 )
+from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import (
     Argument,
     Input,
@@ -48,8 +49,8 @@ from tilewright.targets.llvm.inputs import (
 from tilewright.targets.llvm.masked import ZEROS, in_memory
 from tilewright.targets.llvm.memory import STREAMED
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.llvm.nests import bind_digits, count_of, nest
-from tilewright.targets.llvm.plan import LetPlan, Plan
+from tilewright.targets.llvm.nests import bind_all, bind_digits, count_of, digits_of, is_open, nest
+from tilewright.targets.llvm.plan import ForPlan, LetPlan, Plan
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
@@ -124,6 +125,7 @@ class _Lowering:
         self.instructions, self.dialect, self.units = instructions, dialect, units
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
+        self._ranges: dict[str, str] = {}
         self.entry = Entry(kernel.name, len(self.arguments), framed)
         self._slots: dict[Var, int] = {}
         self._phases = 0
@@ -173,18 +175,26 @@ class _Lowering:
         phase = _Phase(f"phase{number}", part.body, loops, scope, scope.used(part.body))
         count = count_of(loops, scope.facts)
         streamed = self._streamed(part.body)
-        self.functions.append(self._range(phase))
+        plain = self._written_once(f"{phase.name}.range", self._range(phase))
         if streamed:
             self.functions.append(self._range(phase, streamed))
         if isinstance(count, int):
-            self.functions.append(self._share(phase, f"{count}", streamed))
+            self.functions.append(self._share(phase, plain, f"{count}", streamed))
             self.entry.phase(number, count)
             return
         slot = self.entry.slot()
         value = self._value(count, scope)
         self.entry.keep(slot, "i64", value)
-        self.functions.append(self._share(phase, "%total", streamed, slot))
+        self.functions.append(self._share(phase, plain, "%total", streamed, slot))
         self.entry.phase(number, value)
+
+    def _written_once(self, name: str, function: str) -> str:
+        """The name of ``function``, which is called ``name``, or of one that does the same: of two
+        branches that differ in where they store past the caches only."""
+        found = self._ranges.setdefault(function.partition("(")[2], name)
+        if found == name:
+            self.functions.append(function)
+        return found
 
     def _streamed(self, part: Stmt) -> set[Buffer]:
         """The arguments that ``part`` stores to past the caches."""
@@ -254,8 +264,11 @@ class _Lowering:
         )
         return memory.w, result
 
-    def _share(self, phase: _Phase, count: str, streamed: Collection[Buffer], slot: int = 0) -> str:
-        """``NAME(args, thread, threads)``: this thread's share, as even as it goes."""
+    def _share(
+        self, phase: _Phase, plain: str, count: str, streamed: Collection[Buffer], slot: int = 0
+    ) -> str:
+        """``NAME(args, thread, threads)``: this thread's share, as even as it goes, by the function
+        ``plain``."""
         lines = [f"define internal void @{phase.name}(ptr %args, i64 %thread, i64 %threads) #0 {{"]
         lines += self._slots_read(phase.values)
         if slot:
@@ -286,7 +299,7 @@ class _Lowering:
                 "range:",
             ]
         lines += [
-            f"  call void @{phase.name}.range({arguments}, i64 %low, i64 %high)",
+            f"  call void @{plain}({arguments}, i64 %low, i64 %high)",
             "  ret void",
             "}",
         ]
@@ -320,6 +333,9 @@ def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> N
     loops = nest(plans[0], (LoopKind.PARALLEL,))
     for loop in loops:  # what they are at each iteration is known before the first one
         statements.exprs.evaluate(loop.stmt.extent, loop.loads)
+    if is_open(loops[1:]):
+        _write_rows(statements, loops)
+        return
     before, head, after = w.block, w.label("range"), w.label("done")
     w.branch(w.assign("icmp slt i64 %low, %high"), head, after)
     w.start(head)
@@ -331,4 +347,42 @@ def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> N
     following = w.assign(f"add nsw i64 {index}, 1")
     w.fill(line, f"  {index} = phi i64 [%low, %{before}], [{following}, %{w.block}]")
     w.branch(w.assign(f"icmp slt i64 {following}, %high"), head, after)
+    w.start(after)
+
+
+def _write_rows(statements: Statements, loops: list[ForPlan]) -> None:
+    """The range as rows of the last loop, the first and the last of which may be shorter: short
+    iterations would take no longer than the divisions by what the call passes, which say what the
+    others' variables are."""
+    w, exprs, last = statements.w, statements.exprs, loops[-1]
+    before, rows, after = w.block, w.label("rows"), w.label("done")
+    w.branch(w.assign("icmp slt i64 %low, %high"), rows, after)
+    w.start(rows)
+    number, number_line = w.name("i"), w.reserve()
+    exprs.push()
+    *outer, first = digits_of(statements, loops, number, s64)
+    bind_all(statements, loops[:-1], outer)
+    start = exprs.value(first, s64)
+    extent = exprs.value(exprs.evaluate(last.stmt.extent, last.loads), s64)
+    left = w.assign(f"sub nsw i64 %high, {number}")
+    stop = w.assign(f"add nsw i64 {start.text}, {left}")
+    short = w.assign(f"icmp slt i64 {stop}, {extent.text}")
+    stop = w.assign(f"select i1 {short}, i64 {stop}, {extent.typed}")
+    row, head, behind = w.block, w.label("range"), w.label("behind")
+    w.jump(head)
+    w.start(head)
+    index, line = w.name("i"), w.reserve()
+    exprs.push()
+    bind_all(statements, [last], [fitted(w, start._replace(text=index))])
+    statements.emit(last.body)
+    exprs.pop()
+    following = w.assign(f"add nsw i64 {index}, 1")
+    w.fill(line, f"  {index} = phi i64 [{start.text}, %{row}], [{following}, %{w.block}]")
+    w.branch(w.assign(f"icmp slt i64 {following}, {stop}"), head, behind)
+    w.start(behind)
+    exprs.pop()
+    done = w.assign(f"sub nsw i64 {stop}, {start.text}")
+    following = w.assign(f"add nsw i64 {number}, {done}")
+    w.fill(number_line, f"  {number} = phi i64 [%low, %{before}], [{following}, %{behind}]")
+    w.branch(w.assign(f"icmp slt i64 {following}, %high"), rows, after)
     w.start(after)

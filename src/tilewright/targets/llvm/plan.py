@@ -387,9 +387,7 @@ class Planner:
     def _register(self, address: Address) -> None:
         """Tells each scope which pointers its variable moves."""
         if address.buffer.space is Space.PRIVATE and (address.scoped or address.loose):
-            # What lanes hold is accessed by whole fragments: from their first element on.
-            parts = ("unrolled", "lane") if address.buffer in self.spread else ("unrolled",)
-            if not address.scoped and all(self._is_static(a, parts) for a, _ in address.loose):
+            if not address.scoped and all(self._is_static(atom) for atom, _ in address.loose):
                 return
             self.memory_only.add(address.buffer)
         for count in range(1, len(address.scoped) + 1):
@@ -403,11 +401,11 @@ class Planner:
                 multiple = coefficient * self._everywhere.divisor(stride)
                 scope.multiples[id(address.buffer), terms] = multiple
 
-    def _is_static(self, atom: Expr, parts: tuple[str, ...]) -> bool:
-        """Whether ``atom`` is a number while the text is written: of variables that play one of
-        ``parts``."""
+    def _is_static(self, atom: Expr) -> bool:
+        """Whether ``atom`` is a number while the text is written, or one for each lane: what lanes
+        of a subgroup hold is accessed by whole fragments, from their first element on."""
         return all(
-            (known := self._variables.get(v)) is not None and known.part in parts
+            (known := self._variables.get(v)) is not None and known.part in ("unrolled", "lane")
             for v in variables(atom)
         ) and not reads_memory(atom)
 

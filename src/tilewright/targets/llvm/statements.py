@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tilewright.errors import CompilationError, UnsupportedError
+from tilewright.errors import CompilationError, Span, UnsupportedError
 from tilewright.ir.buffer import SHARED, Buffer, Space
 from tilewright.ir.expr import Var
 from tilewright.ir.printer import headline
@@ -78,11 +78,11 @@ class Statements:
                 case LetPlan():
                     self._let(plan)
                 case AllocatePlan():
-                    self.allocate(plan.stmt.buffer)
+                    self.allocate(plan.stmt.buffer, plan.stmt.span)
                 case CallPlan():
                     self._call(plan)
 
-    def allocate(self, buffer: Buffer) -> None:
+    def allocate(self, buffer: Buffer, span: Span | None = None) -> None:
         """Private memory that is never indexed at run time lives in registers."""
         if buffer.space is Space.PRIVATE and buffer not in self.memory.memory_only:
             self.memory.registers.add(buffer)
@@ -102,6 +102,7 @@ class Statements:
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
                 f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
+                span=span,
                 cure=f"choose tiles that need at most {STACK_LIMIT} bytes",
             )
         pointer = self.w.alloca(type_, buffer.layout.extent, 64)

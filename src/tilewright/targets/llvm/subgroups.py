@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.errors import UnsupportedError
 from tilewright.ir.expr import Const
-from tilewright.ir.functions import FUNCTIONS, Group, Shuffle, Synchronize
+from tilewright.ir.functions import Group, meeting
+from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, For, LoopKind, Stmt
 from tilewright.ir.visit import nested, walk_stmts
 from tilewright.machines.machine import Machine
@@ -25,22 +27,27 @@ def waiting_lanes(part: Stmt, machine: Machine) -> int:
     """The lanes of a subgroup, where they wait for each other: those of the loops over lanes, or of
     the machine's subgroups where there are none; 0 where none do.
 
-    A device may choose the size of its subgroups for each kernel, unless it is told.
+    A device may choose the size of its subgroups for each kernel, unless it is told. Raises
+    `UnsupportedError` for a size that ``machine`` has none of.
     """
-    if not any(isinstance(stmt, Call) and _waits(stmt) for stmt in walk_stmts(part)):
+    calls = (stmt for stmt in walk_stmts(part) if isinstance(stmt, Call))
+    waiting = [call for call in calls if meeting(call.function) is Group.SUBGROUP]
+    if not waiting:
         return 0
-    lanes = _lanes(part)
-    if lanes == 1 and machine.hierarchy is not None:
-        return machine.hierarchy.subgroup
+    lanes, hierarchy = _lanes(part), machine.hierarchy
+    if hierarchy is None:
+        return lanes
+    if lanes == 1:
+        return hierarchy.subgroup
+    if hierarchy.exchanging and lanes not in hierarchy.exchanging:
+        raise UnsupportedError(
+            f"a subgroup of {lanes} lanes that give each other values, or wait for each other",
+            where=headline(waiting[0]),
+            span=waiting[0].span,
+            why=f"on {machine.name}, not all subgroups can",
+            cure="choose a subgroup of " + ", ".join(map(str, hierarchy.exchanging)),
+        )
     return lanes
-
-
-def _waits(call: Call) -> bool:
-    effects = FUNCTIONS[call.function].effects
-    return any(
-        isinstance(e, Shuffle) or (isinstance(e, Synchronize) and e.group is Group.SUBGROUP)
-        for e in effects
-    )
 
 
 def _lanes(stmt: Stmt) -> int:

@@ -13,6 +13,8 @@ _ARITHMETIC = ("add", "sub", "mul", "udiv", "sdiv", "urem", "srem")
 _BITS = ("and", "or", "xor", "shl", "lshr", "ashr", "icmp", "trunc", "zext", "sext")
 _PARTS = ("select", "getelementptr", "extractelement", "insertelement", "bitcast")
 _PURE = frozenset((*_ARITHMETIC, *_BITS, *_PARTS))
+# The module's metadata for branches that mostly go one way.
+_MOSTLY = "!1"
 
 
 class Writer:
@@ -71,8 +73,13 @@ class Writer:
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")
 
-    def branch(self, condition: str, then: str, orelse: str) -> None:
-        self.emit(f"br i1 {condition}, label %{then}, label %{orelse}")
+    def branch(self, condition: str, then: str, orelse: str, mark: str = "") -> None:
+        self.emit(f"br i1 {condition}, label %{then}, label %{orelse}{mark}")
+
+    def mostly(self) -> str:
+        """The mark of a branch that hardly ever goes the second way."""
+        self.declarations[_MOSTLY] = f'{_MOSTLY} = !{{!"branch_weights", i32 4000, i32 1}}'
+        return f", !prof {_MOSTLY}"
 
     @contextmanager
     def where(self, condition: str) -> Iterator[None]:

@@ -56,6 +56,10 @@ class NvidiaTarget:
         return place_of(self.device)
 
     @property
+    def on_processor(self) -> bool:
+        return False
+
+    @property
     def assembles_aside(self) -> bool:
         return True  # ptxas
 

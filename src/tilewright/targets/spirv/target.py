@@ -43,6 +43,12 @@ class SpirvTarget:
         return self.device is not None
 
     @property
+    def on_processor(self) -> bool:
+        """Whether the device is a processor, which is this one, and kernels are made for such."""
+        is_one = self.device is not None and self.device.kind == "cpu"
+        return is_one and self.machine.name == spirv.machine("cpu").name
+
+    @property
     def place(self) -> str:
         """Where kernels run, in words."""
         return place_of(self.device)

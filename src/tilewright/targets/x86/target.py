@@ -53,6 +53,11 @@ class X86Target:
         return self.machine.features <= host().features
 
     @property
+    def on_processor(self) -> bool:
+        """Whether it runs at all."""
+        return self.runs_here
+
+    @property
     def assembles_aside(self) -> bool:
         return False
 

@@ -1,0 +1,242 @@
+"""Elementwise work and reductions whose sizes a call passes: as one loop, on all threads, past the
+caches where results do not stay there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import ScheduleError
+from tilewright.interpret import run as interpret
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.symbols import bind_scalars
+from tilewright.ir.verify import verify
+from tilewright.schedule import (
+    divide_reduction,
+    fuse_dims,
+    parallelize_parts,
+    stream_stores,
+    widen_reduction,
+)
+
+RELU = """
+kernel relu(m: s64 in 1..65536, n: s64 in 1..65536, in x: f32[m, n], out y: f32[m, n]):
+  compute relu(i in m, j in n):
+    x = x[i, j]
+    y[i, j] = max(x, 0.0)
+"""
+BESIDE = """
+kernel beside(
+    m: s64 in 1..99, n: s64 in 1..99, in x: f32[m, n], in b: f32[n], out y: f32[m, n], out s: f32[m]
+):
+  alloc t: f32[m, n]
+  compute twice(i in m, j in n):
+    x = x[i, j]
+    t[i, j] = x + x
+  compute zero(i in m):
+    s[i] = 0.0
+  compute sums(i in m, j in n):
+    t = t[i, j]
+    s[i] add= t
+  compute shift(i in m, j in n):
+    t = t[i, j]
+    b = b[j]
+    y[i, j] = t + b
+"""
+TOTAL = """
+kernel total(n: s64 in 0..100000000, in x: f32[n], out y: f32[1]):
+  compute zero(i in 1):
+    y[i] = 0.0
+  compute total(i in 1, k in n):
+    x = x[k]
+    y[i] add= x
+"""
+
+
+def same(before: Kernel, after: Kernel, **numbers: int) -> None:
+    """Both give the same of whole numbers."""
+    results = []
+    for kernel in (before, after):
+        verify(kernel)
+        known = bind_scalars(kernel, numbers)
+        rng = np.random.default_rng(0)
+        memory = {
+            p.name: rng.integers(-4, 5, p.buffer.layout.extent).astype(p.dtype.numpy)
+            for p in known.arrays
+        }
+        interpret(known, memory)
+        results.append(memory)
+    for name, values in results[0].items():
+        np.testing.assert_array_equal(values, results[1][name])
+
+
+def test_rows_become_one_dim() -> None:
+    before = tw.parse_kernel(RELU)
+    after = fuse_dims(before, ["i", "j"], "e")
+    assert "in x: f32[m * n], out y: f32[m * n]" in to_text(after)
+    assert "compute relu(e in m * n):" in to_text(after)
+    same(before, after, m=3, n=5)
+
+
+@pytest.mark.parametrize("x", ["f32[m, n] {0:m:(n + 8) 1:n:1}", "f32[m, n] {1:n:m 0:m:1}"])
+def test_rows_that_are_apart_stay_two(x: str) -> None:
+    kernel = tw.parse_kernel(RELU.replace("in x: f32[m, n]", f"in x: {x}"))
+    with pytest.raises(ScheduleError, match="in memory, a step of dim 0 is not the whole of"):
+        fuse_dims(kernel, ["i", "j"], "e")
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 5000), (5000, 1), (65, 65), (3000, 3001)])
+def test_elementwise_work_of_any_rows(m: int, n: int) -> None:
+    run = tw.compile(tw.parse_kernel(RELU), "x86:avx2", threads=2)
+    text = to_text(run.schedule.kernel)
+    assert "parallel for i_j_o in m * n // 512:" in text
+    assert (
+        "for i_j_o in m * n // 8 % 64:" in text and "parallel for i_j_o in m * n // 8" not in text
+    )
+    assert "<= m * n:\n    parallel for i_j_o in m * n // 512" in text
+    assert "stream y[" in text and "    y[" in text
+    x = np.random.default_rng(0).integers(-9, 9, (m, n)).astype(np.float32)
+    np.testing.assert_array_equal(run(x=x), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (7, 99), (64, 64), (33, 5)])
+def test_what_others_reach_by_rows_stays_in_rows(m: int, n: int) -> None:
+    run = tw.compile(tw.parse_kernel(BESIDE), "x86:avx2", threads=2)
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (m, n)).astype(np.float32)
+    b = rng.integers(-9, 9, n).astype(np.float32)
+    made = run(x=x, b=b)
+    np.testing.assert_array_equal(made["y"], 2 * x + b)
+    np.testing.assert_array_equal(made["s"], 2 * x.sum(1))
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 31, 9, 100, 103])
+def test_parts_of_a_sum(n: int) -> None:
+    before = tw.parse_kernel(TOTAL)
+    after = divide_reduction(before, "total", "k", 4, multiple=8, least=20)
+    assert "alloc total_pieces: f32[min(max(n // 20, 1), 4), 1]" in to_text(after)
+    same(before, after, n=n)
+
+
+@pytest.mark.parametrize("m", [0, 1])
+def test_what_no_row_gives_has_no_place(m: int) -> None:
+    """An index of a dim of one point at most is the number 0, also where there is none."""
+    before = tw.parse_kernel("""
+kernel row(m: s64 in 0..1, n: s64 in 0..40, in x: f32[m, n], inout y: f32[m]):
+  compute total(i in m, k in n):
+    x = x[0, k]
+    y[0] add= x
+""")
+    same(before, widen_reduction(before, "total", "k", 8), m=m, n=11)
+    same(before, divide_reduction(before, "total", "k", 2), m=m, n=11)
+
+
+@pytest.mark.parametrize("n", [1, 33, 32767, 65537, 999999])
+def test_a_whole_sum_is_divided_by_its_length(n: int) -> None:
+    run = tw.compile(tw.parse_kernel(TOTAL), "x86:avx2", threads=2)
+    assert "parallel for piece in min(max(n // 32768, 1), " in to_text(run.schedule.kernel)
+    x = np.random.default_rng(0).integers(-9, 9, n).astype(np.float32)
+    assert run(x=x)[0] == x.sum(dtype=np.float64)
+
+
+def test_a_sum_that_is_short_by_promise_is_not_divided() -> None:
+    run = tw.compile(tw.parse_kernel(TOTAL.replace("0..100000000", "1..9000")), "x86:avx2")
+    assert "parallel" not in to_text(run.schedule.kernel)
+
+
+def test_stores_past_the_caches_by_size() -> None:
+    loops = """
+kernel scale(n: s64 in 1..1000000, in x: f32[n * 8], out y: f32[n * 8], out z: f32[80]):
+  for i_o in n:
+    vector for i in 8:
+      y[8 * i_o + i] = x[8 * i_o + i] * 2.0
+  for k in 80:
+    z[k] = 1.0
+"""
+    before = tw.parse_kernel(loops)
+    after = stream_stores(before, ["y", "z"], beyond=256)
+    assert (
+        to_text(after).splitlines()[1:]
+        == (
+            """\
+  if 8 <= n:
+    for i_o in n:
+      vector for i in 8:
+        stream y[i + i_o * 8] = x[i + i_o * 8] * 2.0
+  else:
+    for i_o in n:
+      vector for i in 8:
+        y[i + i_o * 8] = x[i + i_o * 8] * 2.0
+  for k in 80:
+    stream z[k] = 1.0"""
+        ).splitlines()
+    )
+    same(before, after, n=9)
+
+
+def test_few_iterations_of_a_rest_start_no_threads() -> None:
+    kernel = tw.parse_kernel("""
+kernel rest(n: s64 in 1..1000000, out y: f32[n]):
+  if 1 <= n % 64:
+    for i in n % 64:
+      y[n - n % 64 + i] = 1.0
+  if 1 <= n % 640000:
+    for i in n % 640000:
+      y[n - n % 640000 + i] = 2.0
+""")
+    text = to_text(parallelize_parts(kernel, 16))
+    assert "    for i in n % 64:" in text and "    parallel for i in n % 640000:" in text
+
+
+SOFTMAX = """
+kernel softmax(m: s64 in 0.., n: s64 in 1..{most}, in x: f32[m, n], out y: f32[m, n]):
+  alloc e: f32[m, n]
+  alloc total: f32[m]
+  compute power(i in m, j in n):
+    x = x[i, j]
+    e[i, j] = exp(x)
+  compute zero(i in m):
+    total[i] = 0.0
+  compute sum(i in m, j in n):
+    e = e[i, j]
+    total[i] add= e
+  compute part(i in m, j in n):
+    e = e[i, j]
+    t = total[i]
+    y[i, j] = e / t
+"""
+
+
+@pytest.mark.parametrize(("most", "own"), [(5000, True), (500000, False)])
+def test_a_row_that_is_handed_on_is_a_threads_own_if_it_fits(most: int, own: bool) -> None:
+    run = tw.compile(tw.parse_kernel(SOFTMAX.format(most=most)), "x86:avx2", threads=2)
+    text = to_text(run.schedule.kernel)
+    assert ("alloc e: f32[1, 5000] private" in text) == own
+    assert "alloc total: f32[1] private" in text and "parallel for i in m" in text
+    assert '!"branch_weights"' in run.source("llvm")
+    for m, n in ((1, 1), (7, 100), (40, 4999)):
+        x = np.random.default_rng(0).uniform(-1, 1, (m, n)).astype(np.float32)
+        wanted = np.exp(x.astype(np.float64))
+        wanted /= wanted.sum(1, keepdims=True)
+        np.testing.assert_allclose(run(x=x), wanted, rtol=1e-5)
+
+
+COLUMNS = """
+kernel columns(m: s64 in 1..5000, n: s64 in 1..5000, in x: f32[m, n], out y: f32[n]):
+  compute zero(j in n):
+    y[j] = 0.0
+  compute sum(j in n, i in m):
+    x = x[i, j]
+    y[j] add= x
+"""
+
+
+def test_whole_vectors_of_a_last_tile_have_no_masks() -> None:
+    run = tw.compile(tw.parse_kernel(COLUMNS), "x86:avx2", threads=2)
+    text = to_text(run.schedule.kernel)
+    assert "for j_o in n // 8 % 32:" in text and "_tail" not in text
+    for m, n in ((1, 1), (9, 64), (17, 100), (64, 129), (5, 1000)):
+        x = np.random.default_rng(0).integers(-9, 9, (m, n)).astype(np.float32)
+        np.testing.assert_array_equal(run(x=x), x.sum(0))
