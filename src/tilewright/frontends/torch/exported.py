@@ -111,10 +111,10 @@ def updated_input(signature: ExportGraphSignature, result: OutputSpec) -> str:
     """The node of the input that a ``result`` of `UPDATES` changes."""
     if result.kind is OutputKind.USER_INPUT_MUTATION:
         assert result.target is not None
-        return result.target
+        return str(result.target)
     # Parameters and buffers are meant by their names in the model, which inputs may have, too.
     specs = signature.input_specs
-    return next(spec.arg.name for spec in specs if spec.target == result.target)
+    return str(next(spec.arg.name for spec in specs if spec.target == result.target))
 
 
 def state_of(exported: ExportedProgram) -> dict[str, Any]:
