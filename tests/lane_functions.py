@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DType
+from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.types import llvm_type
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.x86.assemble import assemble, host_cpu, host_features
+from tilewright.targets.x86.device import host
 from tilewright.targets.x86.driver import Program
+from tilewright.targets.x86.lower import dialect_for
 
 Emit = Callable[[Writer, tuple[Value, ...]], Value]
 
@@ -35,7 +38,8 @@ class LaneFunction:
         self, emit: Emit, inputs: tuple[DType, ...], out: DType, lanes: int, level: str
     ) -> None:
         self.inputs, self.out, self.lanes = inputs, out, lanes
-        self.text = _module(emit, inputs, out, lanes)
+        dialect = PLAIN if LEVELS[level] else dialect_for(host())
+        self.text = module_text(emit, inputs, out, lanes, dialect)
         self.cpu = LEVELS[level] or host_cpu()
         self.features = "" if LEVELS[level] else host_features()
         self.program = Program(assemble(self.text, self.cpu, self.features), ["apply"])
@@ -53,9 +57,13 @@ class LaneFunction:
         return out
 
 
-def _module(emit: Emit, inputs: tuple[DType, ...], out: DType, lanes: int) -> str:
+def module_text(
+    emit: Emit, inputs: tuple[DType, ...], out: DType, lanes: int, dialect: Dialect = PLAIN
+) -> str:
+    """A module whose function ``apply`` does that."""
     declarations: dict[str, str] = {}
-    w = Writer(declarations)
+    w = Writer(declarations, dialect)
+    w.block = "loop"
     loaded = []
     for i, dtype in enumerate(inputs):
         # A bool takes a byte in memory.
@@ -81,7 +89,7 @@ def _module(emit: Emit, inputs: tuple[DType, ...], out: DType, lanes: int) -> st
             "entry:",
             "  br label %loop",
             "loop:",
-            "  %i = phi i64 [0, %entry], [%next, %loop]",
+            f"  %i = phi i64 [0, %entry], [%next, %{w.block}]",
             *w.lines,
             f"  %next = add i64 %i, {lanes}",
             "  %more = icmp slt i64 %next, %n",

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lane_functions import LaneFunction, levels
+from lane_functions import LaneFunction, levels, module_text
 from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s4, s8, s32, tf32, u4, u8
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.x86.assemble import assembly
+from tilewright.targets.x86.lower import dialect_for
+from tilewright.targets.x86.target import x86_target
 
 # numpy warns about the overflows and signaling NaNs that are tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -102,3 +104,22 @@ def _cast(source: DType, to: DType, lanes: int, level: str) -> LaneFunction:
 def test_frequent_casts_stay_in_vectors(source: DType, to: DType) -> None:
     cast = _cast(source, to, 16, "sse42")
     assert "pinsr" not in assembly(cast.text, "haswell")
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 48, 64])
+def test_bf16_is_rounded_by_an_instruction_unless_there_are_subnormals(lanes: int) -> None:
+    dialect = dialect_for(x86_target("avx512_bf16").machine)
+    text = module_text(lambda w, a: emit_cast(w, a[0], bf16), (f32,), bf16, lanes, dialect)
+    found = assembly(text, "cooperlake")
+    parts = -(-lanes // 16)
+    assert found.count("\tvfpclassps\t") == found.count("\tvcvtneps2bf16\t") == parts
+    assert found.count("\tkortest") + found.count("\ttest") >= 1
+
+
+@pytest.mark.parametrize("where", [0, 17, 47])
+def test_a_subnormal_among_other_numbers_is_rounded(where: int) -> None:
+    values = np.linspace(-3, 3, 48).astype(np.float32)
+    for number in (1e-40, -1.1754942e-38, 3e-41, 0.0, -0.0, np.nan):
+        values[where] = number
+        got = LaneFunction(lambda w, a: emit_cast(w, a[0], bf16), (f32,), bf16, 48, levels()[0])
+        assert _same(got(values), np.asarray(convert(values, f32, bf16))).all()

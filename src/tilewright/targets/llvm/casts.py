@@ -8,7 +8,8 @@ to odd", 2008).
 
 f16 has instructions of its own on x86 (F16C); without them LLVM calls functions, which the module
 defines. To bf16 a dialect says whether there is one: NVIDIA's ``cvt.rn.bf16x2.f32`` does what is
-said above to two elements at a time, x86's ``vcvtneps2bf16`` takes subnormals for zeros.
+said above to two elements at a time, x86's ``vcvtneps2bf16`` takes subnormals for zeros: it is for
+vectors that have none, which a branch finds out.
 
 A value of 4 bits is a byte whose upper half may be anything: the lower half is read, and what is
 made here has zeros in the upper one.
@@ -42,6 +43,8 @@ from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
+# As many numbers at most are asked at a time what class they are of.
+_CLASSED = 16
 _NARROW = (tf32, f16, bf16, f8_e4m3, f8_e5m2)
 
 
@@ -216,17 +219,56 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
         _define_half_conversions(w)
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
     if to is bf16 and w.dialect.rounds_bf16:
-        bfloat = "bfloat" if value.lanes == 1 else f"<{value.lanes} x bfloat>"
-        rounded = w.assign(f"fptrunc {value.typed} to {bfloat}")
-        return Value(w.assign(f"bitcast {bfloat} {rounded} to {type_}"), bf16, value.lanes)
+        return Value(_by_instruction(f, value.text), bf16, value.lanes)
+    if to is bf16 and w.dialect.subnormals and math.gcd(value.lanes, _CLASSED) >= 4:
+        return Value(_by_instruction_if_normal(f, value.text, w.dialect.subnormals), to, f.lanes)
     if to is bf16:
-        quiet = f.op("or", f.bits(value.text), 0x400000)
-        nan = f.compare("uno", value.text, value.text)
-        code = f.select_bits(nan, quiet, round_at(f, value.text, 16))
-        half = w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {type_}")
-        return Value(half, bf16, value.lanes)
+        return Value(_by_bits(f, value.text), bf16, value.lanes)
     code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
     return Value(w.assign(f"trunc {f.bits_type} {code} to {type_}"), to, value.lanes)
+
+
+def _by_bits(f: Arithmetic, x: str) -> str:
+    """bf16 nearest to an f32, by integers."""
+    quiet = f.op("or", f.bits(x), 0x400000)
+    code = f.select_bits(f.compare("uno", x, x), quiet, round_at(f, x, 16))
+    type_ = llvm_type(bf16, f.lanes)
+    return f.w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {type_}")
+
+
+def _by_instruction(f: Arithmetic, x: str) -> str:
+    bfloat = "bfloat" if f.lanes == 1 else f"<{f.lanes} x bfloat>"
+    rounded = f.w.assign(f"fptrunc {f.type} {x} to {bfloat}")
+    return f.w.assign(f"bitcast {bfloat} {rounded} to {llvm_type(bf16, f.lanes)}")
+
+
+def _by_instruction_if_normal(f: Arithmetic, x: str, subnormals: tuple[str, int]) -> str:
+    """By the instruction, which takes subnormals for zeros; where there are any, by integers."""
+    w, type_ = f.w, llvm_type(bf16, f.lanes)
+    rounded = _by_instruction(f, x)
+    before, some, after = w.block, w.label("subnormal"), w.label("rounded")
+    w.branch(_none(f, x, *subnormals), after, some, w.mostly())
+    w.start(some)
+    exact = _by_bits(f, x)
+    w.jump(after)
+    w.start(after)
+    return w.assign(f"phi {type_} [{rounded}, %{before}], [{exact}, %{some}]")
+
+
+def _none(f: Arithmetic, x: str, intrinsic: str, which: int) -> str:
+    """One bit: whether no lane is of the class ``which`` of `Dialect.subnormals`."""
+    w, lanes = f.w, math.gcd(f.lanes, _CLASSED)
+    type_, flags = llvm_type(f32, lanes), llvm_type(boolean, lanes)
+    found = ""
+    for first in range(0, f.lanes, lanes):
+        order = ", ".join(f"i32 {lane}" for lane in range(first, first + lanes))
+        operands = f"{f.type} {x}, {f.type} poison, <{lanes} x i32> <{order}>"
+        part = w.assign(f"shufflevector {operands}")
+        name, arguments = f"{intrinsic}.{32 * lanes}", f"{type_} {part}, i32 {which}"
+        each = w.call(flags, name, arguments, f"{type_}, i32")
+        found = w.assign(f"or {flags} {found}, {each}") if found else each
+    bits = w.assign(f"bitcast {flags} {found} to i{lanes}")
+    return w.assign(f"icmp eq i{lanes} {bits}, 0")
 
 
 def _define_half_conversions(w: Writer) -> None:

@@ -31,7 +31,9 @@ class Dialect:
     ``index`` is the type of whatever index is known to fit in it; others have s64.
     Narrow floats of the types ``computes`` are added, multiplied, divided and compared as they are,
     others in f32, which gives the same.
-    ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals.
+    ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals. With
+    ``subnormals`` it takes these for zeros: the name of an intrinsic that says which of 4, 8 or 16
+    f32 are of a class (without the bits that they have together), and the number of this class.
     ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats can be
     added to memory in one operation. With ``once``, a block has no value twice: a device's compiler
     decides by itself how long registers hold one, and LLVM takes longer the more there is.
@@ -54,6 +56,7 @@ class Dialect:
     index: DType = s64
     computes: frozenset[DType] = frozenset()
     rounds_bf16: bool = False
+    subnormals: tuple[str, int] | None = None
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
     once: bool = False

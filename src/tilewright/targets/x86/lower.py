@@ -13,16 +13,24 @@ from tilewright.targets.llvm.phases import write_phases
 from tilewright.targets.x86.amx import emit_tiles
 
 _UNITS = Units(tiles=emit_tiles)
+# What vfpclassps says, and what it is asked.
+_SUBNORMALS = ("llvm.x86.avx512.fpclass.ps", 0x20)
 
 
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
     `CompilationError`."""
-    dialect = Dialect(
-        vector_bytes=machine.vector_bytes,
-        computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
-        stream_fence="llvm.x86.sse.sfence",
-    )
+    dialect = dialect_for(machine)
     instructions = {each.name: each for each in machine.instructions}
     with starting_from(Facts.of(kernel)):
         return write_phases(kernel, instructions, dialect, _UNITS)
+
+
+def dialect_for(machine: Machine) -> Dialect:
+    """How LLVM IR is spelled for ``machine``."""
+    return Dialect(
+        vector_bytes=machine.vector_bytes,
+        computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
+        stream_fence="llvm.x86.sse.sfence",
+        subnormals=_SUBNORMALS if "avx512bf16" in machine.features else None,
+    )
