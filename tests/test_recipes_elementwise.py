@@ -129,8 +129,8 @@ def _sums(rows: int, columns: int, combiner: str = "add", dtype: str = "f32") ->
 @pytest.mark.parametrize("combiner", ["add", "max", "min", "mul"])
 def test_widened_reductions(columns: int, combiner: str) -> None:
     naive = _sums(3, columns, combiner, "s32")
-    kernel = widen_reduction(naive, "main", "k", 16, copies=4)
-    equal(naive, kernel)
+    for masked in (False, True):
+        equal(naive, widen_reduction(naive, "main", "k", 16, copies=4, masked=masked))
 
 
 def test_widen_reduction_text(golden: Any) -> None:
@@ -162,6 +162,12 @@ def test_reductions_of_rows(level: str, algorithm: str, columns: int) -> None:
         result = np.asarray(kernel(src=src)).astype(np.float64)
         function = {"sum": np.sum, "max": np.max, "min": np.min, "mean": np.mean}[algorithm]
         np.testing.assert_allclose(result, function(values, axis=1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [65, 67, 100, 1001])
+def test_partial_results_of_a_rest_are_registers(columns: int) -> None:
+    schedule = scheduled(tw.reduce(f"7x{columns}:7x1", algorithm="sum"), "avx2")
+    assert "alloca" not in find_target("x86:avx2").lower(schedule.kernel).text
 
 
 def test_rows_are_reduced_in_lanes() -> None:

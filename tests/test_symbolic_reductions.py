@@ -120,6 +120,11 @@ def test_parts_of_a_sum(n: int) -> None:
     same(before, after, n=n)
 
 
+def test_no_masks_are_waited_for_where_there_is_no_rest() -> None:
+    kernel = widen_reduction(tw.parse_kernel(TOTAL), "total", "k", 16, copies=2, masked=True)
+    assert "if 1 <= n % 16:\n    compute total_rest(" in to_text(kernel)
+
+
 @pytest.mark.parametrize("m", [0, 1])
 def test_what_no_row_gives_has_no_place(m: int) -> None:
     """An index of a dim of one point at most is the number 0, also where there is none."""

@@ -55,7 +55,7 @@ def widened(kernel: Kernel, where: tuple[str, str], machine: Machine, copies: in
     name, dim = where
     compute = find_compute(kernel, name)
     dtype = compute.out.buffer.dtype
-    kernel = widen_reduction(kernel, name, dim, machine.lanes(dtype), copies)
+    kernel = widen_reduction(kernel, name, dim, machine.lanes(dtype), copies, masked=True)
     across = find_compute(kernel, f"{name}_across")
     assert across.combiner is not None
     instruction = machine.reduction(dtype, across.combiner)

@@ -241,7 +241,7 @@ def _widened(
 ) -> Kernel:
     """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
     one."""
-    kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies)
+    kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies, masked=True)
     across = find_compute(kernel, f"{compute.name}_across")
     combiner = across.results[0].combiner
     if len(across.outputs) > 1 or not isinstance(combiner, str):

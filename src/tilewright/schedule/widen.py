@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.computes import mentioned
-from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, var
 from tilewright.ir.stmt import (
     Compute,
     Dim,
+    If,
     Kernel,
     Stmt,
     View,
 )
-from tilewright.ir.visit import block, map_exprs, substitute
+from tilewright.ir.visit import block, map_exprs, map_views, substitute
 from tilewright.schedule.asks import a_compute, asks, positive
+from tilewright.schedule.pad import within
 from tilewright.schedule.partial_results import (
+    at_points,
     begun,
     check_reduced,
     combined,
@@ -40,7 +43,9 @@ from tilewright.schedule.transform import transform
 
 @transform
 @asks(compute=a_compute, lanes=positive, copies=positive)
-def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: int = 1) -> Kernel:
+def widen_reduction(
+    kernel: Kernel, compute: str, dim: str, lanes: int, copies: int = 1, *, masked: bool = False
+) -> Kernel:
     """Reduces along ``dim`` in ``lanes`` partial results (``copies`` times as many), then those.
 
         compute main(k in 136): acc[0] add= x    (x = src[i, k])
@@ -60,12 +65,17 @@ def widen_reduction(kernel: Kernel, compute: str, dim: str, lanes: int, copies: 
     left of ``dim`` behind whole vectors goes to the first lanes of ``main_rest``, what is left
     behind whole copies to ``main_vectors``; of a length that a call passes, to the first copy. Of
     several results, each has partial ones, called after its buffer.
+
+    With ``masked``, ``main_rest`` has all lanes, of which those behind the end do nothing, for
+    vectors that would be no registers if they were written in part; what a call may pass no rest
+    for stands under a condition, so that nothing waits for masks then. A single element goes
+    straight to the result.
     """
     for found, _ in computes_named(kernel, compute, "widen_reduction", any_kind=True):
         check_reduced(found, dim, "widen_reduction")
     taken = taken_names(kernel)
     part, lane = (var(fresh(f"{dim}_{name}", taken)) for name in ("part", "lane"))
-    widening = _Widening(dim, lanes, copies, part, lane)
+    widening = _Widening(dim, lanes, copies, part, lane, masked)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
@@ -82,6 +92,7 @@ class _Widening:
     copies: int
     part: Var
     lane: Var
+    masked: bool
 
     def of(self, compute: Compute, facts: Facts) -> Stmt:
         """What stands in the place of ``compute``."""
@@ -112,11 +123,18 @@ class _Widening:
             dims = (*others, loop, lane)
             piece = self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value)
             stmts.append(self._of_the_first(piece))
-        if single is not const(0):
-            dims = (*others, Dim(self.lane, single))
+        if self.masked and single is const(1):
+            stmts.append(at_points(compute, dim, dim.extent - 1, 1))
+        elif single is not const(0):
+            last = lane if self.masked else Dim(self.lane, single)
             value = self.lane + (dim.extent - single)
-            piece = self._piece(compute, f"{compute.name}_rest", parts, kept, dims, value)
-            stmts.append(self._of_the_first(piece))
+            name, dims = f"{compute.name}_rest", (*others, last)
+            rest: Stmt = self._of_the_first(self._piece(compute, name, parts, kept, dims, value))
+            if self.masked:
+                rest = _where(self.lane < single, rest, facts)
+                there = facts.prove(const(0) < single) is True
+                rest = rest if there else If(const(0) < single, rest)
+            stmts.append(rest)
         stmts += begun(compute, sums, f"{compute.name}_lanes_init", (*kept, lane))
         own = tuple(View(each, tuple(d.var for d in (*kept, lane))) for each in sums)
         dims = (*kept, part, lane)
@@ -161,3 +179,17 @@ class _Widening:
         index = (*(d.var for d in kept), self.part, self.lane)
         out = [View(each, index) for each in parts]
         return replace(moved, name=name, dims=dims, results=on_views(moved.results, out, None))
+
+
+def _where(condition: Expr, piece: Stmt, facts: Facts) -> Stmt:
+    """``piece`` at those of its points: what it reads in any case has no mask."""
+    assert isinstance(piece, Compute)
+    for dim in piece.dims:
+        facts = facts.loop(dim.var, dim.extent)
+
+    def masked(view: View) -> View:
+        if view not in piece.outputs and within(view, facts):
+            return view
+        return replace(view, mask=all_of((condition, *conjuncts(view.mask))))
+
+    return map_views(piece, masked)
