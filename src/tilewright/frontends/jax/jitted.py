@@ -204,7 +204,8 @@ def _passed(leaf: Any) -> Any:
     type_ = _type_of(leaf)
     if _is_key(type_):
         return np.asarray(jax.random.key_data(leaf))
-    return _real(np.asarray(leaf).astype(_BYTES.get(type_, type_), order="C"))
+    array = np.asarray(leaf)
+    return _real(array.astype(_BYTES.get(type_, type_), order="C", copy=False))
 
 
 def _returned(value: Any, wanted: Any) -> Any:
