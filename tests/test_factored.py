@@ -207,6 +207,8 @@ def test_packed_weights_stay_small() -> None:
     assert packed.dtype.name == "u8" and packed.bytes == 32 * 64
     # The other factor becomes a float once, not for each column.
     assert "src_packed" in to_text(scheduled.stages["copied"])
+    # Weights are asked for before they are read.
+    assert "prefetch(&weights_packed[" in to_text(scheduled.kernel)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class FactoredConfig:
     - ``columns``: how much of N a thread adds up at a time
     - ``step``: how far the sum over a group is unrolled
     - ``pack``: whether the weights are packed in the order in which they are read
+    - ``ahead``: so many groups before they are read, weights are asked for; 0: not at all
     """
 
     lanes: str
@@ -75,6 +76,7 @@ class FactoredConfig:
     columns: int
     step: int
     pack: bool = True
+    ahead: Count = 0
 
     def __post_init__(self) -> None:
         check_forms(self)

@@ -29,7 +29,7 @@ from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import Product, product_of
 from tilewright.recipes.reshaping import split_dims
-from tilewright.recipes.roles import MAIN, RESULT
+from tilewright.recipes.roles import MAIN, RESULT, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.factor_out import factor_out
@@ -38,6 +38,7 @@ from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around
+from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.stage import stage
 from tilewright.schedule.tile import tile
 
@@ -68,7 +69,12 @@ def schedule(
         _pack(result, config, product, dims, prepack)
     result.stage("tiled", _tiled(result.kernel, config, product, dims))
     vector = machine.lanes(type)
-    result.stage("lowered", _lowered(result.kernel, config, product, dims, vector))
+    lowered = _lowered(result.kernel, config, product, dims, vector)
+    if config.ahead and dims.outer is not None:
+        operands = {each.var.name: each.view for each in find_compute(result.kernel, MAIN).operands}
+        weights = operands[product.weights.var.name].buffer.name
+        lowered = prefetch(lowered, weights, dims.outer, config.ahead)
+    result.stage("lowered", lowered)
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
 

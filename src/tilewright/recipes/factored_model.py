@@ -35,6 +35,8 @@ _APPLIED = 4.0
 _COLUMNS, _STEP = 512, 8
 # Blocks of columns that each core gets, where there are so many.
 _BLOCKS = 4
+# How far ahead packed weights are asked for: what the first cache keeps beside the sums.
+_AHEAD = 16 << 10
 # The rows of a register tile, at most, and its vectors: loads that begin with cache lines.
 _ROWS, _VECTORS = 8, (1, 2, 4)
 # Register tiles that are tried.
@@ -143,7 +145,8 @@ def candidates(
         Candidate(config, _estimate(product, config, machine))
         for config in _configs(product, machine, prepack)
     ]
-    found.sort(key=lambda each: each.prediction.seconds)
+    # Where the same limits two of them, the next limit decides: nothing overlaps as a whole.
+    found.sort(key=lambda each: sorted(each.prediction.limits.values(), reverse=True))
     panels = _panels(product, machine, packable(kernel, prepack))
     yield from (each for each in found[:_TRIED] if each.prediction.seconds < panels)
 
@@ -162,12 +165,16 @@ def _configs(product: Product, machine: Machine, prepack: str | None) -> Iterato
                 continue
             width = vectors * vector
             tile = {product.lanes: min(width, sizes[product.lanes])}
+            columns = max(1, min(_COLUMNS, share) // width) * width
+            pack = product.weights.view.buffer.name == prepack or not product.ready
+            groups = max(1, _AHEAD * product.share // (columns * product.group))
             yield FactoredConfig(
                 lanes=product.lanes,
                 tile=tile if row is None else {row: height, **tile},
-                columns=max(1, min(_COLUMNS, share) // width) * width,
+                columns=columns,
                 step=step,
-                pack=product.weights.view.buffer.name == prepack or not product.ready,
+                pack=pack,
+                ahead=groups if pack and product.group < sizes[product.k] else 0,
             )
 
 

@@ -22,7 +22,8 @@ instead of masks), `narrow` (no vectors that masks leave out), `kinds`, `spread`
 `slices`, `divide_reduction` and `stream_k` (partial results), `compare_bits` (of extremes),
 `fuse_nests` (two nests of workgroups made one), `work_together` (a workgroup's work-items),
 `tensorize`, `fragments` (matrices that lanes hold
-together), `loops` and `points` (lowering to loops), `stream_stores` (past the caches).
+together), `loops` and `points` (lowering to loops), `stream_stores` (past the caches), `prefetch`
+(what later iterations read).
 `storage`, `identity`, `dependence`, `digits`, `merged_dims` and `runs` hold what several of them
 need; `schedule` has the `KernelSchedule`, which records them; `excerpt` is for models that try
 them out.
@@ -60,6 +61,7 @@ from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
+from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.schedule import KernelSchedule
@@ -122,6 +124,7 @@ __all__ = [
     "partition",
     "persist",
     "pipeline",
+    "prefetch",
     "rasterize",
     "reorder",
     "set_kind",

@@ -49,6 +49,7 @@ from tilewright.schedule.opening import open_nests
 from tilewright.schedule.pad import pad
 from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import pipeline
+from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.provenance import Origin, Step, origins
 from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.record import (
@@ -321,6 +322,7 @@ class KernelSchedule:
     partition = _method(partition)
     persist = _method(persist)
     pipeline = _method(pipeline)
+    prefetch = _method(prefetch)
     rasterize = _method(rasterize)
     reorder = _method(reorder)
     set_kind = _method(set_kind)

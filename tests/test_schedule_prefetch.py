@@ -1,0 +1,79 @@
+"""Asking ahead for what a loop reads: before, after, refusals, and what processors make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import ScheduleError
+from tilewright.ir.printer import to_text
+from tilewright.passes import run
+from tilewright.schedule import prefetch
+from tilewright.targets.registry import find_target
+
+# A group has 8 rows of 32 floats, two cache lines each.
+PRODUCT = """
+kernel product(in x: f32[32], in w: f32[4, 8, 32], inout y: f32[32]):
+  for g in 4:
+    for k in 8:
+      unrolled for n_o in 2:
+        vector for n in 16:
+          y[n + n_o * 16] = y[n + n_o * 16] + x[g * 8 + k] * w[g, k, n + n_o * 16]
+"""
+AFTER = """
+kernel product(in x: f32[32], in w: f32[4, 8, 32], inout y: f32[32]):
+  for g in 4:
+    for k in 8:
+      prefetch(&w[g + 2, k, 0])
+      prefetch(&w[g + 2, k, 16])
+      unrolled for n_o in 2:
+        vector for n in 16:
+          y[n + n_o * 16] = y[n + n_o * 16] + x[g * 8 + k] * w[g, k, n + n_o * 16]
+"""
+GATHERED = """
+kernel gathered(in at: s32[4], in w: f32[8, 16], out y: f32[4, 16]):
+  for g in 4:
+    vector for n in 16:
+      y[g, n] = w[s64(at[g]), n]
+"""
+
+
+def test_each_cache_line_is_asked_for_once() -> None:
+    after = prefetch(tw.parse_kernel(PRODUCT), "w", "g", ahead=2)
+    assert to_text(after).strip() == AFTER.strip()
+
+
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+def test_the_results_stay_the_same(target: str) -> None:
+    """What the last iterations ask for lies outside the array."""
+    x = np.linspace(-1, 1, 32, dtype=np.float32)
+    w = np.linspace(2, 3, 4 * 8 * 32, dtype=np.float32).reshape(4, 8, 32)
+    kernel = prefetch(tw.parse_kernel(PRODUCT), "w", "g")
+    y = np.zeros(32, np.float32)
+    tw.compile(kernel, target)(x=x, w=w, y=y)
+    np.testing.assert_allclose(y, x.astype(float) @ w.reshape(32, 32).astype(float), atol=1e-4)
+
+
+def test_processors_have_an_instruction_for_it() -> None:
+    target = find_target("x86:avx2")
+    kernel = prefetch(tw.parse_kernel(PRODUCT), "w", "g")
+    assert "prefetcht0" in target.assembly(target.lower(run(kernel)))
+
+
+def test_the_loop_itself_may_read() -> None:
+    kernel = prefetch(tw.parse_kernel(PRODUCT), "w", "k")
+    lines = [line.strip() for line in to_text(kernel).splitlines() if "prefetch" in line]
+    assert lines == ["prefetch(&w[g, k + 1, 0])", "prefetch(&w[g, k + 1, 16])"]
+
+
+@pytest.mark.parametrize(
+    ("text", "buffer", "message"),
+    [
+        (PRODUCT, "z", "prefetch: nothing in the loop 'g' loads from 'z'"),
+        (GATHERED, "w", "prefetch: where 'w' is read depends on what is in memory"),
+    ],
+)
+def test_refusals(text: str, buffer: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        prefetch(tw.parse_kernel(text), buffer, "g")
