@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.passes import run
+from tilewright.runtime.results import aligned_memory
 from tilewright.schedule import stream_stores
 from tilewright.targets.registry import find_target
 
 LOOPS = """
 kernel scale(in x: f32[{n}], out y: f32[{n}]):
-  for i_o in {blocks}:
-    vector for i in 8:
-      y[8 * i_o + i] = x[8 * i_o + i] * 2.0
+  for i_o in {n} // {lanes}:
+    vector for i in {lanes}:
+      y[{lanes} * i_o + i] = x[{lanes} * i_o + i] * 2.0
 """
 
 
 def test_stores_are_marked() -> None:
-    kernel = tw.parse_kernel(LOOPS.format(n=64, blocks=8))
+    kernel = tw.parse_kernel(LOOPS.format(n=64, lanes=8))
     after = to_text(stream_stores(kernel, ["y"]))
     assert after.splitlines()[-1] == "      stream y[i + i_o * 8] = x[i + i_o * 8] * 2.0"
     assert to_text(tw.parse_kernel(after)) == after
@@ -32,8 +36,8 @@ def test_stores_are_marked() -> None:
 @pytest.mark.parametrize(
     ("text", "buffer", "message"),
     [
-        (LOOPS.format(n=64, blocks=8), "z", "stream_stores: 'z' is no array"),
-        (LOOPS.format(n=64, blocks=8), "x", "stream_stores: 'x' is read, too"),
+        (LOOPS.format(n=64, lanes=8), "z", "stream_stores: 'z' is no array"),
+        (LOOPS.format(n=64, lanes=8), "x", "stream_stores: 'x' is read, too"),
     ],
 )
 def test_refusals(text: str, buffer: str, message: str) -> None:
@@ -43,18 +47,52 @@ def test_refusals(text: str, buffer: str, message: str) -> None:
 
 def test_memory_that_begins_anywhere_is_written_right() -> None:
     """Vectors are stored past the caches at multiples of their size only."""
-    schedule = tw.Schedule(tw.parse_kernel(LOOPS.format(n=64, blocks=8)), "x86:avx2")
+    schedule = tw.Schedule(tw.parse_kernel(LOOPS.format(n=64, lanes=8)), "x86:avx2")
     schedule.stream_stores(["y"])
     target = find_target("x86:avx2")
     assert "movntps" in target.assembly(target.lower(run(schedule.kernel)))
     made = tw.compile(schedule)
     x = np.arange(64, dtype=np.float32)
-    memory = np.empty(80, np.float32)
-    for start in range(5):
+    memory = aligned_memory(96, f32)
+    for start in range(17):
         memory[:] = -1
         made(x=x, y=memory[start : start + 64])
         np.testing.assert_array_equal(memory[start : start + 64], x * 2)
         assert (memory[:start] == -1).all() and (memory[start + 64 :] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "registers"),
+    [
+        ("x86:avx512", 16, {"zmm", "xmm"}),
+        ("x86:avx2", 8, {"ymm", "xmm"}),
+        ("x86:sse42", 4, {"xmm"}),
+    ],
+)
+def test_stores_are_as_wide_as_addresses_allow(
+    target: str, lanes: int, registers: set[str]
+) -> None:
+    schedule = tw.Schedule(tw.parse_kernel(LOOPS.format(n=4096, lanes=lanes)), target)
+    schedule.stream_stores(["y"])
+    made = find_target(target)
+    found = made.assembly(made.lower(run(schedule.kernel)))
+    assert set(re.findall(r"movnt\w+\t%([xyz]mm)", found)) == registers
+
+
+def test_what_is_stored_past_the_caches_is_read_a_page_ahead() -> None:
+    """Once for each line of each array, however often an expression names it."""
+    text = """
+kernel add(in x: f32[4096], in z: f32[4096], out y: f32[4096]):
+  for i_o in 64:
+    vector for i in 64:
+      stream y[64 * i_o + i] = x[64 * i_o + i] * x[64 * i_o + i] + z[64 * i_o + i]
+"""
+    made = find_target("x86:avx512")
+    found = made.assembly(made.lower(run(tw.parse_kernel(text))))
+    wide = found[found.index("phase0.stream64:") : found.index("phase0.stream16:")]
+    asked = sorted(int(each) for each in re.findall(r"prefetcht0\t(\d+)\(", wide))
+    assert asked == sorted([4096, 4160, 4224, 4288] * 2)
+    assert "prefetch" not in found[found.index("phase0.range:") : found.index("phase0.stream64:")]
 
 
 @pytest.mark.parametrize(

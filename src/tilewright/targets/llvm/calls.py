@@ -9,6 +9,7 @@ from tilewright.ir.expr import Expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import CallPlan
+from tilewright.targets.llvm.streams import prefetch
 from tilewright.targets.llvm.values import Value
 
 EmitCall = Callable[[MemoryMap, CallPlan], None]
@@ -18,12 +19,7 @@ def emit_prefetch(memory: MemoryMap, plan: CallPlan) -> None:
     """For reading, into all caches."""
     for address in plan.addresses:
         if address is not None:
-            pointer = memory.pointer(address, plan.loads)
-            memory.w.call_void(
-                "llvm.prefetch.p0",
-                f"{pointer.typed}, i32 0, i32 3, i32 1",
-                "ptr, i32, i32, i32",
-            )
+            prefetch(memory.w, memory.pointer(address, plan.loads))
 
 
 def emit_nothing(memory: MemoryMap, plan: CallPlan) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from tilewright.dtypes import s64
@@ -13,13 +14,14 @@ from tilewright.ir.stmt import Stmt
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import Argument, Input, carrier
 from tilewright.targets.llvm.masked import from_memory
-from tilewright.targets.llvm.memory import STREAMED, MemoryMap, NotInRegisters
+from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Plan, Planner, Scope
 from tilewright.targets.llvm.statements import Statements
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 T = TypeVar("T")
+NOWHERE: Mapping[Buffer, int] = MappingProxyType({})
 
 
 def write_function(
@@ -31,14 +33,14 @@ def write_function(
     statements: Callable[[MemoryMap, Planner], Statements],
     write: Callable[[Statements, list[Plan]], T],
     lanes: int = 0,
-    aligned: Collection[Buffer] = (),
+    aligned: Mapping[Buffer, int] = NOWHERE,
 ) -> tuple[MemoryMap, T]:
     """Where the text of ``part`` stands, and what ``write`` gave, which writes the plans of it.
 
     ``arguments`` are the kernel's, called %a0, %a1 and so on, of which ``inputs`` are numbers, as
     are values of the host; ``facts`` know their ranges. ``writer`` and ``statements`` are asked
     for new ones each time: a buffer that turns out to be in no registers is in memory the next.
-    The addresses of those ``aligned`` are multiples of `STREAMED`.
+    The addresses of those ``aligned`` are multiples of these numbers.
     """
     memory_only: set[Buffer] = set()
     while True:
@@ -52,7 +54,7 @@ def write_function(
         memory.arguments = list(arguments)
         for position, argument in enumerate(arguments):
             if isinstance(argument, Buffer):
-                align = STREAMED if argument in aligned else 1
+                align = aligned.get(argument, 1)
                 memory.root(argument, f"%a{position}", w.dialect.arguments, align)
         target = statements(memory, planner)
         try:

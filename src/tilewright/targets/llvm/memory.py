@@ -33,13 +33,10 @@ from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
 from tilewright.targets.llvm.shared import SharedMemory
+from tilewright.targets.llvm.streams import ask_ahead, stream, streamable
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
-
-# Bytes at whose multiples vectors are stored past the caches, and LLVM's word for such stores.
-STREAMED = 16
-_STREAM = "!0"
 
 
 class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an error
@@ -324,12 +321,12 @@ class MemoryMap:
         result: Result,
         loads: Loads,
         free_tail: bool = False,
-        stream: bool = False,
+        past_caches: bool = False,
     ) -> None:
         """Stores ``result`` at ``address`` in the lanes that are active.
 
-        With ``free_tail``, nobody reads what registers hold in the other lanes; with ``stream``,
-        nobody needs what is in memory soon.
+        With ``free_tail``, nobody reads what registers hold in the other lanes; with
+        ``past_caches``, nobody needs what is in memory soon.
         """
         dtype, stride = address.buffer.dtype, self.stride(address)
         if address.buffer in self.registers:
@@ -350,7 +347,7 @@ class MemoryMap:
             )
         value = self.exprs.value(result, dtype, self.lanes.count)
         if stride == 1:
-            self._store_vector(address, value, loads, stream)
+            self._store_vector(address, value, loads, past_caches)
         else:
             self._scatter(address, value, loads)
 
@@ -412,17 +409,27 @@ class MemoryMap:
         plain_store(self.w, pointer, as_integers(self.w, value))
 
     def _store_vector(
-        self, address: Address, value: Value, loads: Loads, stream: bool = False
+        self, address: Address, value: Value, loads: Loads, past_caches: bool = False
     ) -> None:
         assert self.lanes is not None
         pointer, whole = self.pointer(address, loads), self.lanes.active == value.lanes
-        aligned = pointer.align >= STREAMED and value.lanes * value.dtype.bytes % STREAMED == 0
-        stream = stream and bool(self.w.dialect.stream_fence)
-        if stream and aligned and whole and self.predicate is None:
-            self.w.declarations[_STREAM] = f"{_STREAM} = !{{i32 1}}"
-            plain_store(self.w, pointer, value, f", !nontemporal {_STREAM}")
+        past_caches = past_caches and bool(self.w.dialect.stream_fence)
+        if past_caches and whole and self.predicate is None and streamable(pointer, value):
+            stream(self.w, pointer, value)
+            self._ask_ahead(loads, value.lanes)
             return
         self._masked.store(pointer, value, self.lanes.active, self.predicate)
+
+    def _ask_ahead(self, loads: Loads, lanes: int) -> None:
+        """Asks for what the next vectors are made of, of arrays that they follow."""
+        asked: set[tuple[int, int, Terms, Terms]] = set()
+        for each in loads.values():
+            key = (id(each.buffer), each.constant, each.unrolled, each.scoped)
+            along = each.buffer.space is Space.GLOBAL and self.stride(each) == 1 and not each.loose
+            if not along or key in asked:
+                continue
+            asked.add(key)
+            ask_ahead(self.w, self.pointer(each, loads), lanes * each.buffer.dtype.bytes)
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None

@@ -26,7 +26,7 @@ from tilewright.targets.llvm.calls import EmitCall, emit_prefetch
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
-from tilewright.targets.llvm.functions import lines_of, write_function
+from tilewright.targets.llvm.functions import NOWHERE, lines_of, write_function
 from tilewright.targets.llvm.host import (
     Chosen,
     Counted,
@@ -47,11 +47,11 @@ from tilewright.targets.llvm.inputs import (
     inputs_of,
 )
 from tilewright.targets.llvm.masked import ZEROS, in_memory
-from tilewright.targets.llvm.memory import STREAMED
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.nests import bind_all, bind_digits, count_of, digits_of, is_open, nest
 from tilewright.targets.llvm.plan import ForPlan, LetPlan, Plan
 from tilewright.targets.llvm.statements import Statements
+from tilewright.targets.llvm.streams import STREAMED
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -175,22 +175,31 @@ class _Lowering:
         phase = _Phase(f"phase{number}", part.body, loops, scope, scope.used(part.body))
         count = count_of(loops, scope.facts)
         streamed = self._streamed(part.body)
-        plain = self._written_once(f"{phase.name}.range", self._range(phase))
+        plain = self._written_once(phase, "range")
+        ways: dict[int, str] = {}
         if streamed:
-            self.functions.append(self._range(phase, streamed))
+            # The widest first: what is wider than the addresses' alignment is stored in parts.
+            for align in sorted({STREAMED, self.dialect.vector_bytes}, reverse=True):
+                aligned = dict.fromkeys(streamed, align)
+                ways[align] = self._written_once(phase, f"stream{align}", aligned)
         if isinstance(count, int):
-            self.functions.append(self._share(phase, plain, f"{count}", streamed))
+            self.functions.append(self._share(phase, plain, f"{count}", streamed, ways))
             self.entry.phase(number, count)
             return
         slot = self.entry.slot()
         value = self._value(count, scope)
         self.entry.keep(slot, "i64", value)
-        self.functions.append(self._share(phase, plain, "%total", streamed, slot))
+        self.functions.append(self._share(phase, plain, "%total", streamed, ways, slot))
         self.entry.phase(number, value)
 
-    def _written_once(self, name: str, function: str) -> str:
-        """The name of ``function``, which is called ``name``, or of one that does the same: of two
-        branches that differ in where they store past the caches only."""
+    def _written_once(
+        self, phase: _Phase, suffix: str, aligned: Mapping[Buffer, int] = NOWHERE
+    ) -> str:
+        """The name of the phase's function (`_range`) of this suffix, or of one that does the same:
+        of two branches that differ in where they store past the caches only, or of stores that are
+        not wider for what is known of addresses."""
+        name = f"{phase.name}.{suffix}"
+        function = self._range(phase, name, aligned)
         found = self._ranges.setdefault(function.partition("(")[2], name)
         if found == name:
             self.functions.append(function)
@@ -227,20 +236,19 @@ class _Lowering:
             lines.append(f"  %h{i} = load {carrier_type(value.type)}, ptr %t{i}")
         return lines
 
-    def _range(self, phase: _Phase, streamed: Collection[Buffer] = ()) -> str:
-        """``NAME.range(arguments..., i64 low, i64 high)``; ``NAME.stream``, where the addresses of
-        those ``streamed`` are known to be multiples of `STREAMED`."""
+    def _range(self, phase: _Phase, name: str, aligned: Mapping[Buffer, int]) -> str:
+        """``NAME(arguments..., i64 low, i64 high)``. Those ``aligned`` begin at multiples of these
+        numbers, and what is stored to them may go past the caches."""
         parameters = ", ".join(self._typed(phase.values, " noalias"))
-        name = f"{phase.name}.{'stream' if streamed else 'range'}"
         header = f"define internal void @{name}({parameters}, i64 %low, i64 %high) #0 {{"
         w, _ = self._written(
             phase.body,
             phase.scope,
             phase.values,
             lambda statements, plans: _write_range(statements, bool(phase.loops), plans),
-            streamed,
+            aligned,
         )
-        if streamed:
+        if aligned:
             w.call_void(self.dialect.stream_fence, "", "")
         return "\n".join(lines_of(header, w))
 
@@ -250,7 +258,7 @@ class _Lowering:
         scope: HostScope,
         values: Sequence[Var],
         write: Callable[[Statements, list[Plan]], T],
-        aligned: Collection[Buffer] = (),
+        aligned: Mapping[Buffer, int] = NOWHERE,
     ) -> tuple[Writer, T]:
         memory, result = write_function(
             part,
@@ -265,10 +273,16 @@ class _Lowering:
         return memory.w, result
 
     def _share(
-        self, phase: _Phase, plain: str, count: str, streamed: Collection[Buffer], slot: int = 0
+        self,
+        phase: _Phase,
+        plain: str,
+        count: str,
+        streamed: Collection[Buffer],
+        ways: Mapping[int, str],
+        slot: int = 0,
     ) -> str:
-        """``NAME(args, thread, threads)``: this thread's share, as even as it goes, by the function
-        ``plain``."""
+        """``NAME(args, thread, threads)``: this thread's share, as even as it goes, by the first of
+        ``ways`` whose alignment the addresses of those ``streamed`` have, or else ``plain``."""
         lines = [f"define internal void @{phase.name}(ptr %args, i64 %thread, i64 %threads) #0 {{"]
         lines += self._slots_read(phase.values)
         if slot:
@@ -282,22 +296,23 @@ class _Lowering:
             "  %low = udiv i64 %first, %threads",
             "  %high = udiv i64 %last, %threads",
         ]
-        if streamed:
+        if ways:
             together = "0"
             for i, argument in enumerate(self.arguments):
                 if argument in streamed:
                     lines.append(f"  %n{i} = ptrtoint ptr %a{i} to i64")
                     lines.append(f"  %o{i} = or i64 %n{i}, {together}")
                     together = f"%o{i}"
-            lines += [
-                f"  %odd = and i64 {together}, {STREAMED - 1}",
-                "  %aligned = icmp eq i64 %odd, 0",
-                "  br i1 %aligned, label %stream, label %range",
-                "stream:",
-                f"  call void @{phase.name}.stream({arguments}, i64 %low, i64 %high)",
-                "  ret void",
-                "range:",
-            ]
+            for alignment, function in ways.items():
+                lines += [
+                    f"  %odd{alignment} = and i64 {together}, {alignment - 1}",
+                    f"  %aligned{alignment} = icmp eq i64 %odd{alignment}, 0",
+                    f"  br i1 %aligned{alignment}, label %stream{alignment}, label %not{alignment}",
+                    f"stream{alignment}:",
+                    f"  call void @{function}({arguments}, i64 %low, i64 %high)",
+                    "  ret void",
+                    f"not{alignment}:",
+                ]
         lines += [
             f"  call void @{plain}({arguments}, i64 %low, i64 %high)",
             "  ret void",

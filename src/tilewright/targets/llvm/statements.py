@@ -68,7 +68,7 @@ class Statements:
                 case StorePlan():
                     sums = accumulation(plan.stmt)
                     value = self.exprs.evaluate(plan.stmt.value, plan.loads, sums)
-                    self.memory.store(plan.address, value, plan.loads, stream=plan.stmt.stream)
+                    self.memory.store(plan.address, value, plan.loads, past_caches=plan.stmt.stream)
                 case ComputePlan():
                     emit_compute(self.memory, plan, self.instructions, self.units)
                 case WhilePlan():
