@@ -89,7 +89,7 @@ def main() -> int:
     given = parser.parse_args()
     right = True
     for kind in given.types:
-        for text in given.tile or ["256x128x64"]:
+        for text in given.tile or ["512x128x128"]:
             m, n, k = map(int, text.split("x"))
             right &= compare(kind, given.size, (m, n, k), given.threads, given.seconds)
     return 0 if right else 1

@@ -141,3 +141,13 @@ def test_copies_have_both_sides_in_rows(layout: str) -> None:
     copy = lowered[: lowered.index("acc")]
     assert "vector for" in copy
     assert ("transpose_f32x8" in copy) is (layout == "ba")
+
+
+@pytest.mark.parametrize("k", [38, 37])
+def test_copies_of_pairs_take_rows_in_turn(k: int) -> None:
+    """Of an odd number of rows, the last has zeros beside it."""
+    op = tw.matmul(f"40x{k}:{k}x70", dtype="bf16:bf16:f32", weights="ab")
+    _, scheduled = choose.choose(Start.of(op.resolved()), x86.machine("avx512_bf16"))
+    assert "<interleave_bf16_2x16>" in to_text(scheduled.kernel)
+    check_schedule(scheduled)
+    check(tw.compile(op, threads=2))

@@ -105,7 +105,7 @@ def test_large_sums_are_added_to_tile_by_tile(
 
 
 @pytest.mark.parametrize("types", [F32, BF16, U8], ids="-".join)
-@pytest.mark.parametrize("sizes", [(4, 16, 32), (32, 32, 64), (9, 24, 20), (3, 5, 4)])
+@pytest.mark.parametrize("sizes", [(4, 16, 32), (32, 32, 64), (32, 72, 64), (9, 24, 20), (3, 5, 4)])
 def test_numbers(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> None:
     m, n, k = sizes
     g = np.random.default_rng(m)
@@ -117,6 +117,60 @@ def test_numbers(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> No
     x, y = a.astype(np.float64), b.astype(np.float64)
     first = np.maximum(x[:, :k] @ y[:k], 0) * 2
     np.testing.assert_array_equal(c, np.maximum(first + x[:, k:] @ y[k:], 0) * 2)
+
+
+def test_a_is_read_where_it_lies() -> None:
+    """Where a tile has few rows; where A is changed in between, a copy is."""
+    *_, stage = tw.compile(made((32, 32, 64), F32), "x86:avx512").stages.values()
+    assert "alloc tile_a" not in str(stage) and "alloc tile_b" in str(stage)
+    *_, stage = tw.compile(made((16, 16, 64), F32), "x86:avx512").stages.values()
+    assert "alloc tile_a" in str(stage)  # All 16 rows are in registers.
+    *_, stage = tw.compile(made((32, 32, 64), BF16), "x86:avx2").stages.values()
+    assert "alloc tile_a: f32" in str(stage)
+
+
+@tw.kernel(subgroup=8)
+def changed(
+    a: tw.array("f32", 2), b: tw.array("f32", 2), c: tw.array("f32", 2), layout: tw.constant
+) -> None:
+    tile_a = tw.joint_matrix("a", 32, 16, "f32", layout)
+    tile_b = tw.joint_matrix("b", 16, 64, "f32")
+    total = tw.joint_matrix("accumulator", 32, 64, "f32")
+    tile_b.load(b, (0, 0))
+    total.fill(0.0)
+    tile_a.load(a, (0, 0))
+    total.mad(tile_a, tile_b)
+    if layout == "row":
+        tile_a.apply(lambda value: value + 1.0)
+        total.mad(tile_a, tile_b)
+    total.store(c, (0, 0))
+
+
+@pytest.mark.parametrize("layout", ["row", "col"])
+def test_a_is_copied_where_it_changes_or_lies_in_columns(layout: str) -> None:
+    g = np.random.default_rng(0)
+    a, b = (g.integers(-3, 4, size).astype(np.float32) for size in ((32, 16), (16, 64)))
+    c = np.zeros((32, 64), np.float32)
+    given = a if layout == "row" else np.ascontiguousarray(a.T)
+    changed.launch((1, 8), given, b, c, layout, local=(1, 8), target="x86")
+    np.testing.assert_array_equal(c, a @ b + (a + 1) @ b if layout == "row" else a @ b)
+    kernel = changed.over(local=(1, 8), layout=layout)
+    assert "alloc tile_a" in str(last_stage(kernel, "x86:avx512"))
+
+
+@pytest.mark.parametrize(
+    ("types", "target", "instruction"),
+    [
+        (BF16, "x86:avx512_bf16", "interleave_bf16_2x16"),
+        (U8, "x86:avx512_vnni", "interleave_s8_4x16"),
+    ],
+)
+def test_rows_of_b_are_interleaved(
+    types: tuple[str, str, str], target: str, instruction: str
+) -> None:
+    kernel = made((32, 72, 64), types)
+    assert f"<{instruction}>" in str(last_stage(kernel, target))
+    assert not any(map(ELEMENTS.match, tw.compile(kernel, target).source("asm").split()))
 
 
 @tw.kernel(subgroup=8)

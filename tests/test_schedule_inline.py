@@ -71,6 +71,30 @@ def test_inline_for_every_reader() -> None:
     )
 
 
+def test_inline_of_what_is_allocated_further_out() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[9], inout z: f32[4]):
+          alloc t: f32[3]
+          for k in 3:
+            compute moved(i in 3):
+              a = x[k * 3 + i]
+              t[i] = a
+            compute reader(j in 3):
+              a = t[j]
+              z[j] add= a
+        """,
+        lambda k: inline(k, "moved"),
+        """
+        kernel f(in x: f32[9], inout z: f32[4]):
+          for k in 3:
+            compute reader(j in 3):
+              a = x[j + k * 3]
+              z[j] add= a
+        """,
+    )
+
+
 def test_inline_of_digits() -> None:
     """The dims of a buffer that were made one are its digits."""
     becomes(
@@ -173,7 +197,12 @@ REFUSED = {
     ),
     "unread": (
         "  compute made(i in 4):\n    v = x[i]\n    z[i] = v\n",
-        "'z' is not allocated in the block",
+        "'z' is not allocated by the kernel",
+    ),
+    "outside": (
+        "  for k in 2:\n    compute made(i in 4):\n      v = x[i]\n      t[i] = v\n"
+        "    compute other(i in 4):\n      a = t[i]\n      z[i] = a\n",
+        "'t' is used outside of the block of 'made'",
     ),
 }
 

@@ -117,6 +117,11 @@ class Machine:
         found = [i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype]
         return tuple(sorted(found, key=lambda i: -i.sizes["n"]))
 
+    def interleave(self, dtype: DType, rows: int) -> Instruction | None:
+        """The instruction that puts the elements of so many rows side by side."""
+        found = (i for i in self.instructions if i.emit == "interleave" and i.out.dtype is dtype)
+        return next((i for i in found if i.sizes["n"] == rows), None)
+
     def reduction(self, dtype: DType, combiner: str) -> Instruction | None:
         """The instruction that combines all lanes of the widest vector; None if there is none."""
         found = [

@@ -90,6 +90,32 @@ def transposes(sizes: dict[int, tuple[int, ...]], feature: str) -> tuple[Instruc
     )
 
 
+def interleaves(sizes: dict[int, tuple[int, int]], feature: str) -> tuple[Instruction, ...]:
+    """``out[m, n] = a[m, n]`` on a few rows, element by element in turn; ``sizes`` are those of m
+    and n by the bytes of an element: the result is contiguous along n, then m, and a row of the
+    operand along m."""
+    return tuple(
+        Instruction(
+            f"interleave_{dtype}_{rows}x{size}",
+            (("m", size), ("n", rows)),
+            OperandForm("c", dtype, (AddressStep("m", size, rows), AddressStep("n", rows, 1))),
+            (_rows(dtype, rows, size),),
+            feature,
+            "interleave",
+            None,
+        )
+        for dtype in _MOVED
+        if dtype.bits == 8 * dtype.bytes and dtype.bytes in sizes
+        for size, rows in (sizes[dtype.bytes],)
+    )
+
+
+def _rows(dtype: DType, rows: int, size: int) -> OperandForm:
+    """Rows that each begin anywhere."""
+    steps = (AddressStep("n", rows, None), AddressStep("m", size, 1))
+    return OperandForm("a", dtype, steps, aligned=1)
+
+
 def across(vector_bytes: int, feature: str) -> tuple[Instruction, ...]:
     """``out combiner= a[n]``: all lanes of one vector, by halves."""
     found: list[Instruction] = []

@@ -3,13 +3,14 @@
 Neighbours in the copy that are neighbours in the source are vectors. Where the source has them in
 rows far apart, some rows are read side by side, a block of each at a time: each side goes on where
 it was, in a few places at once. Where neighbours of the copy lie apart in the source, squares are
-transposed in registers (`reordering`).
+transposed in registers (`reordering`); where these are a few, rows are interleaved.
 """
 
 from __future__ import annotations
 
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
+from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.reordering import (
     Run,
     memory_order,
@@ -37,6 +38,9 @@ def copied(kernel: Kernel, root: str, machine: Machine) -> Kernel:
     plan = transposition(kernel, root, machine)
     if plan is not None:
         return vectorized(transposed(kernel, root, plan, machine), root, plan)
+    side_by_side = interleaved(kernel, root, machine)
+    if side_by_side is not None:
+        return side_by_side
     compute = find_compute(kernel, root)
     runs = [run_of(compute, view) for view in (compute.out, *(o.view for o in compute.operands))]
     if len(runs) != 2 or not all(runs) or len({each.dim for each in runs if each}) > 1:

@@ -3,29 +3,32 @@
 A kernel of work-items multiplies what a workgroup holds (`lang`'s joint matrices), and for one
 thread that is a small contraction with constant sizes. Its sums are kept in registers: where all of
 them fit, from the first to the last op that touches them; otherwise a tile of them at a time, for
-the depth of one product. Factors lie in memory in the order in which tiles read them, in the type
-that the instruction takes.
+the depth of one product. B lies in memory in the order in which tiles read it, in the type that the
+instruction takes; A is read where it lies, if its copy is for the product alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import prod
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Space
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import Choice, choose_instruction
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.joint_tiles import by_unit, unit_product
-from tilewright.recipes.model import default_configs, lanes_of, shape_of
+from tilewright.recipes.model import L1_WAYS, default_configs, lanes_of, shape_of
+from tilewright.recipes.moving import moves
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.access import accesses, buffers_allocated
+from tilewright.schedule.inline import inline
 from tilewright.schedule.lay_out import lay_out
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
@@ -86,7 +89,10 @@ def _by_instructions(kernel: Kernel, name: str, machine: Machine, notes: list[st
     (config, _) = next(islice(chosen, 1))
     kernel = _with_factors(kernel, name, choice, config, vector)
     alone = _by_computes_alone(kernel, main)
-    if alone and _fits(main, config, vector, machine):
+    whole = alone and _fits(main, config, vector, machine)
+    if _rows(main, {} if whole else config.tile, config.lanes) <= L1_WAYS:
+        kernel = _where_it_lies(kernel, name)
+    if whole:
         kernel = lay_out(kernel, main.out.buffer.name, space=Space.PRIVATE)
     else:
         if not alone:
@@ -128,6 +134,29 @@ def _with_factors(
         if layout or wanted is not None:
             kernel = lay_out(kernel, held.name, layout, dtype=wanted)
     return kernel
+
+
+def _rows(main: Compute, tiles: Mapping[str, int], lanes: str) -> int:
+    """How many rows of A are read side by side."""
+    sizes = extents(main) | dict(tiles)
+    return prod(sizes[dim] for dim in roles(main).kept if dim != lanes)
+
+
+def _where_it_lies(kernel: Kernel, name: str) -> Kernel:
+    """The rows of A where they are, if all that the kernel does with them is to copy neighbours and
+    to multiply. Nobody knows how far apart they lie: at worst, all are in one set of L1."""
+    held = find_compute(kernel, name).operands[0].view.buffer
+    made = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and held in _out(s)]
+    if len(made) != 1 or not moves(made[0]):
+        return kernel
+    try:
+        return inline(kernel, made[0].name)
+    except ScheduleError:
+        return kernel
+
+
+def _out(compute: Compute) -> frozenset[Buffer]:
+    return frozenset(view.buffer for view in compute.outputs)
 
 
 def _panels(
@@ -172,6 +201,10 @@ def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
         out = each.outputs[0].buffer
         known = all(isinstance(d.extent, Const) for d in each.dims)
         if each.instruction or each.combiner is not None or out.symbols or not known:
+            continue
+        side_by_side = interleaved(kernel, each.name, machine)
+        if side_by_side is not None:
+            kernel = side_by_side
             continue
         run = run_of(each, each.out)
         if run is None or not run.size or out.space is Space.PRIVATE:

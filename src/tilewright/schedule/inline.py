@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, as_expr, conjuncts, const, select
 from tilewright.ir.expr import var as variable
@@ -32,7 +33,7 @@ from tilewright.ir.visit import (
     walk,
     walk_stmts,
 )
-from tilewright.schedule.access import accesses, buffers_written
+from tilewright.schedule.access import accesses, buffers_allocated, buffers_written
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.place import Place, computes_named, fresh, rewrite_placed, size_of
 from tilewright.schedule.transform import transform
@@ -60,7 +61,8 @@ def inline(kernel: Kernel, compute: str) -> Kernel:
     the reader selects.
 
     The compute stands in one block with all its readers, which are computes behind it, and gives
-    each element of its buffer once; nothing changes what it reads before they do.
+    each element of its buffer once; nothing changes what it reads before they do. The buffer may be
+    allocated further out.
     """
     found = computes_named(kernel, compute, "inline")
     if len(found) > 1:
@@ -69,9 +71,17 @@ def inline(kernel: Kernel, compute: str) -> Kernel:
             found[0][0],
             cure="inline before what partitions the kernel",
         )
-    inlining = _Inlining.of(found[0][0])
+    inlining = _Inlining.of(found[0][0], kernel.body)
     body = rewrite_placed(kernel.body, Place(), inlining.on_stmt)
-    return replace(kernel, body=body)
+    held = inlining.compute.out.buffer
+    return replace(kernel, body=rewrite_stmts(body, lambda stmt: _without(stmt, held)))
+
+
+def _without(stmt: Stmt, held: Buffer) -> Stmt:
+    """``stmt`` without the allocation of ``held``."""
+    if not isinstance(stmt, Block):
+        return stmt
+    return block(*(s for s in stmt.body if not (isinstance(s, Allocate) and s.buffer is held)))
 
 
 def _refusal(what: str, where: Stmt, cure: str, why: str | None = None) -> ScheduleError:
@@ -80,14 +90,16 @@ def _refusal(what: str, where: Stmt, cure: str, why: str | None = None) -> Sched
 
 @dataclass(frozen=True)
 class _Inlining:
-    """The compute, and of each dim of its buffer the dims that are the digits of its index."""
+    """The compute, of each dim of its buffer the dims that are the digits of its index, and how
+    often anything in the kernel reaches that buffer."""
 
     compute: Compute
     digits: tuple[tuple[Var, ...], ...]
+    uses: int
 
     @staticmethod
-    def of(compute: Compute) -> _Inlining:
-        """Refuses what is not elementwise."""
+    def of(compute: Compute, body: Stmt) -> _Inlining:
+        """Refuses what is not elementwise, and what goes to others than the kernel's computes."""
         if compute.combiner is not None or compute.instruction or compute.completion is not None:
             raise _refusal(
                 f"'{compute.name}' accumulates, or an instruction carries it out",
@@ -102,7 +114,16 @@ class _Inlining:
                 "name what it loads as operands",
                 "their views are what becomes another",
             )
-        return _Inlining(compute, _digits(compute))
+        held = compute.out.buffer
+        if held not in buffers_allocated(body):
+            raise _refusal(
+                f"'{held.name}' is not allocated by the kernel",
+                compute,
+                "inline what goes into a buffer of the kernel's own",
+                "others may read it",
+            )
+        uses = sum(each.view.buffer is held for each in accesses(body, Place()))
+        return _Inlining(compute, _digits(compute), uses)
 
     def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         """The block of the compute, and of all that read it, without it."""
@@ -112,13 +133,6 @@ class _Inlining:
         position = stmt.body.index(self.compute)
         before, behind = stmt.body[:position], stmt.body[position + 1 :]
         held = self.compute.out.buffer
-        if not any(isinstance(s, Allocate) and s.buffer is held for s in before):
-            raise _refusal(
-                f"'{held.name}' is not allocated in the block of '{self.compute.name}'",
-                self.compute,
-                "inline what goes into a buffer of the same block",
-                "others may read it",
-            )
         if any(held in buffers_in(s) for s in before if not isinstance(s, Allocate)):
             raise _refusal(
                 f"'{held.name}' is used before '{self.compute.name}'",
@@ -128,8 +142,7 @@ class _Inlining:
         self._check(behind, place)
         names = place.names.union(*map(_bound, behind))
         new = [rewrite_stmts(s, lambda node: self._in_reader(node, names)) for s in behind]
-        kept = [s for s in before if not (isinstance(s, Allocate) and s.buffer is held)]
-        return block(*kept, *new)
+        return block(*before, *new)
 
     def _unread(self) -> Stmt:
         raise _refusal(
@@ -145,6 +158,13 @@ class _Inlining:
         found = [a for s in behind for a in accesses(s, place) if a.view.buffer is held]
         if not found:
             self._unread()
+        if len(found) + 1 < self.uses:
+            raise _refusal(
+                f"'{held.name}' is used outside of the block of '{self.compute.name}'",
+                self.compute,
+                "inline what is read in the same block",
+                "what is there later may be read",
+            )
         for access in found:
             reader = access.stmt
             is_operand = isinstance(reader, Compute) and any(

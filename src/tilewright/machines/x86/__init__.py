@@ -10,7 +10,7 @@ from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.machines.machine import Machine
-from tilewright.machines.vectors import across, dot, multiply_adds, transposes
+from tilewright.machines.vectors import across, dot, interleaves, multiply_adds, transposes
 
 
 def _tile_dot(
@@ -78,6 +78,7 @@ AVX512 = (
     *multiply_adds(f64, 8, "avx512f"),
     *multiply_adds(s32, 16, "avx512f"),
     *transposes({8: (8,), 4: (16,), 2: (16,), 1: ()}, "avx512f"),
+    *interleaves({2: (16, 2), 1: (16, 4)}, "avx512f"),
     *across(64, "avx512f"),
 )
 AVX512_VNNI = (

@@ -14,7 +14,7 @@ from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.running import Lanes
-from tilewright.targets.llvm.transpose import emit_reduction, emit_transpose
+from tilewright.targets.llvm.transpose import emit_interleave, emit_reduction, emit_transpose
 from tilewright.targets.llvm.types import llvm_type, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
@@ -68,6 +68,8 @@ def emit_compute(
     match instruction.emit:
         case "transpose":
             emit_transpose(memory, plan, instruction)
+        case "interleave":
+            emit_interleave(memory, plan, instruction)
         case "reduce":
             emit_reduction(memory, plan, instruction)
         case _ if "m" in instruction.sizes and units.tiles is not None:

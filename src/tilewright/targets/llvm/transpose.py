@@ -1,4 +1,4 @@
-"""Instructions that move elements between lanes: transposes, and reductions of one vector.
+"""Instructions that move elements between lanes: transposes, interleaving, sums of one vector.
 
 A transpose of ``size`` rows takes log2(size) stages, each of which pairs rows whose numbers differ
 in one bit and trades that bit for a bit of the position in the vector. Up to 16 bytes, that is an
@@ -47,6 +47,38 @@ def emit_transpose(memory: MemoryMap, plan: ComputePlan, instruction: Instructio
         value = Value(back, dtype, size)
         memory.store(_shifted(plan.out, along.var, column), value, {}, free_tail=True)
     memory.lanes = outer
+
+
+def emit_interleave(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
+    """``out[m, n] = a[m, n]``, where rows of a lie along m, and the result along n, then m."""
+    size, count = instruction.sizes["m"], instruction.sizes["n"]
+    across = _dim(plan, plan.out)
+    (along,) = (dim for dim in plan.stmt.dims if dim is not across)
+    columns = _extent(memory, along)
+    if _extent(memory, across) != count:
+        raise CompilationError(
+            f"'{instruction.name}' takes {count} rows",
+            where=plan.stmt.name,
+            cure="partition the loop around it",
+        )
+    outer = memory.lanes
+    memory.lanes = Lanes(along.var, columns, size)
+    rows = [_load_row(memory, plan, across.var, along.var, row) for row in range(count)]
+    while len(rows) > 1:
+        half = len(rows) // 2
+        rows = [_in_turn(memory.w, a, b) for a, b in zip(rows[:half], rows[half:], strict=True)]
+    dtype, (row,) = instruction.out.dtype, rows
+    back = memory.w.assign(f"bitcast {row.typed} to {llvm_type(dtype, row.lanes)}")
+    memory.lanes = Lanes(across.var, columns * count, row.lanes)
+    memory.store(plan.out, Value(back, dtype, row.lanes), {}, free_tail=True)
+    memory.lanes = outer
+
+
+def _in_turn(w: Writer, a: Value, b: Value) -> Value:
+    """The elements of two vectors, one of each after the other."""
+    places = [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)]
+    text = w.assign(f"shufflevector {a.typed}, {b.typed}, {_mask(places)}")
+    return Value(text, a.dtype, 2 * a.lanes)
 
 
 def _dim(plan: ComputePlan, address: Address) -> Dim:
