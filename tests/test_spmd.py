@@ -361,13 +361,14 @@ def test_the_report_says_how_lanes_access_memory() -> None:
         (["b[g * 16 + t] = n[n[g * 16 + t]] + n[b[g * 16 + t]]"], 1),
         (["for k in n[g * 16 + t]:", "  b[g * 16 + t] = n[b[g * 16 + t]]"], 1),
         (["old: s64 = n[g * 16 + t]", "atomic_add(&b[old], 1)"], 1),
+        (["b[g * 16 + t] = b[g * 16 + t] % n[g]"], 1),
     ],
-    ids=["neighbours", "numbers under masks", "gathers", "gathers in a loop", "updates"],
+    ids=["neighbours", "numbers under masks", "gathers", "in a loop", "updates", "quotients"],
 )
 def test_how_wide_vectors_are(lines: list[str], width: int) -> None:
     """What lanes would do one by one, work-items do one after the other."""
-    machine = find_target("x86:avx2").machine
-    assert predicted_width(kernel(*lines), machine, 8) == width
+    for target in ("x86:avx2", "x86:avx512"):
+        assert predicted_width(kernel(*lines), find_target(target).machine, 8) == width
 
 
 @pytest.mark.parametrize(

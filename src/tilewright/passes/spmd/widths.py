@@ -159,11 +159,14 @@ class _Looking:
                 continue
             one, many = self._operation(node, index)
             self.single += one * single
-            if self.varying.of(node):
+            if not self.varying.of(node):
+                self.once += one * vector
+            elif _divides(node):
+                # No processor divides vectors of integers.
+                self.apart += (one + _ALONE) * vector
+            else:
                 size = node.type.bytes
                 self._wide(min(size, _INDEX) if index else size, many * vector)
-            else:
-                self.once += one * vector
 
     def _operation(self, node: Expr, index: bool) -> tuple[float, float]:
         """One operation by itself, and on each register of a vector; indices mostly fit in less
@@ -172,10 +175,10 @@ class _Looking:
         one = _FLOAT if node.type.is_float else _INTEGER
         match node:
             case Binary():
-                by_two = isinstance(node.b, Const) and not node.type.is_float
-                if node.op in DIVISIONS and not by_two:
-                    slow = _DIVISION if node.type.is_float else _INTEGER_DIVISION
-                    return slow, slow if node.type.is_float else slow * 8
+                if _divides(node):
+                    return _INTEGER_DIVISION, _INTEGER_DIVISION
+                if node.op in DIVISIONS and node.type.is_float:
+                    return _DIVISION, _DIVISION
                 if node.op == "pow":
                     return _FUNCTION, _FUNCTION
                 return one, _LONG if long and node.op in _LONG_STEPS else 1.0
@@ -204,3 +207,10 @@ class _Looking:
                 return
         lane = _APART if None in steps else _SPACED
         self.apart += vector * (lane + _ASKED if masked else lane)
+
+
+def _divides(node: Expr) -> bool:
+    """Whether ``node`` divides integers by what is no number: otherwise, it multiplies."""
+    if not isinstance(node, Binary) or node.op not in DIVISIONS or node.type.is_float:
+        return False
+    return not isinstance(node.b, Const)
