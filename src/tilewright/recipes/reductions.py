@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container
 from math import prod
 
+from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import addressing, complication
@@ -53,6 +54,7 @@ from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around, views_of
 from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 from tilewright.schedule.unit import drop_unit_dims
@@ -60,8 +62,8 @@ from tilewright.schedule.widen import widen_reduction
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18
-# Neighbours that are a tile where nobody knows how many there are: what is behind tiles should be
-# little, and runs in memory long.
+# Neighbours that are a tile where nobody knows how many there are: a thread has one of those that
+# are usual, as runs in memory should be long.
 _FEW = (256, 512)
 
 
@@ -198,7 +200,8 @@ def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
     others = prod(nest.extents) // max(1, length)
     known = nest.levels[along][0] in known_sizes(nest.computes[0])
     least, most = (NARROWEST, config.columns) if known else _FEW
-    wanted = max(least, min(most, length * others // config.parts))
+    parts = config.parts if known else max(1, config.parts // 4)
+    wanted = max(least, min(most, length * others // parts))
     even = [n for n in range(wanted, wanted // 2, -1) if length % n == 0 and n % config.vector == 0]
     return even[0] if even else wanted // NARROWEST * NARROWEST
 
@@ -265,9 +268,14 @@ def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -
     if length[rows] == 1 or length[along] < config.vector:
         return kernel
     tiles = {rows: min(config.rows, length[rows]), along: config.vector}
-    return _whole_tiles(
+    kernel = _whole_tiles(
         kernel, compute.name, dict.fromkeys(outer, 1) | tiles, (*outer, rows, along)
     )
+    try:
+        # In a register for these rows: LLVM does not see that nobody else writes the result.
+        return stage_result(kernel, compute.name, compute.name)
+    except ScheduleError:
+        return kernel  # Several results, or a combiner of the kernel's own.
 
 
 def _whole_tiles(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Var, var
+from tilewright.ir.expr import Const, Var, all_of, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
 from tilewright.ir.visit import rewrite_stmts, variables, walk_stmts
@@ -108,7 +108,11 @@ def _on_body(
     tile = Buffer(fresh(f"{out.buffer.name}_tile", names), out.buffer.dtype, shape, where, space)
     local = View(tile, tuple(d.var for d in dims))
     value = var(fresh("value", {*place.names, *(d.var.name for d in dims)}), tile.dtype)
-    fetch = Compute.single(f"{compute.name}_load", dims, local, (Operand(value, out),), value)
+    # All of the buffer has a value, as what is masked off is not in registers before it is there.
+    whole = tuple(Dim(d.var, const(s or 0)) for d, s in zip(dims, sizes, strict=True))
+    inside = all_of(d.var < d.extent for d in dims if not isinstance(d.extent, Const))
+    read = (Operand(value, replace(out, mask=inside)),)
+    fetch = Compute.single(f"{compute.name}_load", whole, local, read, value)
     store = Compute.single(f"{compute.name}_store", dims, out, (Operand(value, local),), value)
     new = compute.with_result(local)
     changed = rewrite_stmts(body, lambda s: new if s is compute else s)
