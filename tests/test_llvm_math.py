@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from lane_functions import LaneFunction, levels
+from lane_functions import LaneFunction, levels, module_text
 from needs import needs_opencl
 from tilewright.dtypes import DType, bf16, f16, f32, f64
 from tilewright.errors import CompilationError
@@ -21,6 +21,8 @@ from tilewright.targets.llvm.trigonometry import LIMIT
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.x86.assemble import assembly
+from tilewright.targets.x86.lower import dialect_for
+from tilewright.targets.x86.target import x86_target
 
 # numpy warns about the overflows and signaling NaNs that are tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -204,11 +206,34 @@ def test_f64_uses_the_library(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*UNARY, "pow"])
 def test_vector_code_is_not_by_lanes(name: str) -> None:
-    text = assembly(_function(name, f32, 16, levels()[0]).text, "haswell")
+    function = _function(name, f32, 16, levels()[0])
+    text = assembly(function.text, function.cpu, function.features)
     # sin and cos of many turns have functions of one number.
     text = re.sub(r'"?tilewright\.\w+\.far"?:.*?\.size', "", text, flags=re.DOTALL)
     for scalar in ("mulss", "addss", "vfmadd213ss", "powf", "sinf", "cosf"):
         assert scalar not in text
+
+
+@pytest.mark.parametrize("lanes", [2, 8, 48, 64])
+def test_erf_of_any_number_of_lanes(lanes: int) -> None:
+    x = np.resize(_samples(1 << 20), 4096 * 48)
+    got = _function("erf", f32, lanes, levels()[0])(x)
+    assert _ulps(got, _erf(x.astype(np.float64))).max() <= UNARY["erf"][1]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_erf_ends_in_one(level: str) -> None:
+    """Else gelu of a great negative number would not be 0."""
+    x = np.resize(np.array([4, 5.5, 100, 1e38, INF], np.float32), 80)
+    erf = _function("erf", f32, 16, level)
+    assert (erf(x) == 1).all() and (erf(-x) == -1).all()
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(4, 1), (16, 1), (48, 3), (64, 4)])
+def test_coefficients_of_erf_are_picked_from_registers(lanes: int, registers: int) -> None:
+    dialect = dialect_for(x86_target("avx512").machine)
+    text = module_text(lambda w, a: emit_function(w, "erf", a), (f32,), f32, lanes, dialect)
+    assert assembly(text, "skylake-avx512").count("\tvpermps\t") == 6 * registers
 
 
 def test_an_unknown_function_is_refused() -> None:

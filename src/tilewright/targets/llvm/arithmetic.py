@@ -158,6 +158,25 @@ class Arithmetic:
         """Integers as floats, rounded to nearest even."""
         return self.w.assign(f"sitofp {self.bits_type} {n} to {self.type}")
 
+    def picked(self, numbers: Sequence[float], n: str) -> str:
+        """Of 16 ``numbers``, those whose indices are in the low 4 bits of integers (f32)."""
+        w, one = self.w, Arithmetic(self.w, f32, 16)
+        rounded = (constant(float(np.float32(each)), f32) for each in numbers)
+        table = f"<{', '.join(f'float {each}' for each in rounded)}>"
+        parts: list[str] = []
+        for first in range(0, self.lanes, 16):
+            index = shuffled(w, self.bits_type, self.lanes, n, range(first, first + 16))
+            arguments = f"{one.type} {table}, {one.bits_type} {index}"
+            types = f"{one.type}, {one.bits_type}"
+            parts.append(w.call(one.type, w.dialect.picks, arguments, types))
+        lanes = 16
+        while len(parts) > 1:
+            pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
+            type_ = llvm_type(f32, lanes)
+            lanes *= 2
+            parts = [shuffled(w, type_, lanes // 2, a, range(lanes), b) for a, b in pairs]
+        return shuffled(w, llvm_type(f32, lanes), lanes, parts[0], range(self.lanes))
+
     def any(self, condition: str) -> str:
         """One bit: whether the condition holds for any lane."""
         if self.lanes == 1:
@@ -179,3 +198,18 @@ class Arithmetic:
     def narrowed(self, x: str) -> str:
         """f64 rounded to f32; this is the arithmetic of f32."""
         return self.w.assign(f"fptrunc {llvm_type(f64, self.lanes)} {x} to {self.type}")
+
+
+def shuffled(
+    w: Writer, type_: str, lanes: int, x: str, order: Sequence[int], y: str = "poison"
+) -> str:
+    """The lanes ``order`` of ``x`` and ``y`` together, which have ``lanes`` each; any number for
+    one that they do not have."""
+    if list(order) == list(range(lanes)):
+        return x
+    if lanes == 1:
+        return w.assign(f"insertelement <{len(order)} x {type_}> poison, {type_} {x}, i64 0")
+    if len(order) == 1:
+        return w.assign(f"extractelement {type_} {x}, i64 {order[0]}")
+    chosen = ", ".join(f"i32 {i if i < 2 * lanes else 'poison'}" for i in order)
+    return w.assign(f"shufflevector {type_} {x}, {type_} {y}, <{len(order)} x i32> <{chosen}>")

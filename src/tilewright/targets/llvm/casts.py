@@ -37,7 +37,7 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.targets.llvm.arithmetic import Arithmetic
+from tilewright.targets.llvm.arithmetic import Arithmetic, shuffled
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -261,9 +261,7 @@ def _none(f: Arithmetic, x: str, intrinsic: str, which: int) -> str:
     type_, flags = llvm_type(f32, lanes), llvm_type(boolean, lanes)
     found = ""
     for first in range(0, f.lanes, lanes):
-        order = ", ".join(f"i32 {lane}" for lane in range(first, first + lanes))
-        operands = f"{f.type} {x}, {f.type} poison, <{lanes} x i32> <{order}>"
-        part = w.assign(f"shufflevector {operands}")
+        part = shuffled(w, f.type, f.lanes, x, range(first, first + lanes))
         name, arguments = f"{intrinsic}.{32 * lanes}", f"{type_} {part}, i32 {which}"
         each = w.call(flags, name, arguments, f"{type_}, i32")
         found = w.assign(f"or {flags} {found}, {each}") if found else each

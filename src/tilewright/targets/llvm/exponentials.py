@@ -46,7 +46,10 @@ def tanh(f: Arithmetic, x: str) -> str:
 
 
 def erf(f: Arithmetic, x: str) -> str:
-    """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc. Error below 2.8 ulp."""
+    """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc; by a polynomial for each
+    part of the range where a register's lanes choose coefficients. Error below 2.8 ulp."""
+    if f.w.dialect.picks:
+        return _erf_in_parts(f, x)
     # From 4 on the result is 1.
     a = f.at_most(f.absolute(x), 4.0)
     logarithm = f.mul(f.pairs(p.ERFC_LOG2, a, f.mul(a, a)), a)
@@ -56,6 +59,17 @@ def erf(f: Arithmetic, x: str) -> str:
     scale = _power_of_two(f, n)
     minus = f.fma(less_one, scale, f.sub(scale, 1.0))
     return f.with_sign_of(minus, x)
+
+
+def _erf_in_parts(f: Arithmetic, x: str) -> str:
+    # From 4 on the result is 1.
+    a = f.at_most(f.absolute(x), 4.0)
+    part, n = _rounded(f, f.fma(a, p.ERF_STEPS, f.magic), 0)
+    t = f.fma(part, -1 / p.ERF_STEPS, a)
+    result = f.picked(p.ERF[-1], n)
+    for each in reversed(p.ERF[:-1]):
+        result = f.fma(result, t, f.picked(each, n))
+    return f.with_sign_of(result, x)
 
 
 def _reduce(f: Arithmetic, x: str, bias: int) -> tuple[str, str]:

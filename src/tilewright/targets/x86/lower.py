@@ -32,5 +32,6 @@ def dialect_for(machine: Machine) -> Dialect:
         vector_bytes=machine.vector_bytes,
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         stream_fence="llvm.x86.sse.sfence",
+        picks="llvm.x86.avx512.permvar.sf.512" if "avx512f" in machine.features else "",
         subnormals=_SUBNORMALS if "avx512bf16" in machine.features else None,
     )
