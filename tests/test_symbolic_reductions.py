@@ -16,6 +16,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.schedule import (
+    compare_bits,
     divide_reduction,
     fuse_dims,
     parallelize_parts,
@@ -250,3 +251,19 @@ def test_whole_vectors_of_a_last_tile_have_no_masks() -> None:
     for m, n in ((1, 1), (9, 64), (17, 100), (64, 129), (5, 1000)):
         x = np.random.default_rng(0).integers(-9, 9, (m, n)).astype(np.float32)
         np.testing.assert_array_equal(run(x=x), x.sum(0))
+
+
+def test_extremes_of_columns_are_found_by_their_bits() -> None:
+    source = COLUMNS.replace("add=", "max=").replace("= 0.0", "= -inf")
+    run = tw.compile(tw.parse_kernel(source), "x86:avx2", threads=2)
+    assert to_text(run.schedule.kernel).count("sum_signed: s32[8] private") > 1
+    for m, n in ((1, 1), (9, 64), (17, 100), (64, 129), (5, 1000)):
+        x = np.random.default_rng(0).standard_normal((m, n)).astype(np.float32)
+        x[0, n // 2] = np.nan
+        np.testing.assert_array_equal(run(x=x), x.max(0))
+
+
+def test_bits_beside_results_have_a_greatest_number() -> None:
+    source = COLUMNS.replace("add=", "max=").replace("n: s64 in 1..5000", "n: s64")
+    with pytest.raises(ScheduleError, match="an extent has no greatest value"):
+        compare_bits(tw.parse_kernel(source), "sum")

@@ -23,7 +23,9 @@ def by_bits(kernel: Kernel, name: str) -> Kernel | None:
     compute, or it would take more."""
     found = [each for each in computes_in(kernel) if each.name == name]
     # Of a tile and a shorter one, the former says what pays.
-    if all(map(_has_order, found)) and max(map(_points, found), default=0) >= _WORTH:
+    if not all(map(_has_order, found)) or not any(map(_is_known, found)):
+        return None
+    if max(map(_points, found), default=0) >= _WORTH:
         return compare_bits(kernel, name)
     return None
 
@@ -32,11 +34,16 @@ def _has_order(compute: Compute) -> bool:
     """Whether it finds extremes of floats whose bits can be compared, at so many places."""
     if not reduces(compute) or len(compute.outputs) > 1 or not _is_cheap(compute.body):
         return False
-    dtype, kept = compute.out.buffer.dtype, kept_dims(compute)
+    dtype = compute.out.buffer.dtype
     if compute.combiner not in ("max", "min") or not dtype.is_float or dtype is tf32:
         return False
-    known = all(isinstance(d.extent, Const) for d in compute.dims if d.var.name in kept)
-    return known and dtype.bytes <= _WIDEST
+    return dtype.bytes <= _WIDEST
+
+
+def _is_known(compute: Compute) -> bool:
+    """Whether it is known how many results there are."""
+    kept = kept_dims(compute)
+    return all(isinstance(d.extent, Const) for d in compute.dims if d.var.name in kept)
 
 
 def _points(compute: Compute) -> int:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType, s8, s16, s32, s64, tf32, u8, u16, u32, u64
 from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.computes import addressing, mentioned
 from tilewright.ir.expr import Cast, Const, Expr, Var, bitcast, cast, const, select, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.schedule.asks import a_plain_compute, asks
-from tilewright.schedule.place import computes_named, expanded, fresh, size_of, taken_names
+from tilewright.schedule.place import computes_named, expanded, fresh, taken_names
 from tilewright.schedule.transform import transform
 
 _SIGNED = {each.bits: each for each in (s8, s16, s32, s64)}
@@ -48,13 +49,15 @@ def compare_bits(kernel: Kernel, compute: str) -> Kernel:
     unsigned one if none is, and the greatest as an unsigned one is beyond infinity if a negative
     NaN is among them. What is only converted to a wider float is compared as it was before.
     """
-    for each, _ in computes_named(kernel, compute, "compare_bits"):
-        _check(each)
+    for each, place in computes_named(kernel, compute, "compare_bits"):
+        _check(each, place.facts)
     names = frozenset(taken_names(kernel))
-    return expanded(kernel, compute, lambda found, _place: _Bits.of(found, names).stmts())
+    return expanded(
+        kernel, compute, lambda found, place: _Bits.of(found, place.facts, names).stmts()
+    )
 
 
-def _check(compute: Compute) -> None:
+def _check(compute: Compute, facts: Facts) -> None:
     def refusal(what: str, why: str, cure: str) -> ScheduleError:
         return ScheduleError(f"compare_bits: {what}", where=headline(compute), why=why, cure=cure)
 
@@ -77,13 +80,23 @@ def _check(compute: Compute) -> None:
             "its bits would be elsewhere, or come in between",
             "choose a compute whose places its dims say, in any order",
         )
-    kept = mentioned(compute, compute.out)
-    if any(dim.var in kept and not isinstance(dim.extent, Const) for dim in compute.dims):
+    if not all(_longest(dim, facts) for dim in _kept(compute)):
         raise refusal(
-            "the extents are not constant",
+            "an extent has no greatest value",
             "the bits are in registers, or beside the results on a stack",
-            "compare bits before tiling, or partition first",
+            "tile it first",
         )
+
+
+def _kept(compute: Compute) -> tuple[Dim, ...]:
+    """The dims that the result has."""
+    used = mentioned(compute, compute.out)
+    return tuple(dim for dim in compute.dims if dim.var in used)
+
+
+def _longest(dim: Dim, facts: Facts) -> int:
+    """How long ``dim`` may be; 0 where that is open."""
+    return facts.bounds(dim.extent)[1] or 0
 
 
 @dataclass(frozen=True)
@@ -91,16 +104,16 @@ class _Bits:
     compute: Compute
     value: Expr
     kept: tuple[Dim, ...]
+    whole: tuple[Dim, ...]
     buffers: tuple[Buffer, Buffer, Buffer]
     taken: frozenset[str]
 
     @staticmethod
-    def of(compute: Compute, taken: frozenset[str]) -> _Bits:
+    def of(compute: Compute, facts: Facts, taken: frozenset[str]) -> _Bits:
         """How the bits of the compute's values are called, and of what type they are."""
-        value = _unwidened(compute.body)
-        used = mentioned(compute, compute.out)
-        kept = tuple(dim for dim in compute.dims if dim.var in used)
-        size = tuple(map(size_of, kept))
+        value, kept = _unwidened(compute.body), _kept(compute)
+        size = tuple(_longest(dim, facts) for dim in kept)
+        whole = tuple(Dim(dim.var, const(n)) for dim, n in zip(kept, size, strict=True))
         bits = value.type.bits
         signed, unsigned = _SIGNED[bits], _UNSIGNED[bits]
         named = (("signed", signed), ("least", unsigned), ("most", unsigned))
@@ -108,7 +121,7 @@ class _Bits:
             buffer(f"{compute.name}_{name}", dtype, size, space=Space.PRIVATE)
             for name, dtype in named
         ]
-        return _Bits(compute, value, kept, (made[0], made[1], made[2]), taken)
+        return _Bits(compute, value, kept, whole, (made[0], made[1], made[2]), taken)
 
     def stmts(self) -> tuple[Stmt, ...]:
         """What takes the place of the compute."""
@@ -139,7 +152,7 @@ class _Bits:
         found = _greatest(dtype, *read) if greatest else _least(dtype, *read)
         return (
             *map(Allocate, self.buffers),
-            Compute(f"{compute.name}_bits", self.kept, (), start),
+            Compute(f"{compute.name}_bits", self.whole, (), start),
             replace(compute, results=results),
             replace(
                 compute, name=f"{compute.name}_value", dims=self.kept, operands=operands
