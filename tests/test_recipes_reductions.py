@@ -202,6 +202,40 @@ kernel all(in x: f32[{n}, {m}], out s: f32[{n}], out best: f32[{m}], out place: 
     assert "parallel for piece" in to_text(made.schedule.kernel)
 
 
+BEST = """
+kernel rows(
+    in x: f32[4, {n}, {m}], out most: f32[4, {n}], out best: f32[4, {n}], out place: s64[4, {n}]
+):
+  compute start(a in 4, i in {n}):
+    most[a, i] = -inf
+    best[a, i] = -inf
+    place[a, i] = {m}
+  compute greatest(a in 4, i in {n}, j in {m}):
+    most[a, i] max= x[a, i, j]
+  compute find(a in 4, i in {n}, j in {m}):
+    x = x[a, i, j]
+    combiner first(v: f32, p; w: f32, q) from (-inf, {m}) = {values}
+    best[a, i], place[a, i] first= x, j
+"""
+
+
+@pytest.mark.parametrize("target", ["x86:avx2", "x86"])
+@pytest.mark.parametrize(("n", "m"), [(32, 16), (24, 40), (40, 70), (40, 65), (9, 64)])
+def test_rows_are_reduced_several_at_a_time(n: int, m: int, target: str) -> None:
+    """Rows that follow one another are one dim, and in registers rows and lanes change places; of
+    36 rows, four."""
+    made = check(tw.parse_kernel(BEST.format(n=n, m=m, values=VALUES)), target)
+    assert "transpose_f32x" in to_text(made.schedule.kernel)
+
+
+@pytest.mark.parametrize(("n", "m"), [(64, 4096), (63, 64)])
+def test_rows_are_reduced_one_by_one(n: int, m: int) -> None:
+    """Long ones that are read again would leave the first cache; of an odd number, no whole squares
+    are left."""
+    _, made = scheduled(tw.parse_kernel(SOFTMAX.format(n=n, m=m)))
+    assert "transpose" not in to_text(made.kernel)
+
+
 def test_chains_of_elementwise_computes_need_no_memory() -> None:
     kernel = tw.parse_kernel("""
 kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):

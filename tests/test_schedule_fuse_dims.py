@@ -24,6 +24,26 @@ def test_fuse_dims_of_images() -> None:
     assert "dst[mb, oc, m] = max(a + b, 0.0)" in text
 
 
+def test_fuse_dims_of_several_results() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[4, 6, 8], inout least: f32[4, 6], inout most: f32[4, 6]):
+          compute f(i in 4, j in 6, k in 8):
+            v = x[i, j, k]
+            least[i, j] min= v
+            most[i, j] max= v
+        """,
+        lambda k: fuse_dims(k, ["i", "j"], "n"),
+        """
+        kernel f(in x: f32[24, 8], inout least: f32[24], inout most: f32[24]):
+          compute f(n in 24, k in 8):
+            v = x[n, k]
+            least[n] min= v
+            most[n] max= v
+        """,
+    )
+
+
 @pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 3), (2, 0), (3, 2)])
 def test_fuse_dims_of_taps_and_channels(stride: int, pad: int) -> None:
     naive = convolution(mb=2, ic=3, iw=9, kh=5, kw=5, stride=(stride, stride), pad=(pad, pad))

@@ -48,6 +48,30 @@ def test_stage_a_footprint_with_its_halo() -> None:
     )
 
 
+def test_stage_for_several_results() -> None:
+    becomes(
+        """
+        kernel f(in x: f32[4, 8], inout least: f32[4], inout most: f32[4]):
+          compute f(i in 4, k in 8):
+            v = x[i, k]
+            least[i] min= v
+            most[i] max= v
+        """,
+        lambda k: stage(k, "f", "v", at="f", shape="dims", layout=["k", ("i", 4)]),
+        """
+        kernel f(in x: f32[4, 8], inout least: f32[4], inout most: f32[4]):
+          alloc x_packed: f32[4, 8] {0:1:32 1:8:4 0:4:1} workgroup
+          compute v_pack(i in 4, k in 8):
+            v = x[i, k]
+            x_packed[i, k] = v
+          compute f(i in 4, k in 8):
+            v = x_packed[i, k]
+            least[i] min= v
+            most[i] max= v
+        """,
+    )
+
+
 def test_stage_by_dims() -> None:
     becomes(
         BOX,

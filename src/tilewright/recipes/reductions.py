@@ -42,6 +42,7 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
+from tilewright.recipes.rows import reduced_together, rows_in_one, widened_rows
 from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
@@ -118,12 +119,13 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
         cut = divided(result.kernel, compute, config)
         if cut is not None:
             result.stage(f"divided {compute.name}", cut)
+    result.stage("in one", rows_in_one(result.kernel, config, machine))
     computes = computes_in(result.kernel)
     if len(computes) == 1 and _turned(result, computes[0], machine):
         return result
     for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
         if nest.levels:
-            result.stage(f"shared {number}", _shared(result.kernel, nest, config))
+            result.stage(f"shared {number}", _shared(result.kernel, nest, config, machine))
     in_rows: set[str] = set()
     for compute in _by_name(result.kernel):
         along = reduced_run(compute, config.vector)
@@ -173,7 +175,7 @@ def _by_name(kernel: Kernel) -> list[Compute]:
     return list(found.values())
 
 
-def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig) -> Kernel:
+def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machine) -> Kernel:
     """The computes of ``nest`` tile by tile: a row at a time, or a block of columns where what is
     contiguous is shared."""
     sizes = [1] * len(nest.levels)
@@ -181,7 +183,7 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig) -> Kernel:
     if along is not None:
         sizes[along] = _columns(nest, along, config)
     else:
-        sizes[-1] = rows_together(nest, config)
+        sizes[-1] = max(rows_together(nest, config), reduced_together(nest, config, machine))
     shared = share_loops(kernel, nest.dims, sizes, keep=_large(kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
@@ -244,6 +246,9 @@ def _widened(
 ) -> Kernel:
     """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
     one."""
+    together = widened_rows(kernel, compute, along, machine, config)
+    if together is not None:
+        return together
     kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies, masked=True)
     across = find_compute(kernel, f"{compute.name}_across")
     combiner = across.results[0].combiner

@@ -136,6 +136,11 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
         kernel = tile(kernel, root, squares, plan.order)
     else:
         kernel = tile(kernel, root, sizes | squares, [*others, *plan.order])
+    return turned(kernel, root, plan, machine)
+
+
+def turned(kernel: Kernel, root: str, plan: Transposition, machine: Machine) -> Kernel:
+    """The operands of ``root``, a square, transposed into registers before it."""
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
         before = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}

@@ -10,6 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.products import products
 from tilewright.ir.buffer import Buffer, Size, as_size, product
+from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import headline, to_text
@@ -77,7 +78,7 @@ def fuse_dims(
     if not digits:  # Masks that always hold would stand in the way, so they go first.
         kernel = simplify_kernel(kernel)
     chosen = [
-        plain(stmt, "fuse_dims")
+        _in_any_order(stmt)
         for stmt in walk_stmts(kernel.body)
         if _has_all(stmt, dims) and (computes is None or stmt.name in computes)
     ]
@@ -99,6 +100,12 @@ def fuse_dims(
 def _refusal(what: str, where: Kernel | Stmt, cure: str, why: str | None = None) -> ScheduleError:
     place = f"kernel {where.name}" if isinstance(where, Kernel) else headline(where)
     return ScheduleError(f"fuse_dims: {what}", where=place, why=why, cure=cure)
+
+
+def _in_any_order(compute: Compute) -> Compute:
+    """``compute``, of any number of results; refuses ordered dims, and places that are loaded."""
+    beyond = compute.is_ordered or addressing(compute)
+    return plain(compute, "fuse_dims") if beyond else compute
 
 
 def _has_all(stmt: Stmt, dims: Sequence[str]) -> TypeGuard[Compute]:

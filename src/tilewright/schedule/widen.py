@@ -123,12 +123,13 @@ class _Widening:
             dims = (*others, loop, lane)
             piece = self._piece(compute, f"{compute.name}_vectors", parts, kept, dims, value)
             stmts.append(self._of_the_first(piece))
+        name = f"{compute.name}_rest"
         if self.masked and single is const(1):
-            stmts.append(at_points(compute, dim, dim.extent - 1, 1))
+            stmts.append(replace(at_points(compute, dim, dim.extent - 1, 1), name=name))
         elif single is not const(0):
             last = lane if self.masked else Dim(self.lane, single)
             value = self.lane + (dim.extent - single)
-            name, dims = f"{compute.name}_rest", (*others, last)
+            dims = (*others, last)
             rest: Stmt = self._of_the_first(self._piece(compute, name, parts, kept, dims, value))
             if self.masked:
                 rest = _where(self.lane < single, rest, facts)

@@ -1,0 +1,150 @@
+"""Reductions along neighbours on a processor, several rows at a time: what the lanes of each have
+found is turned in registers, so that where lanes are combined, rows are the lanes.
+
+A row by itself takes an operation or more for each lane (or halving of lanes) of its last vector,
+each of which waits for the one before, and what is made of its result is one number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from tilewright.dtypes import DType
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Allocate, Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.nests import Nest, nests
+from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
+from tilewright.recipes.reordering import Transposition, turned
+from tilewright.recipes.reshaping import with_whole_dims
+from tilewright.recipes.roles import find_compute
+from tilewright.recipes.sizes import bytes_of, known_sizes
+from tilewright.schedule.divide_reduction import divide_reduction
+from tilewright.schedule.hand_over import hand_over
+from tilewright.schedule.lay_out import lay_out
+from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.place import fresh, taken_names, views_of
+from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.tile import tile
+from tilewright.schedule.widen import widen_reduction
+
+# The share of the first cache that rows may fill that are read again, and the bytes that these may
+# have where they come from memory: it has nothing to do until what a processor looks ahead by ends.
+_SHARE = 3 / 4
+_AHEAD = 1 << 12
+# Vectors of a row that are worth a vector of partial results: other rows hide how long one takes.
+_VECTORS = 8
+# Lanes that are combined one behind the other.
+_CHAIN = 4
+
+
+def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
+    """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
+    that is turned in registers has, of which they are whole ones; 1 where nothing is reduced along
+    neighbours, what is read again would fill too much of the first cache, or threads would have too
+    few tiles."""
+    found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
+    known = all(isinstance(dim.extent, Const) for each in nest.computes for dim in each.dims)
+    if machine.hierarchy is not None or not found or not known:
+        return 1
+    rows = prod(nest.extents)
+    again = max(map(bytes_of, _read_again(nest)), default=0)
+    room = _AHEAD if again > machine.caches[-1] else _SHARE * machine.caches[0]
+    for side in _sides(found, config, machine):
+        fits = side * again // rows <= room
+        if fits and nest.extents[-1] % side == 0 and rows // side >= config.parts:
+            return side
+    return 1
+
+
+def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Kernel:
+    """``kernel`` with rows that lie one behind the other along one dim, if more of them are then
+    reduced at a time."""
+
+    def together(kernel: Kernel) -> int:
+        found = nests(computes_in(kernel), config.columns, config.parts)
+        return sum(reduced_together(nest, config, machine) for nest in found if nest.levels)
+
+    whole = with_whole_dims(kernel)
+    return whole if together(whole) > together(kernel) else kernel
+
+
+def widened_rows(
+    kernel: Kernel, compute: Compute, along: str, machine: Machine, config: ReductionConfig
+) -> Kernel | None:
+    """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
+    vector of each, and all rows together from there on. None where it has one row."""
+    length = known_sizes(compute)
+    kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
+    if len(kept) != 1 or not length.keys() >= {along, *kept}:
+        return None
+    (row,) = kept
+    side = length[row]
+    if side not in _sides([compute], config, machine):
+        return None
+    before = {each.name for each in computes_in(kernel)} - {compute.name}
+    copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
+    kernel = widen_reduction(kernel, compute.name, along, config.vector, copies, masked=True)
+    across = f"{compute.name}_across"
+    # What a row has found is in registers until that is all of it.
+    for operand in find_compute(kernel, across).operands:
+        kernel = hand_over(kernel, operand.view.buffer.name, across)
+    made = [each for each in computes_in(kernel) if each.name not in {across, *before}]
+    # Of a copy of a buffer, the rows are the first dim.
+    rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}
+    kernel = share_loops(kernel, {name: [dim] for name, dim in rows.items()}, [1])
+    return _across(kernel, across, row, machine)
+
+
+def _across(kernel: Kernel, compute: str, row: str, machine: Machine) -> Kernel:
+    """``compute``, which combines lanes of several rows, on vectors of rows; some lanes side by
+    side."""
+    found = find_compute(kernel, compute)
+    side = known_sizes(found)[row]
+    (lane,) = known_sizes(found).keys() - {row}
+    turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
+    kernel = tile(kernel, compute, {lane: side})
+    kernel = turned(kernel, compute, Transposition(turns, row, lane, side, row), machine)
+    chain = fresh(f"{lane}_chain", taken_names(kernel))
+    before = _allocated(kernel)
+    kernel = divide_reduction(kernel, compute, lane, max(1, side // _CHAIN), chain)
+    for each in _allocated(kernel) - before:
+        kernel = lay_out(kernel, each, space=Space.PRIVATE)
+    return lower_computes(
+        kernel,
+        [f"{compute}{part}" for part in ("_pieces_init", "", "_combine")],
+        vector=row,
+        lanes=side,
+        order=[lane, chain],
+        unroll=[lane, chain],
+    )
+
+
+def _allocated(kernel: Kernel) -> set[str]:
+    return {stmt.buffer.name for stmt in walk_stmts(kernel.body) if isinstance(stmt, Allocate)}
+
+
+def _read_again(nest: Nest) -> list[Buffer]:
+    """What several computes of ``nest`` reach."""
+    reached = Counter(
+        buffer for each in nest.computes for buffer in {view.buffer for view in views_of(each)}
+    )
+    return [buffer for buffer, times in reached.items() if times > 1]
+
+
+def _sides(found: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
+    """How long the sides of squares may be that are turned of all results, the longest first: as
+    vectors are whole ones."""
+    squares = [_squares(view.buffer.dtype, machine) for each in found for view in each.outputs]
+    sides = set.intersection(*map(set, squares))
+    return sorted((side for side in sides if config.vector % side == 0), reverse=True)
+
+
+def _squares(dtype: DType, machine: Machine) -> Mapping[int, str]:
+    """The instructions that turn a square, by its side."""
+    return {each.sizes["n"]: each.name for each in machine.transposes(dtype)}
