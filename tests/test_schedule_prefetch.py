@@ -67,13 +67,27 @@ def test_the_loop_itself_may_read() -> None:
     assert lines == ["prefetch(&w[g, k + 1, 0])", "prefetch(&w[g, k + 1, 16])"]
 
 
+def test_places_that_memory_has_are_those_of_an_iteration_that_there_is() -> None:
+    kernel = prefetch(tw.parse_kernel(GATHERED), "w", "g", ahead=2)
+    lines = [line.strip() for line in to_text(kernel).splitlines() if "prefetch" in line]
+    assert lines == ["prefetch(&w[s64(at[min(g + 2, 3)]), 0])"]
+    w = np.arange(8 * 16, dtype=np.float32).reshape(8, 16)
+    at = np.array([7, 0, 3, 7], np.int32)
+    for target in ("interpreter", "x86"):
+        np.testing.assert_array_equal(tw.compile(kernel, target)(at=at, w=w), w[at])
+
+
 @pytest.mark.parametrize(
-    ("text", "buffer", "message"),
-    [
-        (PRODUCT, "z", "prefetch: nothing in the loop 'g' loads from 'z'"),
-        (GATHERED, "w", "prefetch: where 'w' is read depends on what is in memory"),
-    ],
+    ("rows", "asked"),
+    [(512, ""), (1000000, "prefetch(&src[max(min(s64(indices[min(d0 + 2, 511)]), 999999), 0), ")],
 )
-def test_refusals(text: str, buffer: str, message: str) -> None:
-    with pytest.raises(ScheduleError, match=message):
-        prefetch(tw.parse_kernel(text), buffer, "g")
+def test_rows_of_tables_larger_than_the_caches_are_asked_for(rows: int, asked: str) -> None:
+    made = tw.compile(tw.gather(f"{rows}x768:512"), "x86:avx2", threads=2)
+    text = to_text(made.schedule.kernel)
+    assert ("prefetch" in text) == bool(asked) and asked in text
+    assert "parallel for d0" in text
+
+
+def test_refusals() -> None:
+    with pytest.raises(ScheduleError, match="prefetch: nothing in the loop 'g' loads from 'z'"):
+        prefetch(tw.parse_kernel(PRODUCT), "z", "g")

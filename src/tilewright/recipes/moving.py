@@ -23,7 +23,7 @@ def moves(compute: Compute) -> bool:
     result = compute.results[0]
     if len(compute.outputs) > 1 or result.combiner is not None or compute.is_ordered:
         return False
-    along, source = contiguous(compute), _source(compute)
+    along, source = contiguous(compute), source_of(compute)
     if along is None or source is None or source.mask is not None:
         return False
     same = source.buffer.dtype is compute.out.buffer.dtype
@@ -31,7 +31,7 @@ def moves(compute: Compute) -> bool:
     return same and whole and steps_of(compute, source)[along] == 1
 
 
-def _source(compute: Compute) -> View | None:
+def source_of(compute: Compute) -> View | None:
     """What is copied, where no element is computed."""
     (value,) = compute.results[0].values
     if isinstance(value, Load):

@@ -22,6 +22,7 @@ from tilewright.passes.spmd import done_together, places_items, predicted_width,
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.gathering import asked_early, rows_of
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.moving import moved_bytes, moves
@@ -66,10 +67,12 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     if places_items(kernel):
         result.stage("multiplied", by_subgroups(result.kernel, machine, result.notes))
         result.stage("summed", summed_in_registers(result.kernel, result.notes))
+    rows = rows_of(result.kernel, machine)
     result.stage("lowered", _lowered(result.kernel, config.vector, machine))
     if not places_work(kernel):
         result.stage("parallel", parallelize_inside(result.kernel, machine))
         result.stage("streamed", streamed(result.kernel, machine))
+    result.stage("asked early", asked_early(result.kernel, rows))
     return result
 
 

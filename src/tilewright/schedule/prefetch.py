@@ -9,8 +9,7 @@ from itertools import product
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Expr, Load, Var, const
-from tilewright.ir.printer import headline
+from tilewright.ir.expr import Const, Load, const, minimum
 from tilewright.ir.stmt import Call, For, Kernel, LoopKind, Stmt, View, While
 from tilewright.ir.visit import (
     block,
@@ -55,7 +54,10 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
 
     That pays where memory is read in order and little is computed with it: processors see which
     lines come next, but do not ask for them early enough. What the last iterations ask for is
-    never read.
+    never read. Where a place depends on what is in memory, the loop's last iteration is asked for
+    instead of those behind it, of which memory says nothing:
+
+        prefetch(&rows[s64(numbers[min(i + 2, 63)]), j_o * 16])
     """
     asked: list[Call] = []
 
@@ -63,8 +65,7 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
         if not isinstance(stmt, For) or stmt.var.name != loop:
             return None
         (within,) = place.within(stmt)
-        later = {stmt.var: stmt.var + const(ahead)}
-        return replace(stmt, body=_asking(stmt.body, within, buffer, later, asked))
+        return replace(stmt, body=_asking(stmt.body, within, buffer, (stmt, ahead), asked))
 
     body = rewrite_placed(kernel.body, Place(), change)
     if not asked:
@@ -77,7 +78,7 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
 
 
 def _asking(
-    body: Stmt, place: Place, buffer: str, later: dict[Var, Expr], asked: list[Call]
+    body: Stmt, place: Place, buffer: str, later: tuple[For, int], asked: list[Call]
 ) -> Stmt:
     """``body``, with calls in front for what it reads itself, and likewise in the loops in it."""
 
@@ -88,7 +89,7 @@ def _asking(
         return with_nested(stmt, (_asking(inner, within, buffer, later, asked),))
 
     calls = [
-        Call("prefetch", (map_view(view, lambda index: substitute(index, later)),))
+        Call("prefetch", (_later(view, *later),))
         for view in _lines(_reads(body, place, buffer, ()))
     ]
     asked.extend(calls)
@@ -105,7 +106,6 @@ def _reads(stmt: Stmt, place: Place, buffer: str, loops: tuple[For, ...]) -> Ite
     for expr in direct_exprs(stmt):
         for load in loads_in(expr):
             if load.buffer.name == buffer:
-                _check(load, stmt)
                 yield load, loops, place.facts
     if _runs_in_order(stmt):
         return
@@ -114,14 +114,12 @@ def _reads(stmt: Stmt, place: Place, buffer: str, loops: tuple[For, ...]) -> Ite
         yield from _reads(each, within, buffer, around)
 
 
-def _check(load: Load, stmt: Stmt) -> None:
-    """Refuses a place that only the iteration itself can know."""
-    if any(map(reads_memory, load.index)):
-        raise ScheduleError(
-            f"prefetch: where '{load.buffer.name}' is read depends on what is in memory",
-            where=headline(stmt),
-            cure="name a buffer whose places follow from the loops",
-        )
+def _later(view: View, loop: For, ahead: int) -> View:
+    """What takes the place of ``view`` some iterations later."""
+    then = loop.var + const(ahead)
+    if any(map(reads_memory, view.index)):
+        then = minimum(then, loop.extent - const(1))
+    return map_view(view, lambda index: substitute(index, {loop.var: then}))
 
 
 def _lines(reads: Iterator[_Read]) -> Iterator[View]:
