@@ -29,7 +29,7 @@ kernel line(n: s64 in 1..999, alpha: f32, in a: f32[n], out c: f32[n]):
 
 
 def test_the_rest_stands_behind() -> None:
-    kernel = lower_computes(parse_kernel(LINE), vector="j", lanes=8, tails=True)
+    kernel = lower_computes(parse_kernel(LINE), vector="j", lanes=8, tails=8)
     verify(kernel)
     assert (
         "  for j_o in n // 8:\n"
@@ -40,16 +40,24 @@ def test_the_rest_stands_behind() -> None:
     ) in to_text(kernel)
 
 
+def test_what_is_behind_wide_vectors_goes_in_narrow_ones() -> None:
+    text = to_text(lower_computes(parse_kernel(LINE), vector="j", lanes=32, tails=8))
+    assert "  for j_o in n // 32:\n    vector for j in 32:\n" in text
+    assert "  for j_o in n // 8 % 4:\n    vector for j in 8:\n" in text
+    assert "  if 1 <= n % 8:\n    vector for j in 8:\n" in text
+
+
 def test_no_rest_where_the_size_is_promised() -> None:
     text = LINE.replace("1..999", "16..992 by 16")
-    kernel = lower_computes(parse_kernel(text), vector="j", lanes=8, tails=True)
+    kernel = lower_computes(parse_kernel(text), vector="j", lanes=8, tails=8)
     assert not any(isinstance(stmt, If) for stmt in walk_stmts(kernel.body))
 
 
-@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 23])
-def test_interpreted(n: int) -> None:
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 23, 63])
+@pytest.mark.parametrize("lanes", [8, 32])
+def test_interpreted(n: int, lanes: int) -> None:
     source = parse_kernel(SUM)
-    kernel = lower_computes(source, vector="j", lanes=8, tails=True)
+    kernel = lower_computes(source, vector="j", lanes=lanes, tails=8)
     generator = np.random.default_rng(n)
     memory = {
         "a": generator.integers(0, 9, 3 * n).astype(np.float32),

@@ -28,16 +28,18 @@ def lanes_for(
 ) -> int:
     """The lanes of ``compute``, of which one register has ``vector``: those of several registers
     where it evaluates functions or only moves elements, and all ``lengths`` are whole vectors of
-    them. With ``tails``, a length may be open (0), as what is behind whole vectors goes apart, in a
-    vector with masks: of two registers where no length is known, so that little is in vain."""
-    values = [value for result in compute.results for value in result.values]
+    them. With ``tails``, what is behind whole vectors goes apart, in vectors of one register: a
+    length may then be open (0) or anything else, and whatever combines nothing goes so."""
+    results = compute.results
+    values = [value for result in results for value in result.values]
     wanted = any(any(made_functions(each)) for each in values) or moves(compute)
-    if machine.hierarchy is not None or not wanted:
-        return vector
+    wanted = wanted or (tails and all(each.combiner is None for each in results))
     found = list(lengths)
-    if not found or (0 in found and not tails):
+    if machine.hierarchy is not None or not wanted or not found:
         return vector
-    for registers in range(_REGISTERS if any(found) else 2, 1, -1):
-        if all(n % (registers * vector) == 0 for n in found):
+    if tails and all(n == 0 or n >= _REGISTERS * vector for n in found):
+        return _REGISTERS * vector
+    for registers in range(_REGISTERS, 1, -1):
+        if all(n > 0 and n % (registers * vector) == 0 for n in found):
             return registers * vector
     return vector

@@ -98,7 +98,7 @@ def _lowered(kernel: Kernel, vector: int, machine: Machine) -> Kernel:
             vector=lanes,
             lanes=wide,
             order=_inside(compute, machine),
-            tails=True,
+            tails=vector,
         )
     return lower_computes(kernel)
 

@@ -322,7 +322,7 @@ def _lowered(
             vector=along,
             lanes=lanes_for(compute, sizes, config.vector, machine, tails=bool(kernel.scalars)),
             unroll=_unrolled(compute, config, compute.name in in_rows),
-            tails=bool(kernel.scalars),
+            tails=config.vector if kernel.scalars else 0,
         )
     return kernel
 

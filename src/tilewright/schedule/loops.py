@@ -30,7 +30,7 @@ def lower_computes(
     lanes: int = 1,
     order: Sequence[str] = (),
     unroll: Sequence[str] = (),
-    tails: bool = False,
+    tails: int = 0,
 ) -> Kernel:
     """Lowers computes without an instruction to loops around a store.
 
@@ -45,7 +45,8 @@ def lower_computes(
     ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
     must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes; with
-    ``tails``, it stands behind the others, which then have no masks. Loops
+    ``tails``, it stands behind the others, which then have no masks: in vectors of so many lanes,
+    and what is left of them. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
     innermost. Ordered dims come behind all others but the vector, in their own order: that of the
     points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
@@ -79,7 +80,7 @@ class _Lowering:
     lanes: int
     order: tuple[str, ...]
     unroll: frozenset[str]
-    tails: bool
+    tails: int
 
     def lower(self, compute: Compute, place: Place) -> Stmt:
         lane_dim = self._lane_dim(compute)
@@ -146,20 +147,24 @@ class _Lowering:
         return For(outer, pieces, vector, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL)
 
     def _with_tail(self, compute: Compute, dim: Dim, outer: Var, place: Place) -> Stmt:
-        """Vectors of all lanes, and one of the rest, if there is any."""
-        lanes, names = const(self.lanes), place.names | {outer.name, dim.var.name}
-        whole = dim.extent // lanes
-        facts = place.facts.loop(outer, whole).loop(dim.var, lanes)
-        body = lower_point(_moved(compute, dim, outer * lanes + dim.var), None, facts, names)
-        vectors = For(outer, whole, For(dim.var, lanes, body, LoopKind.VECTOR))
-        rest = dim.extent % lanes
-        facts = place.facts.assume(const(0) < rest).loop(dim.var, lanes)
-        behind = _moved(compute, dim, whole * lanes + dim.var)
-        if isinstance(rest, Const):
+        """Vectors of all lanes, shorter ones behind them, and one of the rest, if there is any."""
+        names, pieces = place.names | {outer.name, dim.var.name}, list[Stmt]()
+        start: Expr = const(0)
+        left: Expr = dim.extent
+        for size in sorted({self.lanes, min(self.lanes, self.tails)}, reverse=True):
+            lanes, count = const(size), left // size
+            facts = place.facts.loop(outer, count).loop(dim.var, lanes)
+            inside = _moved(compute, dim, start + outer * lanes + dim.var)
+            body = lower_point(inside, None, facts, names)
+            pieces.append(For(outer, count, For(dim.var, lanes, body, LoopKind.VECTOR)))
+            start, left = dim.extent // size * size, dim.extent % size
+        facts = place.facts.assume(const(0) < left).loop(dim.var, const(size))
+        behind = _moved(compute, dim, start + dim.var)
+        if isinstance(left, Const):
             body = lower_point(behind, None, facts, names)
-            return block(vectors, For(dim.var, rest, body, LoopKind.VECTOR))
-        body = lower_point(behind, dim.var < rest, facts, names)
-        return block(vectors, If(const(0) < rest, For(dim.var, lanes, body, LoopKind.VECTOR)))
+            return block(*pieces, For(dim.var, left, body, LoopKind.VECTOR))
+        body = lower_point(behind, dim.var < left, facts, names)
+        return block(*pieces, If(const(0) < left, For(dim.var, const(size), body, LoopKind.VECTOR)))
 
 
 def _moved(compute: Compute, dim: Dim, position: Expr) -> Compute:
