@@ -228,6 +228,39 @@ def test_rows_are_reduced_several_at_a_time(n: int, m: int, target: str) -> None
     assert "transpose_f32x" in to_text(made.schedule.kernel)
 
 
+@pytest.mark.parametrize("target", ["x86:avx2", "x86"])
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_extremes_of_rows_that_go_together(how: str, target: str) -> None:
+    """They are found by bits, of which there are three for each row: NaN and -0.0 count."""
+    lowest = {"max": "-inf", "min": "inf"}[how]
+    made = tw.compile(
+        tw.parse_kernel(f"""
+kernel rows(in x: f32[64, 40], out y: f32[64]):
+  compute start(i in 64):
+    y[i] = {lowest}
+  compute main(i in 64, j in 40):
+    y[i] {how}= x[i, j]
+"""),
+        target,
+        threads=1,
+    )
+    text = to_text(made.schedule.kernel)
+    assert "main_signed" in text and "transpose_s32x" in text
+    special = np.array([np.inf, -np.inf, np.nan, -np.nan, 0.0, -0.0, 1e-40, -1e-40], np.float32)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 40)).astype(np.float32)
+    for row in range(0, 64, 2):
+        x[row, rng.integers(40, size=2)] = rng.choice(special, 2)
+    x[1::4] = rng.choice(special[4:6], x[1::4].shape)
+    x[3::8] = -np.inf
+    wanted = np.maximum.reduce(x, axis=1) if how == "max" else np.minimum.reduce(x, axis=1)
+    wanted[1::4] = 0.0 if how == "max" else -0.0
+    given = made(x=x)
+    np.testing.assert_array_equal(given, wanted)
+    zero = wanted == 0
+    np.testing.assert_array_equal(np.signbit(given[zero]), np.signbit(wanted[zero]))
+
+
 @pytest.mark.parametrize(("n", "m"), [(64, 4096), (63, 64)])
 def test_rows_are_reduced_one_by_one(n: int, m: int) -> None:
     """Long ones that are read again would leave the first cache; of an odd number, no whole squares

@@ -42,7 +42,7 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.rows import reduced_together, rows_in_one, widened_rows
+from tilewright.recipes.rows import reduced_together, row_of, rows_in_one, widened_rows
 from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
@@ -129,7 +129,13 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     in_rows: set[str] = set()
     for compute in _by_name(result.kernel):
         along = reduced_run(compute, config.vector)
-        if along is not None:
+        row = row_of(compute, config, machine) if along is not None else None
+        if along is not None and row is not None:
+            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
+            found = find_compute(result.kernel, compute.name)
+            wide = widened_rows(result.kernel, found, row, along, machine, config)
+            result.stage(f"widened {compute.name}", wide)
+        elif along is not None:
             wide = _widened(result.kernel, compute, along, machine, config)
             result.stage(f"widened {compute.name}", wide)
             _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
@@ -246,9 +252,6 @@ def _widened(
 ) -> Kernel:
     """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
     one."""
-    together = widened_rows(kernel, compute, along, machine, config)
-    if together is not None:
-        return together
     kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies, masked=True)
     across = find_compute(kernel, f"{compute.name}_across")
     combiner = across.results[0].combiner

@@ -74,19 +74,26 @@ def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Ke
     return whole if together(whole) > together(kernel) else kernel
 
 
-def widened_rows(
-    kernel: Kernel, compute: Compute, along: str, machine: Machine, config: ReductionConfig
-) -> Kernel | None:
-    """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
-    vector of each, and all rows together from there on. None where it has one row."""
-    length = known_sizes(compute)
+def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str | None:
+    """The dim of the rows, where ``compute`` reduces a tile of them; None where it has one row."""
     kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
-    if len(kept) != 1 or not length.keys() >= {along, *kept}:
-        return None
-    (row,) = kept
-    side = length[row]
-    if side not in _sides([compute], config, machine):
-        return None
+    row = next(iter(kept)) if len(kept) == 1 else ""
+    length = known_sizes(compute)
+    known = len(length) == len(compute.dims)
+    return row if known and length.get(row) in _sides([compute], config, machine) else None
+
+
+def widened_rows(
+    kernel: Kernel,
+    compute: Compute,
+    row: str,
+    along: str,
+    machine: Machine,
+    config: ReductionConfig,
+) -> Kernel:
+    """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
+    vector of each, and all rows together from there on."""
+    length = known_sizes(compute)
     before = {each.name for each in computes_in(kernel)} - {compute.name}
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
     kernel = widen_reduction(kernel, compute.name, along, config.vector, copies, masked=True)
