@@ -109,6 +109,12 @@ kernel scale(in x: f32[{rows}, 4096], out y: f32[{rows}, 4096]):
     assert ("stream y[" in to_text(made.schedule.kernel)) == streams
 
 
+@pytest.mark.parametrize(("rows", "streams"), [(64, False), (100000, True)])
+def test_so_do_transposes(rows: int, streams: bool) -> None:
+    made = tw.compile(tw.transpose(f"{rows}x1024:1x0"), "x86:avx2")
+    assert ("stream dst[" in to_text(made.schedule.kernel)) == streams
+
+
 def test_what_is_read_again_stays_in_the_caches() -> None:
     text = """
 kernel sums(in x: f32[4096, 4096], out y: f32[4096, 4096]):

@@ -170,6 +170,7 @@ def _turned(result: ScheduledKernel, compute: Compute, machine: Machine) -> bool
     result.stage("transposed", transposed(result.kernel, compute.name, plan, machine))
     result.stage("vectors", vectorized(result.kernel, compute.name, plan))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    result.stage("streamed", streamed(result.kernel, machine))
     return True
 
 
