@@ -151,3 +151,13 @@ def test_copies_of_pairs_take_rows_in_turn(k: int) -> None:
     assert "<interleave_bf16_2x16>" in to_text(scheduled.kernel)
     check_schedule(scheduled)
     check(tw.compile(op, threads=2))
+
+
+@pytest.mark.parametrize("types", ["bf16:bf16:f32", "u8:s8:s32"])
+def test_weights_are_packed_by_the_same_copies(types: str) -> None:
+    op = tw.matmul("40x37:37x70", dtype=types)
+    _, scheduled = choose.choose(Start.of(op.resolved()), x86.machine("avx512_bf16"))
+    check_schedule(scheduled)
+    text = to_text(scheduled.packs["weights"])
+    assert "<interleave_bf16_2x16>" in text or "<transpose_s8x4>" in text
+    check(tw.compile(op, threads=2))

@@ -34,6 +34,7 @@ from tilewright.recipes.prologues import (
     is_computed,
     packable,
 )
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
@@ -79,7 +80,7 @@ def schedule(
     if config.pack_a:
         result.stage("copied", _copy_a(result.kernel, config, instruction, main))
     if config.pack_b:
-        _pack_b(result, config, instruction, vector, main, prepack)
+        _pack_b(result, config, instruction, machine, main, prepack)
     if config.slices:
         held = (*(d for d in config.order if d != config.lanes), config.lanes)
         result.stage("sliced", sliced(result.kernel, config.slices, held))
@@ -157,12 +158,12 @@ def _pack_b(
     result: ScheduledKernel,
     config: ContractionConfig,
     instruction: Instruction | None,
-    vector: int,
+    machine: Machine,
     main: Compute,
     prepack: str | None,
 ) -> None:
     """Lays B out in the order in which the register tile reads it."""
-    view = main.operands[1].view
+    view, vector = main.operands[1].view, machine.lanes(main.out.buffer.dtype)
     used = [d for d, step in strides(main, view).items() if step != 0]
     depth = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[1].dtype if instruction is not None else view.buffer.dtype
@@ -204,6 +205,9 @@ def _pack_b(
             # Something else reads the weights as they are, together with another argument: then
             # the kernel packs them itself.
             return
+        for copy in [each for each in computes_in(pack) if each.out.buffer.name == name]:
+            if not is_computed(copy):
+                pack = copied(pack, copy.name, machine)
         result.packs[prepack] = lower_rest(pack)
         result.stage("hoisted", kernel)
 
