@@ -1,15 +1,20 @@
-"""`verify --symbolic`: one kernel for all numbers of some sizes, verified at many."""
+"""`verify --symbolic`: one kernel for all numbers of some sizes, verified at many; and `bench
+--symbolic`: beside the kernel of one size."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from commands import Command
+from test_measure import PEAKS
+from tilewright.cli import benchmarking
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
@@ -148,3 +153,18 @@ def test_the_command_line(tilewright: Command) -> None:
     ):
         done = tilewright("verify", *words)
         assert done.code == 2 and said in done.err
+
+
+def test_one_kernel_is_timed_beside_that_of_a_size(
+    tilewright: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
+    words = ("bench", "matmul", "--symbolic=M", "--threads=1", "--seconds=0.02")
+    out = tmp_path / "out.json"
+    ended = tilewright(*words, f"--json={out}", "9x16:16x32", "64x16:16x32")
+    assert ended.code == 0, ended.err
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert [row["peer"] for row in rows] == ["any size"] * 2
+    assert rows[1]["case"] == "matmul --threads=1 --dt=f32 64x16:16x32 --symbolic=M"
+    refused = tilewright(*words, "--peer=none", "9x16:16x32")
+    assert refused.code == 2 and "--symbolic does not go with --peer" in refused.err

@@ -12,15 +12,21 @@ from typing import Annotated
 
 import typer
 
-from tilewright.bench.benchmark import FindPeers, Row, benchmark, benchmark_kernel
+from tilewright.bench.benchmark import (
+    FindPeers,
+    Row,
+    benchmark,
+    benchmark_kernel,
+    make_arrays,
+)
 from tilewright.bench.gpu import Bench, gpu_row, open_device
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
-from tilewright.bench.torch_tensors import load_torch
+from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.cli.cases import AnyCase, cases_of
-from tilewright.cli.checking import compile_case, repeat
+from tilewright.cli.checking import check_symbolic, compile_case, repeat
 from tilewright.cli.completing import GRAPH
 from tilewright.cli.graph_timing import bench_graphs
 from tilewright.cli.kernels import draws
@@ -38,6 +44,7 @@ from tilewright.ops.op import Op
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.symbolic_case import SymbolicCase
 from tilewright.testing.verify import one_line
 
 # How long the load is looked at, and cores that others may have without a word.
@@ -60,6 +67,9 @@ def bench_command(
     peer: Annotated[
         str, typer.Option("--peer", help="auto: PyTorch; none; or another target, such as x86.")
     ] = "auto",
+    symbolic: Annotated[
+        str, typer.Option("--symbolic", help="Sizes, as M,N: beside one kernel for any of them.")
+    ] = "",
 ) -> None:
     """Time kernels beside PyTorch (oneDNN), where it is installed, or beside another target.
 
@@ -78,6 +88,9 @@ def bench_command(
     and how often they are launched, what lies between them, and how long it takes to compile, with
     an empty cache and from disk; --json has the time of each kernel, too.
 
+    With --symbolic, the peer is a kernel to which each call passes the sizes that are named (as
+    verify has them): the ratio is its time by that of the kernel of these very sizes.
+
     Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
     its operations on floats, and each array once.
 
@@ -93,18 +106,27 @@ def bench_command(
 
       tilewright bench softmax --target nvidia --dt f32,bf16 4096x4096
 
+      tilewright bench softmax --symbolic D0,D1 --threads 1 64x64 512x768
+
       tilewright bench kernel --set n=4096 scale.tw
 
       tilewright bench graph --json out.json model.tw
     """
     if knobs.driver == GRAPH:
-        bench_graphs(knobs, json, seconds, peer, (("plot", plot_file),))
+        bench_graphs(knobs, json, seconds, peer, (("plot", plot_file), ("symbolic", symbolic)))
     else:
-        _bench_cases(knobs, json, plot_file, seconds, peer)
+        if symbolic:
+            check_symbolic(knobs, ("--peer", peer != "auto", "one peer is enough"))
+        _bench_cases(knobs, json, plot_file, seconds, peer, symbolic)
 
 
 def _bench_cases(
-    knobs: Knobs, json: Path | None, plot_file: Path | None, seconds: float, peer: str
+    knobs: Knobs,
+    json: Path | None,
+    plot_file: Path | None,
+    seconds: float,
+    peer: str,
+    symbolic: str,
 ) -> None:
     cases = [_called(case) for case in cases_of(knobs)]
     with ExitStack() as stack:
@@ -113,7 +135,7 @@ def _bench_cases(
             find_target(peer)
         # The report names its release. It does not survive being interrupted while it is loaded.
         load_torch()
-        machine = _open_machine(knobs, seconds, peer)
+        machine = _open_machine(knobs, seconds, peer, symbolic)
         peaks = machine.peaks
         rows: list[Row] = []
         doubts = contradictions(peaks)
@@ -144,14 +166,22 @@ class _Machine:
     measured_again: Callable[[], Peaks | None]
 
 
-def _open_machine(knobs: Knobs, seconds: float, peer: str) -> _Machine:
-    device = open_device(knobs.target, peers=peer != "none")
+def _open_machine(knobs: Knobs, seconds: float, peer: str, symbolic: str) -> _Machine:
+    device = open_device(knobs.target, peers=peer != "none" and not symbolic)
     if device is None:
         threads = settings().threads if knobs.threads is None else knobs.threads
         _warn_of_load(Host(), threads)
         peaks = measure_peaks(threads)
         row = partial(_row, knobs, peaks, seconds, peer)
+        if symbolic:
+            row = partial(_symbolic_row, knobs, peaks, seconds, tuple(symbolic.split(",")))
         return _Machine(peaks, row, partial(measure_peaks, threads))
+    if symbolic:
+        raise UnsupportedError(
+            "kernels whose sizes a call passes are not timed on a GPU",
+            where="--symbolic",
+            cure="time them on x86",
+        )
     if peer not in _PEERS:
         raise UnsupportedError(
             f"{peer} is no peer of a GPU's kernels",
@@ -267,6 +297,27 @@ def _row(knobs: Knobs, peaks: Peaks, seconds: float, peer: str, case: AnyCase, l
         return compile_case(knobs, op)
 
     peers = _PEERS.get(peer) or compiled_peers(peer)
+    return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds, peers=peers)
+
+
+def _symbolic_row(
+    knobs: Knobs, peaks: Peaks, seconds: float, names: tuple[str, ...], case: AnyCase, label: str
+) -> Row:
+    """The row of a case, whose peer is its kernel for any ``names``, on the same arrays."""
+    assert isinstance(case, Case)
+    sized = SymbolicCase(case, names)
+    kernel = sized.kernel()
+    # What is packed before the kernel of any size is, is packed for that of one size, too.
+    knobs = replace(knobs, constant=sized.constant(kernel))
+    for_any = compile_case(knobs, kernel)
+
+    def compile(op: Op) -> CompiledKernel:
+        return compile_case(knobs, op.resolved().kernel())
+
+    def peers(op: Op, threads: int) -> Peers:
+        return {"any size": [for_any.bind(**make_arrays(compile(op)))]}
+
+    words = f"{repeat(replace(knobs, constant=()), case)} --symbolic={','.join(names)}"
     return benchmark(case.op(), words, compile, peaks, label=label, seconds=seconds, peers=peers)
 
 

@@ -52,7 +52,8 @@ def verify_cases(
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     counts: Counter[Status] = Counter()
     if symbolic:
-        _check_symbolic(knobs, against)
+        alone = "PyTorch's results are compared at one size"
+        check_symbolic(knobs, ("--against", bool(against), alone))
         found = _at_sizes(knobs, cases, compile, tuple(symbolic.split(",")), seed)
     else:
         found = verdicts(knobs, cases, compile, against=against)
@@ -96,12 +97,13 @@ def verdicts(
             yield case, verify(what, lambda op: compile(knobs, op), more=more)
 
 
-def _check_symbolic(knobs: Knobs, against: str) -> None:
-    """Refuses what sizes that calls pass do not go with."""
-    for given, other, why in (
-        (knobs.driver == KERNEL, "kernel", "a kernel's own parameters say what calls pass"),
-        (bool(against), "--against", "PyTorch's results are compared at one size"),
-        (knobs.config is not None, "--config", "a config is for one kernel"),
+def check_symbolic(knobs: Knobs, *others: tuple[str, bool, str]) -> None:
+    """Refuses what sizes that calls pass do not go with; ``others``: options, whether they are
+    given, and why they do not."""
+    for other, given, why in (
+        ("kernel", knobs.driver == KERNEL, "a kernel's own parameters say what calls pass"),
+        *others,
+        ("--config", knobs.config is not None, "a config is for one kernel"),
     ):
         if given:
             raise ProblemError(
