@@ -269,6 +269,26 @@ def test_rows_are_reduced_one_by_one(n: int, m: int) -> None:
     assert "transpose" not in to_text(made.kernel)
 
 
+def test_rows_from_memory_are_asked_for() -> None:
+    """While a row is computed, the next one comes; none that caches hold, and none that is read
+    once."""
+
+    def asks(n: int, text: str) -> bool:
+        _, made = scheduled(tw.parse_kernel(text.format(n=n, m=4096)))
+        return "prefetch(&x[i + 1, " in to_text(made.kernel)
+
+    once = """
+kernel rows(in x: f32[{n}, {m}], out y: f32[{n}]):
+  compute zero(i in {n}):
+    y[i] = 0.0
+  compute sum(i in {n}, j in {m}):
+    y[i] add= x[i, j]
+"""
+    assert asks(1 << 16, SOFTMAX)
+    assert not asks(8, SOFTMAX)
+    assert not asks(1 << 16, once)
+
+
 def test_chains_of_elementwise_computes_need_no_memory() -> None:
     kernel = tw.parse_kernel("""
 kernel chain(in x: f32[8, 40], in b: f32[40], out y: f32[8, 40]):

@@ -42,7 +42,7 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.rows import reduced_together, row_of, rows_in_one, widened_rows
+from tilewright.recipes.rows import from_memory, reduced_together, row_of, rows_in_one, widened_rows
 from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
@@ -54,6 +54,7 @@ from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around, views_of
+from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
@@ -123,9 +124,13 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
     computes = computes_in(result.kernel)
     if len(computes) == 1 and _turned(result, computes[0], machine):
         return result
+    ahead: list[tuple[str, str]] = []
     for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
         if nest.levels:
             result.stage(f"shared {number}", _shared(result.kernel, nest, config, machine))
+            loops = _loops(result.kernel, nest.computes[0].name)
+            if contiguous_level(nest) is None and loops:
+                ahead += [(each, loops[-1]) for each in from_memory(result.kernel, nest, machine)]
     in_rows: set[str] = set()
     for compute in _by_name(result.kernel):
         along = reduced_run(compute, config.vector)
@@ -147,6 +152,8 @@ def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> Sched
             in_rows.add(compute.name)
     result.stage("lowered", _lowered(result.kernel, config, machine, in_rows))
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    for array, loop in ahead:
+        result.stage(f"asked for {array}", prefetch(result.kernel, array, loop))
     result.stage("streamed", streamed(result.kernel, machine))
     return result
 

@@ -62,6 +62,22 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> i
     return 1
 
 
+def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
+    """The arrays of which ``nest`` reads rows again that come from memory: the next row is asked
+    for while this one is computed, as a processor itself looks ahead by less. A row and the next
+    one have to stay near."""
+    if machine.hierarchy is not None or kernel.scalars:
+        return []
+    rows, given = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
+    return [
+        each.name
+        for each in _read_again(nest)
+        if each in given
+        and bytes_of(each) > machine.caches[-1]
+        and _AHEAD <= bytes_of(each) // rows <= machine.caches[1] // 4
+    ]
+
+
 def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Kernel:
     """``kernel`` with rows that lie one behind the other along one dim, if more of them are then
     reduced at a time."""
