@@ -54,7 +54,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> i
         return 1
     rows = prod(nest.extents)
     again = max(map(bytes_of, _read_again(nest)), default=0)
-    room = _AHEAD if again > machine.caches[-1] else _SHARE * machine.caches[0]
+    room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
     for side in _sides(found, config, machine):
         fits = side * again // rows <= room
         if fits and nest.extents[-1] % side == 0 and rows // side >= config.parts:
@@ -73,7 +73,7 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
         each.name
         for each in _read_again(nest)
         if each in given
-        and bytes_of(each) > machine.caches[-1]
+        and bytes_of(each) >= machine.caches[-1]
         and _AHEAD <= bytes_of(each) // rows <= machine.caches[1] // 4
     ]
 
