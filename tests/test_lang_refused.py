@@ -73,6 +73,7 @@ REFUSED = [
     ("    for i in range(0, n, 0):\n        pass", "for i in range(0, n, 0):", "in steps of 0"),
     ("    assert 1 > 2, 'never'", "assert 1 > 2, 'never'", "this does not hold: 1 > 2"),
     ("    tw.printf('{} {}', n)", "tw.printf('{} {}', n)", "for 1 values"),
+    ("    tw.printf('{:d}', x[0])", "tw.printf('{:d}', x[0])", "'d' for object of type 'float'"),
     ("    tw.atomic_add(x, 0, 'a')", "tw.atomic_add(x, 0, 'a')", "is 'a'"),
     ("    x[0] = tw.group_scan(x[0], 'add', n)", "tw.group_scan", "exclusive= of tw.group_scan is"),
     ("    n", "n", "an expression whose value nobody uses"),

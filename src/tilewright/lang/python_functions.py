@@ -118,10 +118,11 @@ def printf(site: Site, text: Any, *values: Any) -> None:
         raise site.refuse("tw.printf without a text", cure='write tw.printf("x is {}", x)')
     typed = [site.typed(each) for each in values]
     try:
-        text.format(*(0 for _ in typed))
+        text.format(*(0.0 if each.type.is_float else 0 for each in typed))
     except (IndexError, KeyError, ValueError, AttributeError) as error:
         raise site.refuse(
-            f"the text {text!r} for {len(typed)} values: {error}", cure="write {} for each value"
+            f"the text {text!r} for {len(typed)} values: {error}",
+            cure="write {} for each value, with a format of its type: {:.3f} of a float",
         ) from None
     site.whole.messages.say(text, typed, site.emitter.span)
 
