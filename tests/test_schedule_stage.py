@@ -211,8 +211,8 @@ def test_stage_result() -> None:
           for k_o in 2:
             for i_o in 3:
               alloc y_tile: f32[4] private
-              compute sum_load(i in min(10 - i_o * 4, 4)):
-                value = y[i + i_o * 4]
+              compute sum_load(i in 4):
+                value = y[i + i_o * 4 | i < min(10 - i_o * 4, 4)]
                 y_tile[i] = value
               compute sum(i in min(10 - i_o * 4, 4), k in 4):
                 v = x[k + k_o * 4, i + i_o * 4]
