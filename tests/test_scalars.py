@@ -176,6 +176,17 @@ def test_the_least_number_by_minus_one_wraps(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAY_PARAMETERS)
+def test_the_least_number_by_a_known_negative_one(way: str) -> None:
+    for type_ in (t for t in COMPUTED if t.kind == "int"):
+        params = f"in a: {type_}[], out q: {type_}[], out r: {type_}[]"
+        kernel = kernel_of(way, params, f"q[n] = a[n] // {type_}(-3)", f"r[n] = a[n] % {type_}(-3)")
+        arrays = arrays_of(kernel)
+        arrays["a"][:] = type_.lowest
+        found = check(way, kernel, arrays)
+        assert (found["q"] == type_.lowest // -3).all() and (found["r"] == -2).all()
+
+
+@pytest.mark.parametrize("way", WAY_PARAMETERS)
 def test_indices_of_bits(way: str) -> None:
     lines = (
         "i: s64 = (o * 16 + l ^ 5) << 3",

@@ -90,7 +90,8 @@ EXAMPLES: list[tuple[Expr, Expr]] = [
     (n % 32 % 8, n % 8),
     (n % 32 // 4, n // 4 % 8),
     ((n // 4 + 3) // 2, (n + 4) // 8 + 1),
-    (n // -4, -n // 4),
+    (j // -4, -j // 4),
+    (n // -4, n // -4),  # the least s64 is its own negative
     (i // 13, const(0)),
     ((i + 13) // 13, const(1)),
     (n // 0, const(0)),

@@ -47,3 +47,10 @@ def test_places_outside_touch_no_memory() -> None:
     gm, tensors = ops.graph_of(torch.ops.aten.embedding.default, ((table, index), {}))
     run = ops.compiled_by_parts(gm, (), ops.Options(strict=True), ops.GraphReport("op"))
     assert run(*tensors)[0].tolist() == table[[0, 3, 0]].tolist()
+
+
+def test_the_sign_of_nan_is_0() -> None:
+    x = torch.tensor([float("nan"), -2.0, 0.0, float("inf")])
+    gm, tensors = ops.graph_of(torch.ops.aten.sign.default, ((x,), {}))
+    run = ops.compiled_by_parts(gm, (), ops.Options(strict=True), ops.GraphReport("op"))
+    assert run(*tensors)[0].tolist() == [0, -1, 0, 1]

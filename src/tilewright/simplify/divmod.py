@@ -143,6 +143,9 @@ def _negated(expr: Expr, facts: Facts) -> Expr | None:
     assert isinstance(expr, Binary)
     if not isinstance(expr.b, Const) or not s64.lowest < expr.b.value < 0:
         return None
+    low, _ = facts.bounds(expr.a)
+    if low is None or low <= s64.lowest:
+        return None
     result = binary(expr.op, -expr.a, -expr.b)
     return result if expr.op == "floordiv" else -result
 
@@ -150,8 +153,9 @@ def _negated(expr: Expr, facts: Facts) -> Expr | None:
 _POSITIVE = const(0) < c0
 _BOTH_POSITIVE = (const(0) < c0) & (const(0) < c1)
 _IN_BLOCK = (const(0) <= y) & (y < c0)
-# The least s64 is its own negative, and would be negated for ever.
-_NEGATIVE = (const(s64.lowest) < c0) & (c0 < 0)
+# The least s64 is its own negative: as a divisor it would be negated for ever, and divided by -3 it
+# would get the wrong sign.
+_NEGATIVE = (const(s64.lowest) < c0) & (c0 < 0) & (const(s64.lowest) < x)
 
 RULES = (
     Rule("divide-zero", const(0) // x, const(0), types=Types.INTEGER),

@@ -54,11 +54,17 @@ def _of_floats(function: Function) -> Function:
     return lambda x: function(x) if x.type.is_float else x
 
 
+def _sign(x: Expr) -> Expr:
+    """The sign, which is 0 of NaN in PyTorch."""
+    found = functions.sign(x)
+    return select(x == x, found, const(0, x.type)) if x.type.is_float else found
+
+
 # These keep the type.
 _KEEPING: dict[str, Function] = {
     "abs": lambda x: x if x.type is boolean else unary("abs", x),
     "neg": lambda x: -x,
-    "sign": functions.sign,
+    "sign": _sign,
     "floor": _of_floats(_operator("floor")),
     "ceil": _of_floats(_operator("ceil")),
     "round": _of_floats(_operator("round")),
