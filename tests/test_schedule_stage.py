@@ -195,7 +195,14 @@ def test_stage_behind_what_fills_the_buffer() -> None:
     equal(naive, staged)
 
 
-def test_stage_result() -> None:
+@pytest.mark.parametrize(
+    ("whole", "dim", "place"),
+    [
+        (None, "min(10 - i_o * 4, 4)", "i + i_o * 4"),
+        (True, "4", "i + i_o * 4 | i < min(10 - i_o * 4, 4)"),
+    ],
+)
+def test_stage_result(whole: bool | None, dim: str, place: str) -> None:
     becomes(
         """
         kernel f(in x: f32[8, 10], inout y: f32[10]):
@@ -205,14 +212,14 @@ def test_stage_result() -> None:
                 v = x[k + k_o * 4, i + i_o * 4]
                 y[i + i_o * 4] add= v
         """,
-        lambda k: stage_result(k, "sum", at="i_o"),
-        """
+        lambda k: stage_result(k, "sum", at="i_o", whole=whole),
+        f"""
         kernel f(in x: f32[8, 10], inout y: f32[10]):
           for k_o in 2:
             for i_o in 3:
               alloc y_tile: f32[4] private
-              compute sum_load(i in 4):
-                value = y[i + i_o * 4 | i < min(10 - i_o * 4, 4)]
+              compute sum_load(i in {dim}):
+                value = y[{place}]
                 y_tile[i] = value
               compute sum(i in min(10 - i_o * 4, 4), k in 4):
                 v = x[k + k_o * 4, i + i_o * 4]

@@ -289,7 +289,7 @@ def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -
     )
     try:
         # In a register for these rows: LLVM does not see that nobody else writes the result.
-        return stage_result(kernel, compute.name, compute.name)
+        return stage_result(kernel, compute.name, compute.name, whole=True)
     except ScheduleError:
         return kernel  # Several results, or a combiner of the kernel's own.
 

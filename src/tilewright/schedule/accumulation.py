@@ -24,9 +24,11 @@ from tilewright.schedule.place import (
 from tilewright.schedule.storage import BlockList, blocked_layout
 
 
-def accumulated(kernel: Kernel, compute: str, at: str, space: Space, layout: BlockList) -> Kernel:
+def accumulated(
+    kernel: Kernel, compute: str, at: str, space: Space, layout: BlockList, whole: bool
+) -> Kernel:
     """``kernel`` with what ``compute`` adds in the loop ``at`` (or each time, where that is its own
-    name) in a buffer, copied in and out."""
+    name) in a buffer, copied in and out. Where it is ``whole``, all of it begins with a value."""
     if at != compute:
         loops_named(kernel, at, "stage_result")
     names = {p.name for p in kernel.arrays}
@@ -37,7 +39,7 @@ def accumulated(kernel: Kernel, compute: str, at: str, space: Space, layout: Blo
         nonlocal found
         if at == compute and isinstance(stmt, Compute) and stmt.name == compute:
             found = True
-            return _on_body(stmt, place, stmt, place, names, space, layout)
+            return _on_body(stmt, place, stmt, place, names, space, layout, whole)
         if not (isinstance(stmt, For) and stmt.var.name == at):
             return None
         inside = place.inside(stmt)
@@ -54,7 +56,8 @@ def accumulated(kernel: Kernel, compute: str, at: str, space: Space, layout: Blo
             )
         found = True
         target, here = own[0]
-        return replace(stmt, body=_on_body(stmt.body, inside, target, here, names, space, layout))
+        inner = _on_body(stmt.body, inside, target, here, names, space, layout, whole)
+        return replace(stmt, body=inner)
 
     body = rewrite_placed(kernel.body, Place(), change)
     if not found:
@@ -83,6 +86,7 @@ def _on_body(
     names: set[str],
     space: Space,
     layout: BlockList,
+    whole: bool,
 ) -> Stmt:
     out = compute.out
     if compute.combiner is None or out.mask is not None:
@@ -108,11 +112,12 @@ def _on_body(
     tile = Buffer(fresh(f"{out.buffer.name}_tile", names), out.buffer.dtype, shape, where, space)
     local = View(tile, tuple(d.var for d in dims))
     value = var(fresh("value", {*place.names, *(d.var.name for d in dims)}), tile.dtype)
-    # All of the buffer has a value, as what is masked off is not in registers before it is there.
-    whole = tuple(Dim(d.var, const(s or 0)) for d, s in zip(dims, sizes, strict=True))
-    inside = all_of(d.var < d.extent for d in dims if not isinstance(d.extent, Const))
+    loaded, inside = dims, None
+    if whole:
+        loaded = tuple(Dim(d.var, const(s or 0)) for d, s in zip(dims, sizes, strict=True))
+        inside = all_of(d.var < d.extent for d in dims if not isinstance(d.extent, Const))
     read = (Operand(value, replace(out, mask=inside)),)
-    fetch = Compute.single(f"{compute.name}_load", whole, local, read, value)
+    fetch = Compute.single(f"{compute.name}_load", loaded, local, read, value)
     store = Compute.single(f"{compute.name}_store", dims, out, (Operand(value, local),), value)
     new = compute.with_result(local)
     changed = rewrite_stmts(body, lambda s: new if s is compute else s)

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
-from tilewright.schedule.place import computes_named, loops_named, taken_names
+from tilewright.schedule.place import computes_named, loops_named, taken_names, unordered
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Kernel, P], Kernel]
@@ -56,6 +56,15 @@ def a_plain_compute(kernel: Kernel, transform: str, name: str, given: Mapping[st
     """`a_compute`, and all of that name are plain."""
     for each in _names(given[name]):
         computes_named(kernel, each, transform)
+
+
+def an_unordered_compute(
+    kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]
+) -> None:
+    """`a_compute`, and all of that name are `unordered`."""
+    for each in _names(given[name]):
+        for compute, _ in computes_named(kernel, each, transform, any_kind=True):
+            unordered(compute, transform)
 
 
 def a_loop(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:

@@ -10,7 +10,6 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.products import products
 from tilewright.ir.buffer import Buffer, Size, as_size, product
-from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, var
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.printer import headline, to_text
@@ -27,7 +26,7 @@ from tilewright.schedule.access import readdress
 from tilewright.schedule.asks import asks, new_name
 from tilewright.schedule.digits import digits_of
 from tilewright.schedule.merged_dims import with_one_dim
-from tilewright.schedule.place import dim_of, plain, views_of
+from tilewright.schedule.place import dim_of, unordered, views_of
 from tilewright.schedule.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -78,7 +77,7 @@ def fuse_dims(
     if not digits:  # Masks that always hold would stand in the way, so they go first.
         kernel = simplify_kernel(kernel)
     chosen = [
-        _in_any_order(stmt)
+        unordered(stmt, "fuse_dims")
         for stmt in walk_stmts(kernel.body)
         if _has_all(stmt, dims) and (computes is None or stmt.name in computes)
     ]
@@ -100,12 +99,6 @@ def fuse_dims(
 def _refusal(what: str, where: Kernel | Stmt, cure: str, why: str | None = None) -> ScheduleError:
     place = f"kernel {where.name}" if isinstance(where, Kernel) else headline(where)
     return ScheduleError(f"fuse_dims: {what}", where=place, why=why, cure=cure)
-
-
-def _in_any_order(compute: Compute) -> Compute:
-    """``compute``, of any number of results; refuses ordered dims, and places that are loaded."""
-    beyond = compute.is_ordered or addressing(compute)
-    return plain(compute, "fuse_dims") if beyond else compute
 
 
 def _has_all(stmt: Stmt, dims: Sequence[str]) -> TypeGuard[Compute]:

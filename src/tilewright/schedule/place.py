@@ -13,7 +13,7 @@ from itertools import chain
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.computes import complication
+from tilewright.ir.computes import addressing, complication
 from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import (
@@ -256,6 +256,12 @@ def plain(compute: Compute, transform: str) -> Compute:
             cure="tile it, and lower it to loops (`lower_computes`)",
         )
     return compute
+
+
+def unordered(compute: Compute, transform: str) -> Compute:
+    """``compute``, of any number of results and any combiner; refuses one with ordered dims, or
+    places that are loaded."""
+    return plain(compute, transform) if compute.is_ordered or addressing(compute) else compute
 
 
 def computes_named(

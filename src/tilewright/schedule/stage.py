@@ -27,7 +27,7 @@ from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
 from tilewright.schedule.access import buffers_allocated, buffers_written
-from tilewright.schedule.asks import a_compute, asks
+from tilewright.schedule.asks import an_unordered_compute, asks
 from tilewright.schedule.barriers import is_barrier
 from tilewright.schedule.copiers import Copier, CopyUnit, Threads
 from tilewright.schedule.fuse import rename_dims
@@ -52,7 +52,7 @@ _SEGMENT = 64
 
 
 @transform
-@asks(compute=a_compute)
+@asks(compute=an_unordered_compute)
 def stage(
     kernel: Kernel,
     compute: str,

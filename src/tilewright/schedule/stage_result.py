@@ -29,6 +29,7 @@ def stage_result(
     layout: BlockList = (),
     row_padding: Mapping[str, int] | None = None,
     swizzle: Swizzle | None = None,
+    whole: bool | None = None,
 ) -> Kernel:
     """Lets what the compute makes go by way of a buffer. Without ``by``, a reduction accumulates in
     it what it adds inside the loop ``at``, or, where that is its own name, each time that it runs:
@@ -46,7 +47,8 @@ def stage_result(
 
     The buffer (of ``space``: private, if none is given) has the dims (and the loops inside ``at``)
     that the output's index depends on, which have to be one-to-one with its elements. Nothing else
-    inside the loop may touch the output.
+    inside the loop may touch the output. Where extents are open, no more of the buffer is
+    loaded; with ``whole``, all of it begins with a value, as registers of vectors need.
 
     ``by`` says who stores (see there): `Threads`, all work-items of a workgroup together,
     `CopyUnit`, the machine. What each has made goes through memory that they share, which has the
@@ -66,12 +68,13 @@ def stage_result(
                     where=f"kernel {kernel.name}",
                     cure="say `at` which, or `by` whom the result is to be stored",
                 )
-            return accumulated(kernel, compute, at, space or Space.PRIVATE, layout)
+            return accumulated(kernel, compute, at, space or Space.PRIVATE, layout, bool(whole))
         case Threads():
-            _only(kernel, "by=Threads(...)", at=at, space=space, swizzle=swizzle)
+            _only(kernel, "by=Threads(...)", at=at, space=space, swizzle=swizzle, whole=whole)
             return stored_together(kernel, compute, by, layout, row_padding or {})
         case CopyUnit():
-            _only(kernel, "by=CopyUnit(...)", at=at, space=space, row_padding=row_padding)
+            given = {"at": at, "space": space, "row_padding": row_padding, "whole": whole}
+            _only(kernel, "by=CopyUnit(...)", **given)
             return stored_as_boxes(kernel, compute, by, layout, swizzle)
 
 
