@@ -94,6 +94,20 @@ def test_ops_are_functions_of_others() -> None:
     check(made, x=drawn(3, 4))
 
 
+def test_integers_of_64_bits_wrap() -> None:
+    node = helper.make_node
+    nodes = [
+        *(node("Mul", ["v", "three"], ["p"]), node("Div", ["p", "three"], ["thirds"])),
+        *(node("Add", ["v", "three"], ["s"]), node("Less", ["s", "v"], ["less"])),
+    ]
+    info = helper.make_tensor_value_info
+    three = onnx.numpy_helper.from_array(np.array(3, np.int64), "three")
+    outputs = [info("thirds", INT, (3,)), info("less", onnx.TensorProto.BOOL, (3,))]
+    graph = helper.make_graph(nodes, "model", [info("v", INT, (3,))], outputs, [three])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    check(made, "x86", v=np.array([2**63 - 1, 2**62, 5]))
+
+
 def test_loops_and_arms_of_known_control() -> None:
     body = helper.make_graph(
         [helper.make_node("Add", ["s", "e"], ["s2"]), helper.make_node("Identity", ["s2"], ["o"])],

@@ -54,3 +54,18 @@ def test_the_sign_of_nan_is_0() -> None:
     gm, tensors = ops.graph_of(torch.ops.aten.sign.default, ((x,), {}))
     run = ops.compiled_by_parts(gm, (), ops.Options(strict=True), ops.GraphReport("op"))
     assert run(*tensors)[0].tolist() == [0, -1, 0, 1]
+
+
+def test_integers_of_64_bits_wrap() -> None:
+    """What the IR proves of s64 holds for no number that has wrapped."""
+
+    def wraps(v: Any) -> Any:
+        return (
+            *((v * 3) // 3, v + 1 > v, v * 6 % 3, 2 * v < 8, torch.minimum(v, v + 1), -v, v**3),
+            *(v - 2 * v.flip(0), torch.addcmul(v, v, v, value=3), torch.rsub(v, 7, alpha=5)),
+        )
+
+    v = torch.tensor([2**63 - 1, 2**62, -(2**63), 5])
+    run = torch.compile(wraps, backend="tilewright")
+    for each, wanted in zip(run(v), wraps(v), strict=True):
+        assert each.tolist() == wanted.tolist()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from tilewright.dtypes import boolean, f64
+from tilewright.dtypes import boolean, f64, s64, u64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
+from tilewright.ir.visit import reads_memory
 
 _ATAN_ABOVE = (
     -8.750608600031904122785e-1,
@@ -31,6 +32,24 @@ _REST = 6.123233995736765886130e-17
 def number(value: float, like: Expr) -> Expr:
     """A constant of the type of ``like``."""
     return const(value, like.type)
+
+
+def wrapping(op: str, a: Expr, b: Expr) -> Expr:
+    """ "add", "sub" or "mul" of numbers, of integers modulo 2 to their bits: s64 counts as unbounded
+    in the IR, u64 wraps."""
+    if a.type is not s64:
+        return binary(op, a, b)
+    return cast(s64, binary(op, cast(u64, a), cast(u64, b)))
+
+
+def arithmetic(op: str, a: Expr, b: Expr) -> Expr:
+    """`wrapping`, of elements; what follows from places alone stays a place."""
+    return wrapping(op, a, b) if reads_memory(a) or reads_memory(b) else binary(op, a, b)
+
+
+def negated(x: Expr) -> Expr:
+    """``-x``, of integers as `arithmetic`."""
+    return arithmetic("sub", const(0, x.type), x) if x.type is s64 else -x
 
 
 def expm1(x: Expr) -> Expr:
@@ -228,10 +247,10 @@ def integer_power(x: Expr, exponent: int) -> Expr:
     square = x
     while exponent:
         if exponent & 1:
-            result = square if result is None else result * square
+            result = square if result is None else arithmetic("mul", result, square)
         exponent >>= 1
         if exponent:
-            square = square * square
+            square = arithmetic("mul", square, square)
     return const(1, x.type) if result is None else result
 
 

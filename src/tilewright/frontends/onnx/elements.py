@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ UNARY: dict[str, Function] = {
     **{name.capitalize(): _unary(name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
     "Erf": _unary("erf"),
     "Abs": _unary("abs"),
-    "Neg": lambda x: -x,
+    "Neg": functions.negated,
     "Floor": _of_floats(_unary("floor")),
     "Ceil": _of_floats(_unary("ceil")),
     "Round": _of_floats(_unary("round")),
@@ -79,9 +80,9 @@ def _modulo(a: Expr, b: Expr) -> Expr:
 
 
 _BINARY: dict[str, Function] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
+    "Add": partial(functions.arithmetic, "add"),
+    "Sub": partial(functions.arithmetic, "sub"),
+    "Mul": partial(functions.arithmetic, "mul"),
     "Div": functions.truncated_division,
     "And": lambda a, b: a & b,
     "Or": lambda a, b: a | b,
@@ -101,8 +102,8 @@ _COMPARED: dict[str, Function] = {
 _SEVERAL: dict[str, Function] = {
     "Max": maximum,
     "Min": minimum,
-    "Sum": lambda a, b: a + b,
-    "Mean": lambda a, b: a + b,
+    "Sum": partial(functions.arithmetic, "add"),
+    "Mean": partial(functions.arithmetic, "add"),
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from tilewright.dtypes import DType, boolean, f32, f64, s64, u64
+from tilewright.dtypes import DType, boolean, f32, f64, s64
 from tilewright.dtypes import dtype as type_of
 from tilewright.frontends.stablehlo import special_functions as special
 from tilewright.graph import functions
@@ -25,14 +26,7 @@ def signed(type_: DType) -> DType:
 
 
 def _wrapping(op: str) -> Function:
-    """``op`` of integers, modulo 2 to their bits: s64 counts as unbounded in the IR, u64 wraps."""
-
-    def compute(a: Expr, b: Expr) -> Expr:
-        if a.type is not s64:
-            return binary(op, a, b)
-        return cast(s64, binary(op, cast(u64, a), cast(u64, b)))
-
-    return compute
+    return partial(functions.wrapping, op)
 
 
 def _negated(a: Expr) -> Expr:

@@ -9,24 +9,25 @@ from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, p
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph import functions
 from tilewright.graph.elementwise import elementwise
+from tilewright.graph.functions import arithmetic
 from tilewright.graph.tensor import Tensor
 from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
 
 
 def _scaled(b: Expr, alpha: Number) -> Expr:
-    return b if alpha == 1 else b * const(alpha, b.type)
+    return b if alpha == 1 else arithmetic("mul", b, const(alpha, b.type))
 
 
 def _add(a: Expr, b: Expr, alpha: Number = 1) -> Expr:
     if a.type is boolean:
         return a | (b if alpha else const(False, boolean))
-    return a + _scaled(b, alpha)
+    return arithmetic("add", a, _scaled(b, alpha))
 
 
 def multiply(a: Expr, b: Expr) -> Expr:
     """The product; of conditions, whether both hold."""
-    return a & b if a.type is boolean else a * b
+    return a & b if a.type is boolean else arithmetic("mul", a, b)
 
 
 @aten("add.Tensor", "add.Scalar")
@@ -36,12 +37,12 @@ def add(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
 
 @aten("sub.Tensor", "sub.Scalar")
 def sub(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
-    return pointwise(at, lambda x, y: x - _scaled(y, alpha), a, b)
+    return pointwise(at, lambda x, y: arithmetic("sub", x, _scaled(y, alpha)), a, b)
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
 def rsub(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
-    return pointwise(at, lambda x, y: y - _scaled(x, alpha), a, b)
+    return pointwise(at, lambda x, y: arithmetic("sub", y, _scaled(x, alpha)), a, b)
 
 
 @aten("mul.Tensor", "mul.Scalar")
@@ -166,7 +167,7 @@ def where(at: Place, condition: Tensor, a: Given, b: Given) -> Tensor:
 
 @aten("addcmul.default")
 def addcmul(at: Place, x: Tensor, a: Tensor, b: Tensor, value: Number = 1) -> Tensor:
-    return pointwise(at, lambda s, p, q: s + _scaled(p, value) * q, x, a, b)
+    return pointwise(at, lambda s, p, q: _add(s, multiply(_scaled(p, value), q)), x, a, b)
 
 
 @aten("addcdiv.default")

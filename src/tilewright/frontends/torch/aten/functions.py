@@ -63,7 +63,7 @@ def _sign(x: Expr) -> Expr:
 # These keep the type.
 _KEEPING: dict[str, Function] = {
     "abs": lambda x: x if x.type is boolean else unary("abs", x),
-    "neg": lambda x: -x,
+    "neg": functions.negated,
     "sign": _sign,
     "floor": _of_floats(_operator("floor")),
     "ceil": _of_floats(_operator("ceil")),
