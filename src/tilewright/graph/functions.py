@@ -35,8 +35,8 @@ def number(value: float, like: Expr) -> Expr:
 
 
 def wrapping(op: str, a: Expr, b: Expr) -> Expr:
-    """ "add", "sub" or "mul" of numbers, of integers modulo 2 to their bits: s64 counts as unbounded
-    in the IR, u64 wraps."""
+    """The sum ("add"), difference ("sub") or product ("mul"), of integers modulo 2 to their bits:
+    s64 counts as unbounded in the IR, u64 wraps."""
     if a.type is not s64:
         return binary(op, a, b)
     return cast(s64, binary(op, cast(u64, a), cast(u64, b)))
