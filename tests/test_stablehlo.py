@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from tilewright.errors import (
 )
 from tilewright.frontends.stablehlo import from_stablehlo
 from tilewright.frontends.stablehlo.checks import Check, units_apart
+from tilewright.frontends.stablehlo.operations import HANDLERS
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
 
@@ -463,3 +465,13 @@ def test_how_tensors_lie_over_devices_says_nothing() -> None:
     broken = ANNOTATED.replace("<@mesh, [{}]>}>", "<@mesh, [{}]>")
     with pytest.raises(ParseError):
         tw.from_stablehlo(broken)
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_any_number_of_operands_is_taken_or_refused(count: int) -> None:
+    for name in HANDLERS:
+        operands, types = ", ".join(["%a"] * count), ", ".join(["tensor<4x3xf32>"] * count)
+        for attributes in ("", "{dimension = 0 : i64}", "{dimensions = array<i64: 0>}"):
+            text = f'%0 = "{name}"({operands}) {attributes} : ({types}) -> tensor<4x3xf32>'
+            with contextlib.suppress(TilewrightError):
+                from_stablehlo(f"func.func @main(%a: tensor<4x3xf32>) {{\n{text}\nreturn\n}}")

@@ -134,7 +134,7 @@ def _places(
 
 
 def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
+    given = arrays(o, operands, 2, 3)
     a, b = given[0], given[1] if len(given) > 1 else given[0]
     if len(given) not in (2, 3) or a.rank != b.rank or a.rank < 2:
         raise ProblemError(

@@ -234,15 +234,14 @@ def check_type(type_: Type, value: Value, span: Span) -> None:
         )
 
 
-def arrays(
-    operation: Operation, operands: Sequence[Value], count: int | None = None
-) -> list[Array]:
-    """The operands as tensors; ``count`` of them where it is given."""
-    if count is not None and len(operands) != count:
+def arrays(operation: Operation, operands: Sequence[Value], *counts: int) -> list[Array]:
+    """The operands as tensors; as many as one of ``counts``, where there are any."""
+    if counts and len(operands) not in counts:
+        number = " or ".join(map(str, counts))
         raise ProblemError(
-            f"{operation.name} takes {count} operands, not {len(operands)}",
+            f"{operation.name} takes {number} operands, not {len(operands)}",
             where=operation.span,
-            cure=f"give {count}",
+            cure=f"give {number}",
         )
     found = []
     for each in operands:

@@ -82,7 +82,7 @@ def moved(t: Translation, array: Array, function: Any, known: Any = None) -> lis
 
 
 def _reshape(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
+    given = arrays(o, operands, 1, 2)
     result = result_tensor(o)
     shape = sizes_of(o, given[1]) if len(given) == 2 else None
     if shape is None:
@@ -118,7 +118,7 @@ def _transpose(t: Translation, o: Operation, operands: Sequence[Value]) -> list[
 
 
 def _broadcast_in_dim(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
+    given = arrays(o, operands, 1, 2)
     result = result_tensor(o)
     shape = sizes_of(o, given[1]) if len(given) == 2 else list(result.sizes)
     if len(shape) != result.rank:
@@ -146,7 +146,7 @@ def _broadcast(t: Translation, o: Operation, operands: Sequence[Value]) -> list[
 
 
 def _slice(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
+    given = arrays(o, operands, 1, 4)
     if len(given) == 4:
         starts, limits, strides = (sizes_of(o, each) for each in given[1:])
     else:
@@ -170,7 +170,7 @@ def _reverse(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Ar
 
 
 def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    given = arrays(o, operands)
+    given = arrays(o, operands, 2, 5)
     rank = given[0].rank
     if len(given) == 5:
         low, high, interior = (sizes_of(o, each) for each in given[2:])
