@@ -14,8 +14,7 @@ from math import prod
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Allocate, Compute, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, nests
@@ -24,6 +23,7 @@ from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import bytes_of, known_sizes
+from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.hand_over import hand_over
 from tilewright.schedule.lay_out import lay_out
@@ -134,10 +134,10 @@ def _across(kernel: Kernel, compute: str, row: str, machine: Machine) -> Kernel:
     kernel = tile(kernel, compute, {lane: side})
     kernel = turned(kernel, compute, Transposition(turns, row, lane, side, row), machine)
     chain = fresh(f"{lane}_chain", taken_names(kernel))
-    before = _allocated(kernel)
+    before = buffers_allocated(kernel.body)
     kernel = divide_reduction(kernel, compute, lane, max(1, side // _CHAIN), chain)
-    for each in _allocated(kernel) - before:
-        kernel = lay_out(kernel, each, space=Space.PRIVATE)
+    for name in sorted(each.name for each in buffers_allocated(kernel.body) - before):
+        kernel = lay_out(kernel, name, space=Space.PRIVATE)
     return lower_computes(
         kernel,
         [f"{compute}{part}" for part in ("_pieces_init", "", "_combine")],
@@ -146,10 +146,6 @@ def _across(kernel: Kernel, compute: str, row: str, machine: Machine) -> Kernel:
         order=[lane, chain],
         unroll=[lane, chain],
     )
-
-
-def _allocated(kernel: Kernel) -> set[str]:
-    return {stmt.buffer.name for stmt in walk_stmts(kernel.body) if isinstance(stmt, Allocate)}
 
 
 def _read_again(nest: Nest) -> list[Buffer]:

@@ -8,7 +8,7 @@ from tilewright.dtypes import DType, s8, s16, s32, s64, tf32, u8, u16, u32, u64
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.computes import addressing, mentioned
+from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Cast, Const, Expr, Var, bitcast, cast, const, select, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
@@ -74,11 +74,11 @@ def _check(compute: Compute, facts: Facts) -> None:
             "it lies in memory as f32",
             "choose a compute with results of another type",
         )
-    if compute.out.mask is not None or compute.is_ordered or addressing(compute):
+    if compute.out.mask is not None:
         raise refusal(
-            "the output is masked, at a loaded place, or an ordered dim is left",
-            "its bits would be elsewhere, or come in between",
-            "choose a compute whose places its dims say, in any order",
+            "the output is masked",
+            "its bits would be elsewhere",
+            "choose a compute without a mask",
         )
     if not all(_longest(dim, facts) for dim in _kept(compute)):
         raise refusal(

@@ -135,8 +135,8 @@ def _places(
 
 def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     given = arrays(o, operands, 2, 3)
-    a, b = given[0], given[1] if len(given) > 1 else given[0]
-    if len(given) not in (2, 3) or a.rank != b.rank or a.rank < 2:
+    a, b = given[:2]
+    if a.rank != b.rank or a.rank < 2:
         raise ProblemError(
             f"{o.name} takes an input and a kernel of one rank, 2 or more",
             where=o.span,

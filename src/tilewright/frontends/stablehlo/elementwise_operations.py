@@ -221,9 +221,8 @@ def translate(
     translation: Translation, operation: Operation, operands: Sequence[Value]
 ) -> Sequence[Value]:
     """An elementwise operation on whole tensors."""
-    given = arrays(operation, operands)
     name = operation.name.partition(".")[2]
-    _check_count(operation, name, given)
+    given = arrays(operation, operands, _TAKES.get(name, 2 if name in _TWO else 1))
     result = result_tensor(operation)
     computed(result.element)
     for number in _SINGLE.get(name, ()):
@@ -286,16 +285,6 @@ _TWO = {
     "multiply", "next_after", "or", "polygamma", "power", "remainder", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "subtract", "xor", "zeta",
 }  # fmt: skip
-
-
-def _check_count(operation: Operation, name: str, given: Sequence[Array]) -> None:
-    count = _TAKES.get(name, 2 if name in _TWO else 1)
-    if len(given) != count:
-        raise ProblemError(
-            f"{operation.name} takes {count} operands, not {len(given)}",
-            where=operation.span,
-            cure=f"give {count}",
-        )
 
 
 def _check_elements(operation: Operation, name: str, given: Sequence[Array]) -> None:

@@ -179,7 +179,7 @@ def _pad(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
             integers(o, name, count=rank)
             for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
         )
-    if len(given) not in (2, 5) or given[1].element != given[0].element:
+    if given[1].element != given[0].element:
         raise ProblemError(
             f"{o.name} takes a tensor and what it is padded by",
             where=o.span,
