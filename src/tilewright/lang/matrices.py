@@ -103,8 +103,10 @@ def _fill(site: Site, matrix: Matrix, value: Any) -> None:
 
 def _meet(site: Site, *matrices: Matrix) -> None:
     """A barrier of those who hold the matrices."""
-    wide = any(each.group == "workgroup" for each in matrices)
-    site.emitter.call("barrier" if wide else "subgroup_barrier")
+    if any(each.group == "workgroup" for each in matrices):
+        site.emitter.call("barrier")
+    else:
+        site.whole.meet_in_subgroup(site)
 
 
 # Memory.

@@ -55,8 +55,7 @@ def barrier(site: Site, scope: Any = "workgroup") -> None:
     before, all see behind it. All of them have to come to it."""
     word = site.one_of(scope, "scope", ("workgroup", "subgroup"))
     if word == "subgroup":
-        site.whole.require_subgroup(site)
-        site.emitter.call("subgroup_barrier")
+        site.whole.meet_in_subgroup(site)
         return
     site.whole.require_local(site)
     site.emitter.call("barrier")

@@ -118,6 +118,12 @@ class Translation:
             )
         return self.shape.subgroup
 
+    def meet_in_subgroup(self, site: Site) -> None:
+        """A barrier of the subgroup; one lane has nobody to wait for, and devices have no subgroups
+        of one."""
+        if self.require_subgroup(site) > 1:
+            site.emitter.call("subgroup_barrier")
+
     def memory_name(self, site: Site, otherwise: str) -> str:
         """What memory is called: as the name that is assigned to, if it is one."""
         return self.naming or otherwise

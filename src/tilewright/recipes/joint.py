@@ -197,7 +197,10 @@ def _fits(main: Compute, config: ContractionConfig, vector: int, machine: Machin
 
 def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
     """What fills memory whose neighbours are neighbours by blocks only, in vectors of these."""
-    for each in [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]:
+    # Of sizes that tiles do not divide there are several computes of a name: transforms take all.
+    names = [s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
+    for name in dict.fromkeys(names):
+        each = find_compute(kernel, name)
         out = each.outputs[0].buffer
         known = all(isinstance(d.extent, Const) for d in each.dims)
         if each.instruction or each.combiner is not None or out.symbols or not known:

@@ -147,7 +147,8 @@ class _Joining:
             number = number * size + index
         form = affine(simplify(flattened(number).to_expr(), facts))
         digits = _digits(form.terms, compute.dims)
-        if form.constant or digits is None or not items.keys() <= digits.keys():
+        # A memory of one element has no digits.
+        if form.constant or not digits or not items.keys() <= digits.keys():
             return None
         if any(not items.keys() <= _used(each) for each in compute.outputs):
             return None

@@ -18,7 +18,7 @@ pointers to the workspaces, then those of the host's values that it uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tilewright.dtypes import DType
@@ -93,7 +93,7 @@ class Form:
     ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a value which
     is the same in all lanes of a subgroup that it surely is. ``clusters``: whether there are any,
     of workgroups that are neighbours by number. ``map_type`` is how the parameter for a `LaunchMap`
-    is declared.
+    is declared. ``alone_on_stack``: memory of a workgroup of one work-item is on its stack.
     """
 
     triple: str
@@ -107,6 +107,7 @@ class Form:
     uniform: Callable[[Writer, Value], Value] | None = None
     clusters: bool = False
     map_type: str = ""
+    alone_on_stack: bool = False
 
 
 def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
@@ -296,6 +297,8 @@ def _write(
         statements.emit(body)
         return _Sizes(groups, items, cluster)
     _check_threads(plans[:-1], threads)
+    if items == 1 and form.alone_on_stack:
+        statements.w.dialect = replace(statements.w.dialect, workgroup=None)
     statements.emit(plans[:-1])
     number = form.identity(statements.w, "local") if items > 1 else "0"
     statements.memory.width = iterations([t for t in threads if t.stmt.kind is LoopKind.LANE])

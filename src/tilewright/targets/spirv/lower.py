@@ -98,6 +98,9 @@ _FORM = Form(
     _identity,
     s64,
     _header,
+    # Of workgroups of one work-item that use local memory, Intel's compiler for processors breaks
+    # down, or makes wrong code.
+    alone_on_stack=True,
 )
 
 
