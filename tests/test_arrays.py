@@ -205,6 +205,13 @@ WRONG = [
     ({"cure": "pass kernel.pack('src', x)"}, np.zeros((4, 3, 2), np.float32).T, "strides", "pack"),
     ({"cure": "pass kernel.pack('src', x)"}, np.zeros((24,), np.float32), "shape", "pack"),
     ({"writable": True}, read_only(), "read-only memory, expected a writable array", "x.copy()"),
+    (
+        {"writable": True},
+        np.zeros((4, 3, 2), np.float32).T,
+        "strides",
+        "np.ascontiguousarray(x), and copy that back to x behind the call",
+    ),
+    ({"writable": True}, np.zeros((2, 3, 4)), "has f64", "'float32'), and copy that back"),
     ({}, misaligned(), "expected one aligned to 4 bytes", "np.require"),
     ({}, "text", "not an array but str", "numpy array"),
 ]

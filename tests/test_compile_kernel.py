@@ -217,10 +217,15 @@ def test_promises_are_kept_at_the_call(target: str) -> None:
     scale = tw.compile(tw.parse_kernel(SCALE.text), target)
     with pytest.raises(ArgumentError, match=r"'alpha' is missing[^$]*pass alpha="):
         scale(a=a)
-    with pytest.raises(
-        ArgumentError, match=r"'m' is missing[^$]*no array is given whose shape tells it"
-    ):
+    with pytest.raises(ArgumentError, match=r"the argument 'a' is missing[^$]*pass an array, a="):
         scale(1.0)
+    with pytest.raises(ArgumentError, match=r"a is None[^$]*`a: f32\[m, n\]`"):
+        scale(1.0, None)
+    fill = "kernel fill(n: s64 in 1..9, out c: f32[n]):\n  compute fill(i in n):\n    c[i] = 1.0\n"
+    with pytest.raises(
+        ArgumentError, match=r"'n' is missing[^$]*no array is given whose shape tells it: c"
+    ):
+        tw.compile(tw.parse_kernel(fill), target)()
     with pytest.raises(ArgumentError, match=r"alpha is 'x', but it must be a number"):
         scale("x", a)
 

@@ -68,6 +68,22 @@ INTEGERS = {
 }
 
 
+@tw.kernel
+def extremes(x: tw.array("f32", 1)) -> None:
+    i = tw.global_id(0)
+    least = -float("inf")
+    x[i] = max(least, float("-inf")) if not (i and least) else float(" Infinity")
+
+
+def test_floats_of_texts_and_ranges_of_numpy() -> None:
+    x = np.zeros(2, np.float32)
+    extremes.launch((np.int64(2),), x)
+    assert x.tolist() == [-np.inf, np.inf]
+    extremes.launch(np.uint8(1), x, target="interpreter")
+    with pytest.raises(ArgumentError, match="x is None"):
+        extremes.launch(2, None)
+
+
 @pytest.mark.parametrize("body", INTEGERS)
 def test_integers(body: str) -> None:
     x, _ = run(body)

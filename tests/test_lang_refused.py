@@ -34,6 +34,9 @@ REFUSED = [
     ("    raise ValueError(n)", "raise ValueError(n)", "a kernel has no `raise`"),
     ("    n.x = 1", "n.x", "neither a name nor an element"),
     ("    x[0] = n.real", "n.real", "has no attribute real"),
+    ("    x[0] = n and 5", "n", "`and` of s32, whose value is used"),
+    ("    x[0] = x[1] > 0 or x[2]", "x[2]", "`or` of f32, whose value is used"),
+    ("    x[0] = float('much')", "float('much')", "float of 'much'"),
     ("    x[0] = unknown", "unknown", "unknown has no value here"),
     ("    x[0] = [i for i in range(3)]", "[i for i in range(3)]", "comprehensions"),
     ("    x[0] = (y := 1.0)", "(y := 1.0)"[1:-1], "assignments inside of expressions"),
@@ -115,6 +118,22 @@ def test_calls_outside_of_kernels_have_a_place() -> None:
     assert span is not None and span.text[span.start : span.end] == "tw.local(3, 'f32')"
     with pytest.raises(KernelError, match="outside of a kernel"):
         eval("tw.lane_id()", {"tw": tw})
+
+
+@pytest.mark.parametrize(
+    ("call", "cure"),
+    [
+        ("sum(x)", "total += x[k]"),
+        ("any((n > 0, n > 1))", "write `or`"),
+        ("divmod(n, 3)[0]", "a // b and a % b"),
+        ("np.sqrt(x[0])", "write tw.sqrt"),
+        ("open('f')", "decorate it with @tw.function"),
+    ],
+)
+def test_what_to_write_for_functions_of_others(call: str, cure: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        defined(HEAD + f"    x[0] = {call}", np=np)["k"].as_kernel()
+    assert caught.value.cure and cure in caught.value.cure
 
 
 def test_recursion() -> None:

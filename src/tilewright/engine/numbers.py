@@ -85,6 +85,7 @@ class Numbers:
             elif told is not None:
                 value, where = told
             else:
+                self._check_tellers(param.name, given)
                 raise ArgumentError(
                     f"the argument {param.name!r} is missing",
                     where=self._where,
@@ -162,6 +163,18 @@ class Numbers:
                     cure="pass arrays of shapes that fit",
                 )
         return first
+
+    def _check_tellers(self, name: str, given: Mapping[str, Any]) -> None:
+        """`ArgumentError` for an array that has to be there, and would tell the size ``name``."""
+        for array, _ in self._signature.sizes.get(name, ()):
+            argument = self._signature.argument(array)
+            if given.get(array) is None and argument.access != "out":
+                raise ArgumentError(
+                    f"{array} is None" if array in given else f"the argument {array!r} is missing",
+                    where=self._where,
+                    why=f"the kernel declares it as `{argument.buffer!r}`",
+                    cure=f"pass an array, {array}=...",
+                )
 
     def _untold(self, name: str) -> str:
         places = self._signature.sizes.get(name, ())

@@ -166,6 +166,8 @@ class Expressions(Guards, Elements):
         raise self.refuse("an operator on tuples", cure="take their elements, such as t[0]")
 
     def _unary(self, node: ast.UnaryOp) -> Any:
+        if isinstance(node.op, ast.Not) and isinstance(node.operand, ast.BoolOp):
+            return self.arithmetic.negated(self.condition(node.operand))
         value = self.value(node.operand)
         if isinstance(value, Vector):
             return self.by_elements(lambda each: self._negated(node.op, each), [value])

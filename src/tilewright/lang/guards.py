@@ -20,17 +20,30 @@ from tilewright.lang.values import is_literal
 class Guards(Scope):
     """The part of `Expressions` that does conditions."""
 
+    def condition(self, node: ast.expr) -> Any:
+        """A condition: a bool, or an expression of bool."""
+        if isinstance(node, ast.BoolOp):
+            return self._holds(node, as_value=False)
+        return super().condition(node)
+
     def _logic(self, node: ast.BoolOp) -> Any:
+        """What `and` and `or` give where they are no condition: in Python that is one of the
+        operands, which bools are all the same for."""
+        return self._holds(node, as_value=True)
+
+    def _holds(self, node: ast.BoolOp, as_value: bool) -> Any:
+        """Whether all operands hold, or one; ``as_value``: of bools."""
         ends = isinstance(node.op, ast.Or)
-        result = self.condition(node.values[0])
+        part = partial(self._operand, node, as_value)
+        result = part(node.values[0])
         for each in node.values[1:]:
             if is_literal(result):
                 if bool(result) == ends:
                     return result
-                result = self.condition(each)
+                result = part(each)
                 continue
             go_on = self.arithmetic.negated(result) if ends else result
-            value, stmts = self.guarded(go_on, partial(self.condition, each))
+            value, stmts = self.guarded(go_on, partial(part, each))
             if stmts is None:
                 if is_literal(value):
                     result = (value or result) if ends else (result if value else False)
@@ -39,6 +52,25 @@ class Guards(Scope):
                 continue
             result = self._stored(go_on, result, value, stmts, boolean)
         return result
+
+    def _operand(self, whole: ast.BoolOp, as_value: bool, node: ast.expr) -> Any:
+        """The condition that an operand of ``whole`` is."""
+        if not as_value:
+            return self.condition(node)
+        value = self.number(node, "the condition")
+        if self.arithmetic.type_of(value) is not boolean:
+            word, instead = (
+                ("and", "y if x != 0 else x")
+                if isinstance(whole.op, ast.And)
+                else ("or", "x if x != 0 else y")
+            )
+            raise self.refuse(
+                f"`{word}` of {self.arithmetic.type_of(value)}, whose value is used",
+                f"in Python, `x {word} y` is one of the two, and here a condition",
+                f"write {instead}; or, for the condition, x != 0",
+                at=node,
+            )
+        return value
 
     def guarded(self, condition: Expr, make: Callable[[], Any]) -> tuple[Any, list[Any] | None]:
         """What ``make`` gives where ``condition`` holds, and the statements that have to run there;

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.dtypes import DType, dtype
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import ArgumentError, UnsupportedError, one_of
@@ -133,17 +135,18 @@ class Launches:
         return ArgumentError(what, where=where, why=why, cure=cure)
 
     def _sizes(self, given: object, what: str) -> tuple[int, ...]:
-        sizes = (given,) if isinstance(given, int) else given
+        sizes = (given,) if isinstance(given, int | np.integer) else given
         if not isinstance(sizes, tuple | list) or not 1 <= len(sizes) <= _MOST_DIMS:
             raise self._refused(
                 f"the {what} is {given!r}", f"give a tuple of 1 to {_MOST_DIMS} whole numbers"
             )
         for each in sizes:
-            if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each < 2**40:
+            whole = isinstance(each, int | np.integer) and not isinstance(each, bool)
+            if not whole or not 0 <= each < 2**40:
                 raise self._refused(
                     f"the {what} is {given!r}", "give whole numbers, 0 or more, below 2^40"
                 )
-        return tuple(sizes)
+        return tuple(map(int, sizes))
 
     def _local(self, given: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
         local = self._sizes(given, "local size")

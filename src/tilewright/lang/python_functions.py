@@ -96,6 +96,18 @@ def len_(site: Site, x: Any) -> Any:
     return len(x)
 
 
+@elementwise
+def float_(site: Site, x: Any) -> Any:
+    """The number as f32. Of the texts that Python takes, as in ``float("-inf")``, the number."""
+    if isinstance(x, str):
+        try:
+            return float(x)
+        except ValueError:
+            raise site.refuse(f"float of {x!r}", cure='write float("inf"), or "nan"') from None
+    site.number(x)
+    return float(x) if is_literal(x) else site.arithmetic.convert(x, f32)
+
+
 def _converting(name: str, dtype: Any, known: Callable[[Any], Any], doc: str) -> None:
     def run(site: Site, x: Any) -> Any:
         site.number(x)
@@ -106,7 +118,6 @@ def _converting(name: str, dtype: Any, known: Callable[[Any], Any], doc: str) ->
 
 
 _converting("int", s32, int, "The number as s32: floats go towards 0.")
-_converting("float", f32, float, "The number as f32.")
 _converting("bool", boolean, bool, "Whether the number is not 0.")
 
 

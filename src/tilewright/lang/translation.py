@@ -32,6 +32,26 @@ from tilewright.lang.variables import Key, Types, Variable
 # Functions of Python that kernels call by their own names.
 _PYTHON = ("range", "min", "max", "abs", "len", "int", "float", "bool", "round", "pow", "print")
 
+# What kernels write for others of them.
+_INSTEAD = {
+    "sum": "add up in a loop: for k in range(n): total += x[k]",
+    "any": "write `or`, or a loop",
+    "all": "write `and`, or a loop",
+    "divmod": "write a // b and a % b",
+    "enumerate": "write for i in range(n), and use element i",
+    "zip": "write for i in range(n), and use the elements i",
+    "reversed": "count down: for i in range(n - 1, -1, -1)",
+    "sorted": "sort in front of the kernel, or by tw.sort",
+    "isinstance": "look at the type: x.dtype == tw.f32",
+}
+
+
+def _instead(name: str, value: Any) -> str | None:
+    """What to write for a function of Python, or of another library, that kernels don't call."""
+    if getattr(python, name, None) is value:
+        return _INSTEAD.get(name)
+    return f"write tw.{name}" if callable(value) and name in builtins() else None
+
 
 @dataclass(frozen=True)
 class Function:
@@ -94,7 +114,7 @@ class Translation:
             f"{name} is {_outside(value)}",
             "of what is outside, a kernel takes numbers, texts, tuples of these, types, modules "
             "and functions of kernels, as they are when it is compiled",
-            "pass it as an argument, or decorate it with @tw.function",
+            _instead(own, value) or "pass it as an argument, or decorate it with @tw.function",
         )
 
     # What calls need of the whole kernel.

@@ -215,20 +215,20 @@ class ArraySpec:
             cure = f"convert it, as in x.astype({self.dtype.numpy_name!r})"
             if is_torch(info.owner):
                 cure = f"convert it, as in x.to(torch.{self.dtype.numpy_name})"
-            raise self._wrong(f"{info.dtype} elements", f"{self.dtype}", cure)
+            raise self._wrong(f"{info.dtype} elements", f"{self.dtype}", self._and_back(cure))
         if info.shape != self.shape:
             cure = self.cure or f"pass an array of shape {self.shape}"
             raise self._wrong(f"shape {info.shape}", f"{self.shape}", cure)
         if not self.same_strides(info.strides):
             given = f"strides {info.strides} (in elements)"
-            cure = self.cure or self._stride_cure(is_torch(info.owner))
+            cure = self.cure or self._and_back(self._stride_cure(is_torch(info.owner)))
             raise self._wrong(given, f"{self.strides}", cure)
         if self.writable and not info.writable:
             raise self._not_writable(info)
         if info.pointer % self.dtype.bytes:
             aligned = f"one aligned to {self.dtype.bytes} bytes"
             cure = "pass np.require(x, requirements='A')"
-            raise self._wrong(f"address {info.pointer:#x}", aligned, cure)
+            raise self._wrong(f"address {info.pointer:#x}", aligned, self._and_back(cure))
 
     def _fast_check(self) -> Callable[[Any], int]:
         """Spells out `describe` and `check` for the usual case; all else goes through them.
@@ -302,6 +302,10 @@ class ArraySpec:
         if torch:
             return f"pass x.permute{order}.contiguous().permute{back}"
         return f"pass np.ascontiguousarray(x.transpose{order}).transpose{back}"
+
+    def _and_back(self, cure: str) -> str:
+        """The advice to pass a copy: of a result, the user's array would never see it."""
+        return f"{cure}, and copy that back to x behind the call" if self.writable else cure
 
     def _not_writable(self, info: ArrayInfo) -> ArgumentError:
         if info.writable is not None:
