@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from typing import Any
 
@@ -165,3 +167,9 @@ def test_subgroups_among_barriers(target: str, dtype: Any) -> None:
         found.append(np.zeros((96, 5), dtype))
         exchanging.launch(96, 2, x, found[-1], local=48, target=each)
     np.testing.assert_array_equal(*found)
+
+
+def test_pickled_and_copied_by_name() -> None:
+    """As functions are: a process that is started anew imports them."""
+    assert pickle.loads(pickle.dumps(saxpy)) is saxpy
+    assert copy.deepcopy([saxpy])[0] is saxpy

@@ -186,6 +186,14 @@ def test_bad_models(tmp_path: Path) -> None:
     assert raised.value.where == "node determinant (Det)"
     with pytest.raises(UnsupportedError, match="sizes that are not known"):
         tw.from_onnx(model([relu], {"x": ("n",)}, {"y": ("n",)}))
+    newer = model([relu], {"x": (2,)}, {"y": (2,)})
+    newer.opset_import[0].version = 99
+    with pytest.raises(UnsupportedError, match=r"of version 99[^$]*export it with opset"):
+        tw.from_onnx(newer)
+    odd = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, {"y": (2,)})
+    odd.graph.initializer.append(onnx.TensorProto(name="w", data_type=99, dims=[2]))
+    with pytest.raises((UnsupportedError, ArgumentError), match=r"type 99|ill-formed"):
+        tw.from_onnx(odd)
 
 
 # Cases of ONNX's own, by the module that has them: one of each form that the op has.

@@ -296,6 +296,10 @@ class KernelFunction:
             cure=f"write {self.name}.launch((size,), ...)",
         )
 
+    def __reduce__(self) -> str:
+        """Pickled and copied as functions are: by name, so that other processes import it."""
+        return self._python.__qualname__
+
     def __repr__(self) -> str:
         return f"<kernel {self.name} of {self._source.file}>"
 

@@ -47,6 +47,7 @@ def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
     ill-formed one, and `UnsupportedError` for what is not there, and says which node it is.
     """
     given = _loaded(model)
+    _check_version(given)
     try:
         onnx.checker.check_model(given)
         given = onnx.shape_inference.infer_shapes(given)
@@ -68,8 +69,23 @@ def _loaded(model: Any) -> onnx.ModelProto:
         return onnx.load(Path(model))
     except Exception as error:  # a file that is not there, or is something else
         raise ArgumentError(
-            f"{os.fspath(model)} cannot be read as a model", why=str(error).strip()[:500]
+            f"{os.fspath(model)} cannot be read as a model",
+            why=str(error).strip()[:500],
+            cure="give a model's file, with the files of its data in the same folder",
         ) from error
+
+
+def _check_version(model: onnx.ModelProto) -> None:
+    """`UnsupportedError` for operators of a version that nobody here has read about."""
+    newest = onnx.defs.onnx_opset_version()
+    for each in model.opset_import:
+        if each.domain in ("", "ai.onnx") and each.version > newest:
+            raise UnsupportedError(
+                f"the model's operators are of version {each.version}",
+                where="opset_import",
+                why=f"the package onnx that is installed knows them up to {newest}",
+                cure=f"export it with opset {newest} or less, or update the package",
+            )
 
 
 class _Reading:

@@ -26,7 +26,8 @@ _NAMES = {
 
 def type_of(number: int) -> DType:
     """The type that ONNX gives this number. Raises `UnsupportedError`."""
-    name = TensorProto.DataType.Name(number)
+    known = number in TensorProto.DataType.values()
+    name = TensorProto.DataType.Name(number) if known else str(number)
     if name not in _NAMES:
         raise UnsupportedError(f"elements are of ONNX's type {name}")
     return dtype(_NAMES[name])
