@@ -87,6 +87,15 @@ def test_verify(folder: Path, tilewright: Command) -> None:
     assert last == "2 passed, 0 failed, 2 refused"
 
 
+@pytest.mark.parametrize("name", ["nope.onnx", "nope.tw", "nope.mlir:main", "nope"])
+def test_a_file_that_is_not_there_is_bad_input(
+    folder: Path, tilewright: Command, name: str
+) -> None:
+    ended = tilewright("verify", "graph", "control.tw", name)
+    assert ended.code == 2
+    assert f"cannot read {name.partition(':')[0]}" in ended.err
+
+
 def test_verify_what_a_gpu_would_run(folder: Path, tilewright: Command) -> None:
     ended = tilewright(
         *("verify", "graph", "--target", "nvidia:sm_80", "--on", "interpreter", "--random", "2"),
@@ -283,7 +292,7 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
         (("show", "graph", "wrong.tw"), "wrong.tw:"),
         (("show", "graph", "--constant", "x", "network.mlir"), "takes no --constant"),
         (("show", "graph", "none.mlir"), "cannot read none.mlir"),
-        (("show", "graph", "none.tw"), "cannot read the kernel file none.tw"),
+        (("show", "graph", "none.tw"), "cannot read none.tw"),
         (("bench", "graph", "--plot", "x.svg", "control.tw"), "graph takes no --plot"),
         (("bench", "graph", "--peer", "cuda", "control.tw"), "there is no target 'cuda'"),
         (("profile", "graph", "--target", "interpreter", "control.tw"), "makes no program"),

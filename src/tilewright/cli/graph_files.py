@@ -67,6 +67,16 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
             where="the command line",
             cure="give files with graphs: graph FILE, of " + ", ".join(READERS),
         )
+    # A name that was mistyped is no graph to be counted as refused.
+    for source in knobs.descriptors:
+        path, _ = _named(source)
+        if not path.exists():
+            raise ProblemError(
+                f"cannot read {path}",
+                where=f"graph {source}",
+                why="No such file or directory",
+                cure="give files with graphs",
+            )
     for source in knobs.descriptors:
         try:
             yield from _read(source, knobs)
