@@ -33,7 +33,7 @@ def lanes_for(
     results = compute.results
     values = [value for result in results for value in result.values]
     wanted = any(any(made_functions(each)) for each in values) or moves(compute)
-    wanted = wanted or (tails and all(each.combiner is None for each in results))
+    wanted = wanted or all(each.combiner is None for each in results)
     found = list(lengths)
     if machine.hierarchy is not None or not wanted or not found:
         return vector

@@ -51,6 +51,7 @@ from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.flow import with_operands
 from tilewright.schedule.loops import lower_computes
+from tilewright.schedule.name_apart import name_apart
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around, views_of
@@ -206,7 +207,23 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machin
             loops = _loops(shared, nest.computes[0].name)
             for found in [name for name in loops if name.startswith(f"{names[0]}_o")][:1]:
                 shared = partition(shared, found)
+    if along is None and reduced_together(nest, config, machine) > 1:
+        shared = _one_by_one(shared, nest)
     return shared
+
+
+def _one_by_one(kernel: Kernel, nest: Nest) -> Kernel:
+    """``kernel`` with the rows of ``nest`` behind its last whole tile one by one."""
+    whole = {each.name for each in computes_in(kernel)}
+    kernel = name_apart(kernel, [each.name for each in nest.computes])
+    apart = [each for each in computes_in(kernel) if each.name not in whole]
+    # Of a single row, the computes have no dim any more.
+    dims = {
+        each.name: [name]
+        for each, name in zip(apart, nest.levels[-1], strict=bool(apart))
+        if name in sizes(each)
+    }
+    return share_loops(kernel, dims, [1]) if dims else kernel
 
 
 def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
@@ -324,16 +341,13 @@ def _lowered(
         # Of a tile and a shorter one, the latter may be no whole vectors.
         same = [c for c in computes_in(kernel) if c.name == compute.name]
         sizes = [known_sizes(c).get(along or "", 0) for c in same]
-        if along is not None and any(n > config.vector and n % config.vector for n in sizes):
-            # Lanes are masked in the last vector only.
-            kernel = _whole_tiles(kernel, compute.name, {along: config.vector}, (along,))
         kernel = lower_computes(
             kernel,
             [compute.name],
             vector=along,
-            lanes=lanes_for(compute, sizes, config.vector, machine, tails=bool(kernel.scalars)),
+            lanes=lanes_for(compute, sizes, config.vector, machine, tails=True),
             unroll=_unrolled(compute, config, compute.name in in_rows),
-            tails=config.vector if kernel.scalars else 0,
+            tails=config.vector,
         )
     return kernel
 

@@ -13,7 +13,6 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
@@ -22,7 +21,7 @@ from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
 from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.sizes import bytes_of, known_sizes
+from tilewright.recipes.sizes import bytes_of, known_sizes, sizes
 from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.hand_over import hand_over
@@ -38,26 +37,24 @@ from tilewright.schedule.widen import widen_reduction
 _SHARE = 3 / 4
 _AHEAD = 1 << 12
 # Vectors of a row that are worth a vector of partial results: other rows hide how long one takes.
-_VECTORS = 8
+_VECTORS = 4
 # Lanes that are combined one behind the other.
 _CHAIN = 4
 
 
 def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
     """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
-    that is turned in registers has, of which they are whole ones; 1 where nothing is reduced along
-    neighbours, what is read again would fill too much of the first cache, or threads would have too
-    few tiles."""
+    that is turned in registers has; 1 where nothing is reduced along neighbours, what is read again
+    would fill too much of the first cache, or threads would have too few tiles."""
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
-    known = all(isinstance(dim.extent, Const) for each in nest.computes for dim in each.dims)
-    if machine.hierarchy is not None or not found or not known:
+    if machine.hierarchy is not None or not found:
         return 1
     rows = prod(nest.extents)
     again = max(map(bytes_of, _read_again(nest)), default=0)
     room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
     for side in _sides(found, config, machine):
         fits = side * again // rows <= room
-        if fits and nest.extents[-1] % side == 0 and rows // side >= config.parts:
+        if fits and nest.extents[-1] >= side and rows // side >= config.parts:
             return side
     return 1
 
@@ -94,9 +91,7 @@ def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str |
     """The dim of the rows, where ``compute`` reduces a tile of them; None where it has one row."""
     kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
     row = next(iter(kept)) if len(kept) == 1 else ""
-    length = known_sizes(compute)
-    known = len(length) == len(compute.dims)
-    return row if known and length.get(row) in _sides([compute], config, machine) else None
+    return row if known_sizes(compute).get(row) in _sides([compute], config, machine) else None
 
 
 def widened_rows(
@@ -109,7 +104,7 @@ def widened_rows(
 ) -> Kernel:
     """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
     vector of each, and all rows together from there on."""
-    length = known_sizes(compute)
+    length = sizes(compute)
     before = {each.name for each in computes_in(kernel)} - {compute.name}
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
     kernel = widen_reduction(kernel, compute.name, along, config.vector, copies, masked=True)

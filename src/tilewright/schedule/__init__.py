@@ -14,9 +14,9 @@ places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_t
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
 registers before they are stored), `load_ahead` (fragments for the next product), `lay_out`
 (memory of the kernel's own in another order, space or type), `hand_over` (from there on, in
-another place), `hoist` (packing apart), `pad` and
-`extend` (longer dims), `partition`, `trim` and `guard` (loop bounds and tests
-instead of masks), `narrow` (no vectors that masks leave out), `kinds`, `spread`, `unroll_known`,
+another place), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `name_apart`
+(of its pieces), `trim` and `guard` (loop bounds and tests instead of masks), `narrow` (no vectors
+that masks leave out), `kinds`, `spread`, `unroll_known`,
 `unroll_lengths` and `workers` (how loops run), `asynchronous` (products that run meanwhile),
 `opening` (of opaque nests), `raster` (in which order), `enclose` (one iteration around), `widen`,
 `slices`, `divide_reduction` and `stream_k` (partial results), `compare_bits` (of extremes),
@@ -55,6 +55,7 @@ from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
+from tilewright.schedule.name_apart import name_apart
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.narrow import narrow
 from tilewright.schedule.opening import open_nests
@@ -114,6 +115,7 @@ __all__ = [
     "lower_computes",
     "merge_loops",
     "multicast",
+    "name_apart",
     "name_operands",
     "narrow",
     "on_lanes",

@@ -43,6 +43,7 @@ from tilewright.schedule.load_ahead import load_ahead
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.merge import merge_loops
 from tilewright.schedule.multicast import multicast
+from tilewright.schedule.name_apart import name_apart
 from tilewright.schedule.name_operands import name_operands
 from tilewright.schedule.narrow import narrow
 from tilewright.schedule.opening import open_nests
@@ -312,6 +313,7 @@ class KernelSchedule:
     lower_computes = _method(lower_computes)
     merge_loops = _method(merge_loops)
     multicast = _method(multicast)
+    name_apart = _method(name_apart)
     name_operands = _method(name_operands)
     narrow = _method(narrow)
     on_lanes = _method(on_lanes)

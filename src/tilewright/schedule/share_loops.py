@@ -10,9 +10,9 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, If, Kernel, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, walk_stmts
+from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
 from tilewright.schedule.access import Access, accesses, readdress
 from tilewright.schedule.asks import asks
 from tilewright.schedule.dependence import conflict, conflict_text
@@ -90,10 +90,10 @@ def share_loops(
     touch the same element if one writes it; the computes may have several results, combiners of
     their own and ordered dims.
 
-    The computes stand in one block, nothing but allocations between them. What that block
-    allocates, they alone use, and each reaches at its own dims, shrinks to the tile, and goes to
-    ``space``; but for what ``keep`` names. Of sizes that a call passes, it has as much as they may
-    be.
+    The computes stand in one block, nothing but allocations between them; some under conditions
+    that have no others. What that block allocates, they alone use, and each reaches at its own
+    dims, shrinks to the tile, and goes to ``space``; but for what ``keep`` names. Of sizes that a
+    call passes, it has as much as they may be.
     """
     names = tuple(dims)
     first = computes_named(kernel, names[0], "share_loops", any_kind=True)[0][0] if names else None
@@ -112,6 +112,11 @@ def share_loops(
     return replace(kernel, body=body) if sharing else kernel
 
 
+def _computes(stmt: Stmt) -> list[Compute]:
+    """The computes in ``stmt``, in order."""
+    return [each for each in walk_stmts(stmt) if isinstance(each, Compute)]
+
+
 def _refusal(what: str, where: str, cure: str, why: str | None = None) -> ScheduleError:
     return ScheduleError(f"share_loops: {what}", where=where, why=why, cure=cure)
 
@@ -127,12 +132,17 @@ class _Sharing:
     def on_block(self, stmt: Block, place: Place) -> Stmt:
         at = self._positions(stmt)
         first, last = at[0], at[-1]
-        computes = [part for part in stmt.body[first : last + 1] if isinstance(part, Compute)]
+        computes = [each for n in at for each in _computes(stmt.body[n])]
         levels = self._levels(computes, place)
-        tiled = {c: on_tile(c, _splits(c, self.dims[c.name], levels)) for c in computes}
+
+        def on_its_tile(part: Stmt) -> Stmt:
+            if not isinstance(part, Compute):
+                return part
+            return on_tile(part, _splits(part, self.dims[part.name], levels))
+
+        inside: list[Stmt] = [rewrite_stmts(stmt.body[n], on_its_tile) for n in at]
         loops = [level.loop for level in levels if level.loop is not None]
-        _check(loop_nest(loops, block(*tiled.values())), place)
-        inside: list[Stmt] = list(tiled.values())
+        _check(loop_nest(loops, block(*inside)), place)
         outside: list[Stmt] = []
         gone: set[Stmt] = set()
         for part in (*stmt.body[:last], None):
@@ -151,14 +161,11 @@ class _Sharing:
         return block(*before, *outside, nest, *stmt.body[last + 1 :])
 
     def _positions(self, stmt: Block) -> list[int]:
-        """Where the computes stand in the block; refuses where others stand between."""
-        at = [
-            n
-            for n, part in enumerate(stmt.body)
-            if isinstance(part, Compute) and part.name in self.dims
-        ]
-        if len(at) != len(self.dims):
-            found = {part.name for n in at if isinstance(part := stmt.body[n], Compute)}
+        """Where the computes, or conditions of theirs alone, stand in the block; refuses where
+        others stand between."""
+        at = [n for n, part in enumerate(stmt.body) if self._is_shared(part)]
+        found = {each.name for n in at for each in _computes(stmt.body[n])}
+        if len(found) != len(self.dims):
             raise _refusal(
                 f"'{next(n for n in self.dims if n not in found)}' stands in another block",
                 headline(stmt.body[at[0]]),
@@ -173,6 +180,12 @@ class _Sharing:
                     "it would run before them, or behind them",
                 )
         return at
+
+    def _is_shared(self, part: Stmt) -> bool:
+        """Whether it is a compute that shares the loops, or a condition under which such are."""
+        own = all(isinstance(s, Compute | If | Block) for s in walk_stmts(part))
+        found = _computes(part)
+        return own and bool(found) and all(each.name in self.dims for each in found)
 
     def _levels(self, computes: Sequence[Compute], place: Place) -> list[Split]:
         """How each level splits, as the first compute has it."""
@@ -216,7 +229,7 @@ class _Sharing:
     ) -> tuple[Buffer, dict[int, int]] | None:
         """The tile of ``buffer``, and which of its dims which level shortens; None where others
         use it, a level does not index it, or it may have any size."""
-        others = (s for s in stmt.body if not isinstance(s, Allocate) and s not in computes)
+        others = (s for s in stmt.body if not isinstance(s, Allocate) and not self._is_shared(s))
         if any(buffer in buffers_in(s) for s in others):
             return None
         found = [a for c in computes for a in accesses(c, Place()) if a.view.buffer is buffer]
@@ -227,10 +240,8 @@ class _Sharing:
             position = next(
                 (
                     p
-                    for p, size in enumerate(buffer.sizes)
-                    if p not in places
-                    and _as_expr(size) is _extent(computes[0], self.dims, level)
-                    and all(self._is_at(access, p, level) for access in found)
+                    for p in range(buffer.rank)
+                    if p not in places and all(self._is_at(access, p, level) for access in found)
                 ),
                 None,
             )
@@ -260,10 +271,6 @@ class _Sharing:
 
 def _as_expr(size: int | Expr) -> Expr:
     return const(size) if isinstance(size, int) else size
-
-
-def _extent(compute: Compute, dims: Mapping[str, Sequence[str]], level: int) -> Expr:
-    return dim_of(compute, dims[compute.name][level], "share_loops").extent
 
 
 def _split(dim: Dim, size: int, facts: Facts, taken: set[str]) -> Split:

@@ -50,6 +50,7 @@ from tilewright.targets.llvm.contraction import NOTHING
 from tilewright.targets.llvm.extremes import emit_extreme, emit_float_extreme
 from tilewright.targets.llvm.indices import (
     as_index,
+    compared_type,
     fitted,
     index_type,
     overflow_flags,
@@ -215,8 +216,7 @@ class Expressions:
         return emit_bits(self.w, self.value(inner, source, lanes), expr.type)
 
     def _operands(self, dtype: DType, *results: Result) -> list[Value]:
-        lanes = max(r.lanes if isinstance(r, Value) else 1 for r in results)
-        return [self.value(r, dtype, lanes) for r in results]
+        return [self.value(each, dtype, _lanes(*results)) for each in results]
 
     def _binary(self, expr: Binary) -> Result:
         left = self._visit(expr.a)
@@ -263,7 +263,7 @@ class Expressions:
         if expr.op in ("add", "sub") and isinstance(left, Value) and ranges[1] == (0, 0):
             return left
         if expr.op in COMPARISONS:
-            dtype = index_type(self.w, *ranges)
+            dtype = compared_type(self.w, _lanes(left, right), *ranges)
             a, b = self._operands(dtype, left, right)
             return Value(self._binary_text(expr, dtype, a, b, right), boolean, a.lanes)
         ranges.append(_result_range(expr.op, *ranges))
@@ -395,6 +395,11 @@ class Expressions:
         x, y = (self.w.assign(f"bitcast {value.typed} to {short}") for value in (a, b))
         text = self.w.assign(f"select {condition.typed}, {short} {x}, {short} {y}")
         return Value(self.w.assign(f"bitcast {short} {text} to {a.type}"), dtype, lanes)
+
+
+def _lanes(*results: Result) -> int:
+    """How many lanes an operation on ``results`` has."""
+    return max(each.lanes if isinstance(each, Value) else 1 for each in results)
 
 
 def _result_range(op: str, a: Interval, b: Interval) -> Interval:

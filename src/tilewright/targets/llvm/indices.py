@@ -10,7 +10,7 @@ Where a dividend is known not to be negative, floor division is an instruction.
 
 from __future__ import annotations
 
-from tilewright.dtypes import DType, s64
+from tilewright.dtypes import DType, s32, s64
 from tilewright.facts import intervals
 from tilewright.facts.intervals import Interval
 from tilewright.targets.llvm.types import lane_numbers, llvm_type
@@ -27,7 +27,17 @@ def range_of(result: Result) -> Interval:
 
 def index_type(w: Writer, *ranges: Interval) -> DType:
     """The type for indices that lie in ``ranges``."""
-    narrow = w.dialect.index
+    return _fitting(w.dialect.index, *ranges)
+
+
+def compared_type(w: Writer, lanes: int, *ranges: Interval) -> DType:
+    """The type in which indices are compared that lie in ``ranges``: of vectors, s32 where they
+    fit, which are half as many registers, and as wide as the elements that their flags mask."""
+    return index_type(w, *ranges) if lanes == 1 else _fitting(s32, *ranges)
+
+
+def _fitting(narrow: DType, *ranges: Interval) -> DType:
+    """``narrow``, if what lies in ``ranges`` fits, or s64."""
     limits = (int(narrow.lowest), int(narrow.highest))
     fits = narrow is s64 or all(intervals.is_within(each, limits) for each in ranges)
     return narrow if fits else s64
