@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 from needs import needs_opencl
 from tilewright.dtypes import s64
 from tilewright.engine.program import Code
@@ -240,3 +242,20 @@ kernel gather(in index: s32[8], in table: f32[16], inout dst: f32[8]):
     code = Code(where, where.assemble(module), abi_of(kernel, module))
     code.run([array.ctypes.data for array in made.values()], 1)
     np.testing.assert_array_equal(made["dst"], arrays["dst"])
+
+
+def test_vectors_of_indices_are_compared_in_32_bits_where_they_fit() -> None:
+    """Half as many registers as in 64, and flags as wide as the elements that they mask."""
+    text = """
+kernel rows(n: s64 in 0..MOST, in x: f32[n], out y: f32[n]):
+  for i_o in (n + 7) // 8:
+    vector for i in 8:
+      if i_o*8 + i < n:
+        y[i_o*8 + i] = x[i_o*8 + i | i_o*8 + i < n] + 1.0
+"""
+    for most, bits in ((4096, 32), (2**40, 64)):
+        made = tw.compile(parse_kernel(text.replace("MOST", str(most))), "x86:avx2", threads=1)
+        compared = re.findall(r"icmp slt <8 x i(\d+)>", made.source("llvm"))
+        assert set(compared) == {str(bits)}
+        x = np.arange(13, dtype=np.float32)
+        np.testing.assert_array_equal(made(x=x), x + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -114,17 +115,19 @@ def test_nan_and_infinity_in_softmax() -> None:
     assert y[2, 39] == 0 and np.allclose(y[2, :39], 1 / 39)
 
 
-def test_sums_over_rows() -> None:
-    kernel = tw.parse_kernel("""
-kernel rows(in x: f32[37, 1003], out y: f32[37]):
-  compute zero(i in 37):
+ROW_SUMS = """
+kernel rows(in x: f32[{n}, 1003], out y: f32[{n}]):
+  compute zero(i in {n}):
     y[i] = 0.0
-  compute sum(i in 37, j in 1003):
+  compute sum(i in {n}, j in 1003):
     y[i] add= x[i, j]
-""")
-    made = check(kernel)
+"""
+
+
+def test_sums_over_rows() -> None:
+    made = check(tw.parse_kernel(ROW_SUMS.format(n=37)))
     assert isinstance(made.config, ReductionConfig)
-    assert "parallel for i in 37" in to_text(made.schedule.kernel)
+    assert "parallel for i_o in 9" in to_text(made.schedule.kernel)
 
 
 @pytest.mark.parametrize("seed", in_turns(8, range(64)))
@@ -261,12 +264,22 @@ kernel rows(in x: f32[64, 40], out y: f32[64]):
     np.testing.assert_array_equal(np.signbit(given[zero]), np.signbit(wanted[zero]))
 
 
-@pytest.mark.parametrize(("n", "m"), [(64, 4096), (63, 64)])
+@pytest.mark.parametrize(("n", "m"), [(64, 4096), (3, 64)])
 def test_rows_are_reduced_one_by_one(n: int, m: int) -> None:
-    """Long ones that are read again would leave the first cache; of an odd number, no whole squares
-    are left."""
+    """Long ones that are read again would leave the first cache; of few, there is no square."""
     _, made = scheduled(tw.parse_kernel(SOFTMAX.format(n=n, m=m)))
     assert "transpose" not in to_text(made.kernel)
+
+
+@pytest.mark.parametrize("n", [33, 34, 67])
+def test_rows_behind_whole_squares_go_one_by_one(n: int) -> None:
+    """The others go together: it was all or none. A single one has no dim any more."""
+    made = check(tw.parse_kernel(ROW_SUMS.format(n=n)))
+    text = to_text(made.schedule.kernel)
+    assert "transpose_f32x" in text and "compute sum2_across" in text
+    # Those of several dims are one, where fewer are left then.
+    made = check(tw.parse_kernel(BEST.format(n=33, m=40, values=VALUES)))
+    assert "for a_i_o in 33" in to_text(made.schedule.kernel)
 
 
 def test_rows_from_memory_are_asked_for() -> None:
@@ -388,8 +401,8 @@ kernel turn(in x: f32[67, 130], out y: f32[130, 67]):
     assert "<transpose" in to_text(made.schedule.kernel)
 
 
-@pytest.mark.parametrize(("body", "lanes"), [("erf(x)", 24), ("exp(x)", 24), ("x * 2.0", 8)])
-def test_functions_go_on_several_registers_at_a_time(body: str, lanes: int) -> None:
+@pytest.mark.parametrize(("body", "lanes"), [("erf(x)", 24), ("exp(x)", 24), ("x * 2.0", 24)])
+def test_what_combines_nothing_goes_on_several_registers_at_a_time(body: str, lanes: int) -> None:
     text = f"""
 kernel each(in x: f32[4, 100], out y: f32[4, 100]):
   compute each(i in 4, j in 100):
@@ -402,9 +415,13 @@ kernel each(in x: f32[4, 100], out y: f32[4, 100]):
     x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float32)
     found, wanted = made(x=x), tw.compile(kernel, "interpreter")(x=x)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    # A row that is no whole vectors of several registers goes one by one.
+    # What is behind whole vectors of several registers goes apart.
     odd = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=1)
-    assert "vector for j in 8" in to_text(odd.schedule.kernel)
+    vectors = re.findall(r"vector for j in (\d+)", to_text(odd.schedule.kernel))
+    assert set(vectors) == {"32", "4"}
+    x = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
+    found, wanted = odd(x=x), tw.compile(tw.parse_kernel(text), "interpreter")(x=x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_groups_of_few_neighbours_fill_a_device() -> None:
@@ -443,8 +460,8 @@ def test_greatest_elements_are_not_rounded_at_each_step() -> None:
 @pytest.mark.parametrize("given", ("i in 64, j in 768", "j in 768, i in 64"))
 @pytest.mark.parametrize("place", ("i", "clamp"))
 def test_what_is_moved_only_fills_registers(given: str, place: str) -> None:
-    """Vectors of four registers, also of rows at loaded places; what is computed takes
-    vectors of f32."""
+    """Vectors of four registers, also of rows at loaded places; what is computed takes those of
+    f32."""
     if place == "clamp":
         place, declared = "max(min(s64(p[i]), 63), 0)", "in p: s32[64], "
     else:
@@ -458,4 +475,4 @@ kernel move(in x: bf16[64, 768], {declared}out y: bf16[64, 768]):
     assert "vector for j in 64" in made
     value = f"x[{place}, j] * bf16(2.0)"
     made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", value)))[1].kernel)
-    assert "vector for j in 8" in made
+    assert "vector for j in 32" in made

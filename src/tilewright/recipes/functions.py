@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.facts.functions import made_functions
 from tilewright.ir.stmt import Compute
 from tilewright.machines.machine import Machine
-from tilewright.recipes.moving import moves
 
 # Registers of numbers that are computed side by side: with more, they no longer stay there.
 _REGISTERS = 4
@@ -27,19 +25,15 @@ def lanes_for(
     tails: bool = False,
 ) -> int:
     """The lanes of ``compute``, of which one register has ``vector``: those of several registers
-    where it evaluates functions or only moves elements, and all ``lengths`` are whole vectors of
-    them. With ``tails``, what is behind whole vectors goes apart, in vectors of one register: a
-    length may then be open (0) or anything else, and whatever combines nothing goes so."""
-    results = compute.results
-    values = [value for result in results for value in result.values]
-    wanted = any(any(made_functions(each)) for each in values) or moves(compute)
-    wanted = wanted or all(each.combiner is None for each in results)
+    where it combines nothing, and all ``lengths`` are whole vectors of them. With ``tails``, what
+    is behind whole vectors goes apart, in vectors of one register: a length may then be open (0).
+    """
     found = list(lengths)
-    if machine.hierarchy is not None or not wanted or not found:
+    combines = any(result.combiner is not None for result in compute.results)
+    if machine.hierarchy is not None or combines or not found:
         return vector
-    if tails and all(n == 0 or n >= _REGISTERS * vector for n in found):
-        return _REGISTERS * vector
     for registers in range(_REGISTERS, 1, -1):
         if all(n > 0 and n % (registers * vector) == 0 for n in found):
             return registers * vector
-    return vector
+    enough = all(n == 0 or n >= _REGISTERS * vector for n in found)
+    return _REGISTERS * vector if tails and enough else vector

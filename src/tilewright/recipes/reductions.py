@@ -42,13 +42,21 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.rows import from_memory, reduced_together, row_of, rows_in_one, widened_rows
+from tilewright.recipes.rows import (
+    ALONE,
+    from_memory,
+    reduced_together,
+    row_of,
+    rows_in_one,
+    widened_rows,
+)
 from tilewright.recipes.scans import carried, rows_together, scanned
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
+from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.flow import with_operands
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.name_apart import name_apart
@@ -57,6 +65,7 @@ from tilewright.schedule.partition import partition
 from tilewright.schedule.place import loops_around, views_of
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.shrink import shrink
 from tilewright.schedule.stage_result import stage_result
 from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
@@ -194,22 +203,26 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machin
     """The computes of ``nest`` tile by tile: a row at a time, or a block of columns where what is
     contiguous is shared."""
     sizes = [1] * len(nest.levels)
-    along = contiguous_level(nest)
+    along, together = contiguous_level(nest), ALONE
     if along is not None:
         sizes[along] = _columns(nest, along, config)
     else:
-        sizes[-1] = max(rows_together(nest, config), reduced_together(nest, config, machine))
+        together = reduced_together(nest, config, machine)
+        sizes[-1] = max(rows_together(nest, config), together.rows)
     shared = share_loops(kernel, nest.dims, sizes, keep=_large(kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
-        if (size > 1 and names[0] not in known) or (length % size and length > size):
+        passed = size > 1 and (together.longest or names[0] not in known)
+        if passed or (length % size and length > size):
             # The last tile is shorter, and apart.
             loops = _loops(shared, nest.computes[0].name)
             for found in [name for name in loops if name.startswith(f"{names[0]}_o")][:1]:
-                shared = partition(shared, found)
-    if along is None and reduced_together(nest, config, machine) > 1:
-        shared = _one_by_one(shared, nest)
-    return shared
+                shared = partition(shared, found, longest=together.longest)
+    if together.longest:
+        own = {each.name for each in buffers_allocated(shared.body)}
+        handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
+        shared = shrink(shared, [name for name in dict.fromkeys(handed_on) if name in own])
+    return _one_by_one(shared, nest) if together.rows > 1 else shared
 
 
 def _one_by_one(kernel: Kernel, nest: Nest) -> Kernel:

@@ -8,11 +8,13 @@ each of which waits for the one before, and what is made of its result is one nu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
@@ -42,21 +44,49 @@ _VECTORS = 4
 _CHAIN = 4
 
 
-def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
+class Together(NamedTuple):
+    """How many rows are reduced at a time, where no dim is longer than ``longest`` says of what a
+    call passes."""
+
+    rows: int
+    longest: Mapping[str, int]
+
+
+ALONE = Together(1, {})
+
+
+def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> Together:
     """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
     that is turned in registers has; 1 where nothing is reduced along neighbours, what is read again
-    would fill too much of the first cache, or threads would have too few tiles."""
+    would fill too much of the first cache, or threads would have too few tiles. Of rows whose
+    length a call passes, as many as may be: what short ones take is what there is to save."""
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
     if machine.hierarchy is not None or not found:
-        return 1
+        return ALONE
     rows = prod(nest.extents)
     again = max(map(bytes_of, _read_again(nest)), default=0)
     room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
+    length = sizes(found[0])[reduced_run(found[0], config.vector) or ""]
     for side in _sides(found, config, machine):
-        fits = side * again // rows <= room
-        if fits and nest.extents[-1] >= side and rows // side >= config.parts:
-            return side
-    return 1
+        held = side * again // rows
+        if nest.extents[-1] < side or rows // side < config.parts:
+            continue
+        passed = _passed_lengths(found, config)
+        if held <= room or passed:
+            most = int(room * length / max(1, held))
+            return Together(side, dict.fromkeys(passed if again else (), most))
+    return ALONE
+
+
+def _passed_lengths(found: Sequence[Compute], config: ReductionConfig) -> list[str]:
+    """The dims of ``found`` that are reduced along neighbours, and are as long as a call says."""
+    dims = {
+        dim.var.name: None
+        for each in found
+        for dim in each.dims
+        if dim.var.name == reduced_run(each, config.vector) and not isinstance(dim.extent, Const)
+    }
+    return list(dims)
 
 
 def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
@@ -77,14 +107,20 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
 
 def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Kernel:
     """``kernel`` with rows that lie one behind the other along one dim, if more of them are then
-    reduced at a time."""
+    reduced at a time, or fewer are left behind those that are."""
 
-    def together(kernel: Kernel) -> int:
+    def together(kernel: Kernel) -> float:
         found = nests(computes_in(kernel), config.columns, config.parts)
-        return sum(reduced_together(nest, config, machine) for nest in found if nest.levels)
+        return sum(_mean(each, config, machine) for each in found if each.levels)
 
     whole = with_whole_dims(kernel)
     return whole if together(whole) > together(kernel) else kernel
+
+
+def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
+    """How many rows go together on the average, with the single ones behind those that do."""
+    rows, length = reduced_together(nest, config, machine).rows, nest.extents[-1]
+    return rows * (length // rows * rows) / length
 
 
 def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str | None:

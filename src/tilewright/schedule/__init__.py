@@ -13,10 +13,10 @@ places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_t
 `pipeline` (copying ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
 registers before they are stored), `load_ahead` (fragments for the next product), `lay_out`
-(memory of the kernel's own in another order, space or type), `hand_over` (from there on, in
-another place), `hoist` (packing apart), `pad` and `extend` (longer dims), `partition`, `name_apart`
-(of its pieces), `trim` and `guard` (loop bounds and tests instead of masks), `narrow` (no vectors
-that masks leave out), `kinds`, `spread`, `unroll_known`,
+(memory of the kernel's own in another order, space or type), `shrink` (to what is reached of it),
+`hand_over` (from there on, in another place), `hoist` (packing apart), `pad` and `extend` (longer
+dims), `partition`, `name_apart` (of its pieces), `trim` and `guard` (loop bounds and tests instead
+of masks), `narrow` (no vectors that masks leave out), `kinds`, `spread`, `unroll_known`,
 `unroll_lengths` and `workers` (how loops run), `asynchronous` (products that run meanwhile),
 `opening` (of opaque nests), `raster` (in which order), `enclose` (one iteration around), `widen`,
 `slices`, `divide_reduction` and `stream_k` (partial results), `compare_bits` (of extremes),
@@ -67,6 +67,7 @@ from tilewright.schedule.raster import persist, rasterize
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.shrink import shrink
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
@@ -131,6 +132,7 @@ __all__ = [
     "reorder",
     "set_kind",
     "share_loops",
+    "shrink",
     "slice_reduction",
     "specialize_warps",
     "split_dim",

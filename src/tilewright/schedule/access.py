@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
+from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, all_of, conjuncts, const, load, var
 from tilewright.ir.functions import atomic_operator
@@ -27,7 +29,7 @@ _ANYWHERE = var("?")
 
 @dataclass(frozen=True)
 class Access:
-    """One way in which a statement reaches a buffer. ``place`` is inside the compute's dims.
+    """One way in which a statement, which stands at ``place``, reaches a buffer.
 
     ``atomic``: it is an atomic update, which may meet others at one element.
     """
@@ -38,6 +40,12 @@ class Access:
     writes: bool
     combiner: str | Combiner | None = None
     atomic: bool = False
+
+    @property
+    def facts(self) -> Facts:
+        """What holds wherever the buffer is reached so."""
+        dims = self.stmt.dims if isinstance(self.stmt, Compute) else ()
+        return reduce(Facts.assume, conjuncts(self.view.mask), self.place.facts_with(dims))
 
 
 def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, conjuncts
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, For, Let, Opaque
+from tilewright.ir.stmt import For, Let, Opaque
 from tilewright.ir.visit import loads_in, variables
 from tilewright.schedule.access import Access, accesses, buffers_allocated, buffers_written
 from tilewright.schedule.digits import numbers
@@ -56,7 +56,7 @@ def _apart(loop: For, place: Place, found: list[Access]) -> bool:
     # Digits tell the number only if all accesses have the same ones in the same dims.
     index = found[0].view.index
     same = [index[d] for d in dims if all(a.view.index[d] is index[d] for a in found)]
-    facts = [_facts(access) for access in found]
+    facts = [access.facts for access in found]
     parts = [part for each in same for part in (each, *_parts(affine(each), facts))]
     return any(_separated(loop, place, found, [n] * len(found)) for n in numbers(parts))
 
@@ -101,18 +101,8 @@ def _separated(loop: For, place: Place, found: list[Access], index: list[Affine]
         if inner is None:
             return False
         forms.append(inner)
-    facts = [_facts(access) for access in found]
+    facts = [access.facts for access in found]
     return any(_steps(loop, place, part, facts) for part in _determined(forms, facts))
-
-
-def _facts(access: Access) -> Facts:
-    """What holds where the access touches its buffer."""
-    facts = access.place.facts
-    if isinstance(access.stmt, Compute):
-        facts = access.place.facts_with(access.stmt.dims)
-    for condition in conjuncts(access.view.mask):
-        facts = facts.assume(condition)
-    return facts
 
 
 def _determined(forms: list[Affine], facts: list[Facts]) -> Iterator[list[Affine]]:

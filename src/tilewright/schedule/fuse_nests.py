@@ -261,9 +261,7 @@ def _window(buffer: Buffer, first: _Nest, second: _Nest) -> _Window:
         grid = frozenset(loop.var for loop in nest.grid)
         parts = [_split(affine(i), grid) for i in access.view.index]
         here = [form.replaced(names) for form, _ in parts]
-        facts = access.place.facts
-        if isinstance(access.stmt, Compute):
-            facts = access.place.facts_with(access.stmt.dims)
+        facts = access.facts
         bounds = [facts.bounds(form.to_expr()) for _, form in parts]
         lets = {step.var for step in access.place.steps if isinstance(step, Let)}
         hidden = any(variables(atom) & (grid | lets) for _, form in parts for atom in form.terms)

@@ -156,8 +156,11 @@ class _Lowering:
             facts = place.facts.loop(outer, count).loop(dim.var, lanes)
             inside = _moved(compute, dim, start + outer * lanes + dim.var)
             body = lower_point(inside, None, facts, names)
-            pieces.append(For(outer, count, For(dim.var, lanes, body, LoopKind.VECTOR)))
+            if count is not const(0):
+                pieces.append(For(outer, count, For(dim.var, lanes, body, LoopKind.VECTOR)))
             start, left = dim.extent // size * size, dim.extent % size
+        if left is const(0):
+            return block(*pieces)
         facts = place.facts.assume(const(0) < left).loop(dim.var, const(size))
         behind = _moved(compute, dim, start + dim.var)
         if isinstance(left, Const):

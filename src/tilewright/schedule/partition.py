@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
+from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Binary, Const, Expr, Var, const, maximum, minimum, var
+from tilewright.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Var,
+    all_of,
+    const,
+    maximum,
+    minimum,
+    select,
+    var,
+)
+from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import (
     block,
@@ -17,8 +30,9 @@ from tilewright.ir.visit import (
     substitute_stmt,
     variables,
     walk,
+    walk_stmts,
 )
-from tilewright.schedule.asks import a_loop, asks
+from tilewright.schedule.asks import a_loop, asks, positive
 from tilewright.schedule.place import (
     Place,
     bound_names,
@@ -35,8 +49,14 @@ _IN_PIECES = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL)
 
 
 @transform
-@asks(loop=a_loop)
-def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
+@asks(loop=a_loop, longest=positive)
+def partition(
+    kernel: Kernel,
+    loop: str,
+    split_borders: bool = False,
+    *,
+    longest: Mapping[str, int] | None = None,
+) -> Kernel:
     """Splits a loop such that conditions on its variable hold in the middle.
 
         for oh in 56:
@@ -64,20 +84,47 @@ def partition(kernel: Kernel, loop: str, split_borders: bool = False) -> Kernel:
           compute f(i in 4): ...[i_o*4 + i]
         if 0 < m % 4:
           compute f(i in m % 4): ...[m // 4 * 4 + i]
+
+    With ``longest``, all iterations are the rest where one of these dims of the computes inside is
+    longer: ``partition("i_o", longest={"j": 768})`` of a loop around ``j in n`` gives
+
+        if n <= 768:
+          for i_o in m // 4: ...
+        for i_o_tail in (m + 3) // 4 - select(n <= 768, m // 4, 0): ...
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, For) and stmt.var.name == loop and stmt.kind in _IN_PIECES:
-            return _partitioned(stmt, place, split_borders)
+            short = _none_is_longer(stmt, place, longest or {})
+            return _partitioned(stmt, place, split_borders, short)
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
-    if not isinstance(loop.extent, Const):
-        return _begun(loop, place)
+def _none_is_longer(loop: For, place: Place, longest: Mapping[str, int]) -> Expr | None:
+    """The condition that none of the dims in ``longest`` is longer; None where none can be."""
+    conditions: list[Expr] = []
+    dims = [d for s in walk_stmts(loop.body) if isinstance(s, Compute) for d in s.dims]
+    for name, most in longest.items():
+        extents = dict.fromkeys(dim.extent for dim in dims if dim.var.name == name)
+        if len(extents) != 1 or not all(_is_outside(each, place) for each in extents):
+            differs = "several lengths in" if extents else "no length in"
+            raise ScheduleError(
+                f"partition: '{name}' has {differs} '{loop.var.name}'",
+                where=headline(loop),
+                why="one that is known before the loop says how it is split",
+                cure="name a dim that is as long in all iterations, and in all computes",
+            )
+        conditions += [each <= most for each in extents]
+    facts = place.facts
+    return all_of(each for each in conditions if facts.prove(each) is not True)
+
+
+def _partitioned(loop: For, place: Place, split_borders: bool, short: Expr | None) -> Stmt:
+    if not isinstance(loop.extent, Const) or short is not None:
+        return _begun(loop, place, short)
     extent = int(loop.extent.value)
     low, high = _steady(loop, place, extent)
     taken = place.names | bound_names(loop)
@@ -90,16 +137,17 @@ def _partitioned(loop: For, place: Place, split_borders: bool) -> Stmt:
     return block(*head, _piece(loop, low, high, loop.var), *tail)
 
 
-def _begun(loop: For, place: Place) -> Stmt:
-    """``loop``, whose extent is no number, up to where its conditions hold, and the rest of it."""
+def _begun(loop: For, place: Place, short: Expr | None) -> Stmt:
+    """``loop``, whose extent is no number, up to where its conditions hold, and the rest of it;
+    where ``short`` does not hold, all of it is rest."""
     facts = place.facts
     ends = dict.fromkeys(
         end for each in _conditions(loop, place) for end in _ends(loop, place, *each)
     )
-    if not ends:
+    if not ends and short is None:
         return loop
     # A shorter form may lose what ties it to the extent: `n // 8 % 16` for `n % 128 // 8`.
-    written = reduce(minimum, ends)
+    written = reduce(minimum, ends) if ends else loop.extent
     end = simplify(written, facts)
     if facts.prove(end <= loop.extent) is not True:
         end = written
@@ -107,10 +155,12 @@ def _begun(loop: For, place: Place) -> Stmt:
         end = maximum(end, const(0))
     if facts.prove(end <= loop.extent) is not True:
         end = minimum(end, loop.extent)
-    rest = loop.extent - end
-    first = replace(loop, extent=end)
+    first: Stmt = replace(loop, extent=end)
     if end is written:
-        first = replace(first, body=simplify_stmt(loop.body, facts.loop(loop.var, end)))
+        first = replace(loop, extent=end, body=simplify_stmt(loop.body, facts.loop(loop.var, end)))
+    if short is not None:
+        first, end = If(short, first), select(short, end, 0)
+    rest = loop.extent - end
     if facts.prove(rest <= 1) is True:
         last = substitute_stmt(loop.body, {loop.var: end})
         return block(first, If(const(0) < rest, last))

@@ -65,6 +65,7 @@ from tilewright.schedule.record import (
 )
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.share_loops import share_loops
+from tilewright.schedule.shrink import shrink
 from tilewright.schedule.slices import slice_reduction
 from tilewright.schedule.specialize_warps import specialize_warps
 from tilewright.schedule.split import split_dim
@@ -329,6 +330,7 @@ class KernelSchedule:
     reorder = _method(reorder)
     set_kind = _method(set_kind)
     share_loops = _method(share_loops)
+    shrink = _method(shrink)
     slice_reduction = _method(slice_reduction)
     specialize_warps = _method(specialize_warps)
     split_dim = _method(split_dim)
