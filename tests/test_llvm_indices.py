@@ -253,9 +253,9 @@ kernel rows(n: s64 in 0..MOST, in x: f32[n], out y: f32[n]):
       if i_o*8 + i < n:
         y[i_o*8 + i] = x[i_o*8 + i | i_o*8 + i < n] + 1.0
 """
-    for most, bits in ((4096, 32), (2**40, 64)):
+    for most, fits in ((4096, True), (2**40, False)):
         made = tw.compile(parse_kernel(text.replace("MOST", str(most))), "x86:avx2", threads=1)
         compared = re.findall(r"icmp slt <8 x i(\d+)>", made.source("llvm"))
-        assert set(compared) == {str(bits)}
+        assert compared and ("64" not in compared) == fits
         x = np.arange(13, dtype=np.float32)
         np.testing.assert_array_equal(made(x=x), x + 1)

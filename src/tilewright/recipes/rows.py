@@ -63,7 +63,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
     if machine.hierarchy is not None or not found:
         return ALONE
-    rows = prod(nest.extents)
+    rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)
     room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
     length = sizes(found[0])[reduced_run(found[0], config.vector) or ""]
@@ -119,7 +119,7 @@ def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Ke
 
 def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
     """How many rows go together on the average, with the single ones behind those that do."""
-    rows, length = reduced_together(nest, config, machine).rows, nest.extents[-1]
+    rows, length = reduced_together(nest, config, machine).rows, max(1, nest.extents[-1])
     return rows * (length // rows * rows) / length
 
 
