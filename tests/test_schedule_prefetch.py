@@ -91,3 +91,17 @@ def test_rows_of_tables_larger_than_the_caches_are_asked_for(rows: int, asked: s
 def test_refusals() -> None:
     with pytest.raises(ScheduleError, match="prefetch: nothing in the loop 'g' loads from 'z'"):
         prefetch(tw.parse_kernel(PRODUCT), "z", "g")
+
+
+def test_what_the_body_names_first_is_not_there_in_front() -> None:
+    """The call's place had a name without a value, which the verifier refused."""
+    kernel = tw.parse_kernel("""
+kernel f(in p: s64[4], in x: f32[64], out y: f32[4]):
+  for i in 4:
+    at = p[i]
+    y[i] = x[max(min(at, 63), 0)]
+""")
+    with pytest.raises(ScheduleError) as caught:
+        prefetch(kernel, "x", "i")
+    assert caught.value.what == "prefetch: 'at' says where 'x' is read"
+    assert caught.value.cure == "write its value instead of the name"

@@ -10,6 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Load, const, minimum
+from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, For, Kernel, LoopKind, Stmt, View, While
 from tilewright.ir.visit import (
     block,
@@ -19,6 +20,7 @@ from tilewright.ir.visit import (
     nested,
     reads_memory,
     substitute,
+    variables,
     with_nested,
 )
 from tilewright.schedule.asks import a_loop, asks, positive
@@ -88,12 +90,23 @@ def _asking(
         (inner,), (within,) = nested(stmt), here.within(stmt)
         return with_nested(stmt, (_asking(inner, within, buffer, later, asked),))
 
-    calls = [
-        Call("prefetch", (_later(view, *later),))
-        for view in _lines(_reads(body, place, buffer, ()))
-    ]
+    calls: list[Call] = []
+    for view in _lines(_reads(body, place, buffer, ())):
+        _check_in_front(view, place, body)
+        calls.append(Call("prefetch", (_later(view, *later),)))
     asked.extend(calls)
     return block(*calls, rewrite_placed(body, place, change))
+
+
+def _check_in_front(view: View, place: Place, body: Stmt) -> None:
+    """Refuses what is read where a name says that the body has yet to give a value."""
+    for name in sorted({v.name for each in view.index for v in variables(each)} - place.names):
+        raise ScheduleError(
+            f"prefetch: '{name}' says where '{view.buffer.name}' is read",
+            where=headline(body),
+            why="in front, where it would be asked for, that has no value yet",
+            cure="write its value instead of the name",
+        )
 
 
 def _runs_in_order(stmt: Stmt) -> bool:
