@@ -14,8 +14,8 @@ In workgroups: `workgroup_model` and `banks` (the first choice), `matrix_model` 
 subgroups), `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted
 to take), `registers` (how many work-items need), `phases` (pixels that take the same taps),
 `mapping` (tiles and slices for workgroups and their work-items), `workgroups` (the schedule).
-Everything else on a CPU: `elementwise`, with `reordering` (transposes) and `reducing` (sums across
-lanes), `functions` (vectors of several registers), `moving` (what only moves elements);
-`streaming` (results past the caches). Kernels that place their work themselves: `plain`, `joint`
-and `joint_tiles` (products that work-items do together).
+Everything else on a CPU: `elementwise`, with `reordering` (transposes), `squares` (the order in
+which these go) and `reducing` (sums across lanes), `functions` (vectors of several registers),
+`moving` (what only moves elements); `streaming` (results past the caches). Kernels that place their
+work themselves: `plain`, `joint` and `joint_tiles` (products that work-items do together).
 """

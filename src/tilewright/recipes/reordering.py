@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.squares import squares_of
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
 from tilewright.schedule.place import holds_loop, loops_around
@@ -46,16 +47,10 @@ class Transposition:
 
     @property
     def order(self) -> tuple[str, str]:
-        """The loops over squares: inside, neighbours along one dim in blocks of the other, which
-        follow on one another in memory."""
+        """The loops over squares where a layout cuts one in blocks: inside, neighbours along one
+        dim in blocks of the other, which follow on one another in memory."""
         both = (self.across, self.along)
         return both if self.blocked != self.along else (self.along, self.across)
-
-    @property
-    def block(self) -> int:
-        """How far the inner loops over squares go: a few cache lines in as many rows, so that both
-        sides use the pages that they open. 0 where blocks are neighbours anyway."""
-        return 0 if self.blocked else 4 * self.size
 
 
 def run_of(compute: Compute, view: View, *, inside: bool = False) -> Run | None:
@@ -128,14 +123,13 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
     """
     compute = find_compute(kernel, root)
     others = [d for d in memory_order(compute) if d not in (plan.across, plan.along)]
-    sizes = dict.fromkeys(others, 1)
-    squares = dict.fromkeys(plan.order, plan.size)
-    if plan.block:
-        sizes |= dict.fromkeys(plan.order, plan.block)
+    if plan.blocked:
+        sizes = dict.fromkeys(others, 1) | dict.fromkeys(plan.order, plan.size)
         kernel = tile(kernel, root, sizes, [*others, *plan.order])
-        kernel = tile(kernel, root, squares, plan.order)
     else:
-        kernel = tile(kernel, root, sizes | squares, [*others, *plan.order])
+        if others:
+            kernel = tile(kernel, root, dict.fromkeys(others, 1), others)
+        kernel = squares_of(kernel, root, (plan.across, plan.along), plan.size, machine)
     return turned(kernel, root, plan, machine)
 
 
