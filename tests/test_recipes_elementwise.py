@@ -95,6 +95,25 @@ def test_blocks_limit_the_transpose() -> None:
     assert instructions(schedule.kernel) == {"transpose_f32x8"}
 
 
+@pytest.mark.parametrize(
+    ("shape", "loops"),
+    [
+        # The first cache keeps fewer rows of the result, which are 2048 bytes apart, than of the
+        # source: lines of the result are completed at once, in blocks of 2 squares.
+        ("512x768", ["d1_o 48", "d0_o 32", "d1_o2 2", "d0_o2 2"]),
+        ("768x512", ["d0_o 48", "d1_o 32", "d0_o2 2", "d1_o2 2"]),
+        # It keeps enough of both: blocks of 4 squares.
+        ("608x736", ["d0_o 19", "d1_o 23", "d0_o2 4", "d1_o2 4"]),
+        # Past the caches, both squares of a line of the result follow one another.
+        ("4096x4096", ["d0_o 16", "d1_o 16", "d0_o2 16", "d1_o2 16", "d1_o3 2", "d0_o3 2"]),
+    ],
+)
+def test_squares_go_as_the_first_cache_keeps_rows(shape: str, loops: list[str]) -> None:
+    text = to_text(scheduled(tw.reorder(shape, src="ab", dst="ba"), "avx2").kernel)
+    found = re.findall(r"for (d\d_o\d*) in (\d+):", text)
+    assert [" ".join(each) for each in found] == loops
+
+
 def test_the_stages_of_a_reorder(golden: Any) -> None:
     stages = scheduled(tw.reorder("1x18x8x8", src="nchw", dst="nChw16c")).stages
     assert list(stages)[:4] == ["naive", "fused", "transposed epilogue", "vectors epilogue"]
