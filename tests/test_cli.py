@@ -28,6 +28,16 @@ def test_verify_one(tilewright: Command) -> None:
     assert ended == Ended(0, f"PASSED conv --dt=f32 {SMALL}\n1 passed, 0 failed, 0 skipped\n", "")
 
 
+def test_verify_lanes_that_share_a_masked_element(tilewright: Command) -> None:
+    """One kd of a vector is inside the source: its index is a number, and the mask is not."""
+    ended = tilewright(
+        *("verify", "conv", "--dir", "BWD_W", "--stag", "deabc", "--wtag", "aBcdef8b"),
+        *("--attr-fpmath", "bf16", "--target", "x86:avx2"),
+        "g2mb1ic8id7ih7iw7oc2oh6ow6kd3kh3kw5sd2sh2pd2ph3pw2dh1",
+    )
+    assert ended.code == 0, ended.err
+
+
 def test_lists_make_products(tilewright: Command) -> None:
     ended = tilewright(
         *("verify", "conv", "--dir", "FWD_B,BWD_WB", "--dt", "f32,bf16", "--threads", "1"),

@@ -13,9 +13,9 @@ from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.indices import lane_indices
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import Address, ComputePlan
-from tilewright.targets.llvm.running import Lanes
+from tilewright.targets.llvm.running import Lanes, any_lane
 from tilewright.targets.llvm.transpose import emit_interleave, emit_reduction, emit_transpose
-from tilewright.targets.llvm.types import llvm_type, suffix
+from tilewright.targets.llvm.types import constant, llvm_type, splat, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -179,11 +179,13 @@ def _operand(
         return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
     pointer = memory.pointer(address, {})
     per_lane = isinstance(mask, Value) and mask.lanes > 1
-    if per_lane and (stride != 1 or k != 1):
+    if per_lane and (stride not in (0, 1) or k != 1):
         raise CompilationError(
             f"the mask of {address.buffer.name!r} differs between lanes that share its elements",
             cure="stage the operand, so that its copy has no mask",
         )
+    if stride == 0 and isinstance(mask, Value) and per_lane:
+        return _broadcast_masked(memory, pointer, address, mask)
     if stride == 0:
         return _broadcast(memory, pointer, address, k, width, mask)
     if stride != k:
@@ -212,6 +214,21 @@ def _broadcast(
     spread = memory.exprs.value(Value(whole, s32), s32, width // k)
     type_ = llvm_type(dtype, width)
     return Value(memory.w.assign(f"bitcast {spread.typed} to {type_}"), dtype, width)
+
+
+def _broadcast_masked(memory: MemoryMap, pointer: Pointer, address: Address, mask: Value) -> Value:
+    """One element in the lanes whose mask holds, 0 in the others: a mask that leaves an index one
+    value takes the lanes out of the address. It is read if one of the active lanes needs it."""
+    assert memory.lanes is not None
+    w, dtype = memory.w, address.buffer.dtype
+    active = ", ".join(f"i1 {int(n < memory.lanes.active)}" for n in range(mask.lanes))
+    needed = w.assign(f"and {mask.typed}, <{active}>")
+    some = any_lane(w, Value(needed, mask.dtype, mask.lanes))
+    one = Value(some, mask.dtype, 1)
+    spread = _broadcast(memory, pointer, address, 1, mask.lanes, one)
+    zero = splat(constant(0, dtype), dtype, mask.lanes)
+    text = w.assign(f"select {mask.typed}, {spread.typed}, {spread.type} {zero}")
+    return Value(text, dtype, mask.lanes)
 
 
 def _vector_dot(w: Writer, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
