@@ -286,6 +286,8 @@ def test_information(tilewright: Command, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     rules = tilewright("rules", "div").lines
     assert rules[-1] == f"{len(rules) - 1} rules" and len(rules) > 5
+    unknown = tilewright("rules", "nosuch")
+    assert unknown.code == 2 and "no rule has 'nosuch' in its name" in unknown.err
     assert tilewright("targets").lines[0].startswith("x86: ")
     assert "resnet_50: conv, 20 problems" in tilewright("sets").lines
     doctor = tilewright("doctor").out

@@ -31,13 +31,15 @@ def _config(problem: str, machine: Machine, **knobs: object) -> ContractionConfi
 # Register tiles.
 
 
+@pytest.mark.parametrize("level", ["avx2", "avx512"])
 @pytest.mark.parametrize("size", [96, 200, 768, 1000])
-def test_tiles_are_not_bound_by_their_loads(size: int) -> None:
-    """AVX2 has no operands that broadcast: a tile of one vector loads as often as it multiplies."""
-    tile = _config(f"{size}x{size}:{size}x{size}", x86.machine("avx2")).tile
-    rows, vectors = tile["m"], tile["n"] // 8
+def test_tiles_are_not_bound_by_their_loads(size: int, level: str) -> None:
+    """A tile of one vector loads as often as it multiplies, whether or not operands broadcast."""
+    machine = x86.machine(level)
+    tile = _config(f"{size}x{size}:{size}x{size}", machine).tile
+    rows, vectors = tile["m"], tile["n"] * 4 // machine.vector_bytes
     assert rows + vectors < rows * vectors
-    assert rows * vectors + vectors + 1 <= 15
+    assert rows * vectors + vectors + 1 <= machine.vector_registers * 15 // 16
 
 
 # Blocks.

@@ -78,6 +78,11 @@ REFUSED = [
     ("    tw.printf('{} {}', n)", "tw.printf('{} {}', n)", "for 1 values"),
     ("    tw.printf('{:d}', x[0])", "tw.printf('{:d}', x[0])", "'d' for object of type 'float'"),
     ("    tw.atomic_add(x, 0, 'a')", "tw.atomic_add(x, 0, 'a')", "is 'a'"),
+    (
+        "    y = tw.local(4, 'bool')\n    tw.atomic_sub(y, 0, True)",
+        "tw.atomic_sub(y, 0, True)",
+        "tw.atomic_sub of bool",
+    ),
     ("    x[0] = tw.group_scan(x[0], 'add', n)", "tw.group_scan", "exclusive= of tw.group_scan is"),
     ("    n", "n", "an expression whose value nobody uses"),
 ]

@@ -84,6 +84,10 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> Any:
+        """Copied and pickled by name: there is one object of each type."""
+        return dtype, (self.name,)
+
 
 f64 = DType("f64", "float", 64, "float64")
 f32 = DType("f32", "float", 32, "float32")

@@ -12,7 +12,7 @@ import typer
 from tilewright import __version__
 from tilewright.cli.loading import loading
 from tilewright.config import settings
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     from tilewright.targets.spirv.device import Device
@@ -35,6 +35,12 @@ def rules_command(
     with loading():
         from tilewright.simplify import all_rules
     found = [rule for rule in all_rules() if name in rule.name]
+    if not found:
+        raise UnsupportedError(
+            f"no rule has {name!r} in its name",
+            where="NAME",
+            cure="`tilewright rules` lists all of them",
+        )
     for rule in found:
         print(f"{rule.name}: {rule.text}")
     print(f"{len(found)} rules")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
@@ -17,7 +17,7 @@ from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import run
 from tilewright.problems.numbers import short
@@ -340,6 +340,19 @@ class CompiledKernel:
         its name; that of an op is made of the problem, so that several go into one program.
         """
         return export(self, Path(directory), name)
+
+    def __copy__(self) -> CompiledKernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> CompiledKernel:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "a compiled kernel cannot be pickled",
+            why="its code is in the memory of this process",
+            cure="pickle its `what`, and compile that where it is read, or take it from the cache",
+        )
 
     def __repr__(self) -> str:
         return f"<{self._request.called(self.target.name)}>"

@@ -371,6 +371,12 @@ class Buffer:
         """`bytes`, as an expression where the layout is symbolic."""
         return product(self.layout.span, self.dtype.bytes)
 
+    def __copy__(self) -> Buffer:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Buffer:
+        return self
+
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.sizes)}"
 

@@ -100,8 +100,16 @@ class Expr(Printed):
             _interned[key] = reference
         return node
 
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
     def __reduce__(self) -> Any:
-        raise TypeError("expressions are interned; print and parse them instead of pickling")
+        """Pickled by what it is made of: where it is read, it is interned again."""
+        makes, names = _MAKERS[type(self)]
+        return makes, tuple(getattr(self, name) for name in names)
 
     __hash__ = object.__hash__
 
@@ -442,3 +450,16 @@ def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
     if isinstance(condition, Binary) and condition.op == "and":
         return conjuncts(condition.a) + conjuncts(condition.b)
     return (condition,)
+
+
+# What makes a node of each class, and of which of its fields.
+_MAKERS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
+    Const: (const, ("value", "type")),
+    Var: (var, ("name", "type")),
+    Binary: (binary, ("op", "a", "b")),
+    Unary: (unary, ("op", "a")),
+    Select: (select, ("condition", "a", "b")),
+    Cast: (cast, ("type", "a")),
+    Bitcast: (bitcast, ("type", "a")),
+    Load: (load, ("buffer", "index", "mask")),
+}

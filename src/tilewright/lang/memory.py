@@ -94,7 +94,8 @@ def _fenced(site: Site, order: Any, update: Callable[[], Any]) -> Any:
     return result
 
 
-def _update(site: Site, op: str, array: Any, index: Any, value: Any) -> Any:
+def _updated(site: Site, op: str, array: Any) -> Array:
+    """The array, if an atomic ``op`` takes its type."""
     target = site.array(array)
     integers = op in ("and", "or", "xor")
     if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
@@ -102,8 +103,11 @@ def _update(site: Site, op: str, array: Any, index: Any, value: Any) -> Any:
             f"tw.{site.name} of {target.dtype}",
             cure="update elements of s32, u32, s64, u64" + ("" if integers else ", f32, f64"),
         )
-    amount = _operand(site, array, value)
-    place = _place(site, array, index)
+    return target
+
+
+def _update(site: Site, op: str, target: Array, index: Any, amount: Expr) -> Any:
+    place = _place(site, target, index)
     if site.whole.unused is site.node:
         site.emitter.call(f"atomic_{op}", place, amount)
         return None
@@ -118,9 +122,11 @@ def _old(site: Site, function: str, target: Array, place: View, *values: Expr) -
 
 def _atomic(name: str, op: str, doc: str) -> Builtin:
     def run(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
+        target = _updated(site, op, array)
+        amount = _operand(site, array, value)
         if name == "atomic_sub":
-            value = site.arithmetic.unary("neg", _operand(site, array, value))
-        return _fenced(site, order, lambda: _update(site, op, array, index, value))
+            amount = site.arithmetic.unary("neg", amount)
+        return _fenced(site, order, lambda: _update(site, op, target, index, amount))
 
     run.__name__ = name
     run.__doc__ = (

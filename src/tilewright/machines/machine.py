@@ -41,10 +41,8 @@ class Machine:
 
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
-    times, ``tile_unit`` where nothing copies tiles by itself. For each multiply-add that a core
-    starts, it can load ``loads`` vectors; with ``broadcasts``, arithmetic takes one element of
-    memory as a vector of it, which elsewhere is a load of its own. IEEE's floats of ``narrowest``
-    bytes and more are computed on as they are, shorter ones in f32.
+    times, ``tile_unit`` where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes
+    and more are computed on as they are, shorter ones in f32.
     """
 
     name: str
@@ -58,8 +56,6 @@ class Machine:
     most_lanes: int = 0
     rates: Rates | None = None
     tile_unit: TileUnit | None = None
-    loads: int = 1
-    broadcasts: bool = False
     narrowest: int = 4
 
     def lanes(self, dtype: DType) -> int:

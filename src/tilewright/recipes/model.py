@@ -3,8 +3,9 @@
 What the model knows. One multiply-add instruction starts per cycle and takes about four, so a
 register tile needs at least that many accumulators, and they must fit the registers beside the
 vectors of B and a broadcast of A. Per step, a tile of R rows and V vectors loads V vectors and R
-broadcasts. Rows at a distance of a power of two share sets of the L1 cache, so that more rows than
-it has ways evict each other. Across tiles, what the inner loops sweep should stay in L2.
+broadcasts, also those within a multiply-add; as many loads start in a cycle as multiply-adds. Rows
+at a distance of a power of two share sets of the L1 cache, so that more rows than it has ways evict
+each other. Across tiles, what the inner loops sweep should stay in L2.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ UNDER_WAY = 10
 L1_WAYS = 8
 # Blocks of A that the last cache has room for: it holds more than A, and for more than one core.
 _BLOCKS = 8
+# Loads that a vector of B counts for, which seldom lies in the first cache.
+_VECTOR_OF_B = 1.64
 # What times are told by: multiply-adds that start in a cycle, cycles and bytes of memory a second.
 STARTED, CLOCK, MEMORY = 2, 3e9, 15e9
 # Of a 3x3 convolution of 64 channels with lanes along rows, beside one with lanes along channels,
@@ -122,7 +125,7 @@ def register_tiles(
             times = _tile_cycles(length, height, conflict)
             if _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]:
                 times *= 1.3
-            cycles = times * _sweep(count, vectors, height, alike, machine)
+            cycles = times * _sweep(count, vectors, height, alike)
             copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
             key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
             found.append((key, Tile(height, vectors, times)))
@@ -165,7 +168,7 @@ def estimate(
     limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY}
     for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
         alike = shape.a.get(lanes) == 0
-        cycles = _tile_cycles_by_limit(width, tile.rows, alike, machine)
+        cycles = _tile_cycles_by_limit(width, tile.rows, alike)
         for name, each in zip(_LIMITS, cycles, strict=True):
             limits[name] = limits.get(name, 0.0) + number * each * seconds
     return Estimate(limits, tile.rows * tile.vectors)
@@ -186,10 +189,10 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
     return tiles * crowded
 
 
-def _sweep(count: int, vectors: int, height: int, alike: bool, machine: Machine) -> float:
+def _sweep(count: int, vectors: int, height: int, alike: bool) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
     return sum(
-        number * max(_tile_cycles_by_limit(width, height, alike, machine))
+        number * max(_tile_cycles_by_limit(width, height, alike))
         for number, width in _widths(count, vectors)
     )
 
@@ -204,15 +207,12 @@ def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
 _LIMITS = ("multiply-adds", "latency", "loads")
 
 
-def _tile_cycles_by_limit(
-    width: int, height: int, alike: bool, machine: Machine
-) -> tuple[float, float, float]:
+def _tile_cycles_by_limit(width: int, height: int, alike: bool) -> tuple[float, float, float]:
     """The cycles of one tile and step by each of `_LIMITS`, by itself; counted in multiply-adds
     that start. With ``alike``, A is the same for all lanes; otherwise the multiply-add takes it as
     it lies in memory."""
-    broadcasts = height if alike and (width > 1 or not machine.broadcasts) else 0
-    loads = (width + broadcasts + 0.16 * width * 64 / 16) / machine.loads
-    return height * width, UNDER_WAY, loads
+    broadcasts = height if alike else 0
+    return height * width, UNDER_WAY, _VECTOR_OF_B * width + broadcasts
 
 
 def _rows_without_conflict(shape: Shape, rows: str | None) -> int:

@@ -41,8 +41,6 @@ _CPU = Machine(
         exchanging=(4, 8, 16, 32, 64),
     ),
     most_lanes=_MOST_LANES,
-    loads=2,
-    broadcasts=True,
 )
 # A processor whose subgroups of 32 lanes run together, with memory in banks: of no maker.
 _GPU = Machine(

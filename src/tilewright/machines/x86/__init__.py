@@ -143,8 +143,6 @@ def machine(
     if level not in _LEVELS:
         raise UnsupportedError(f"unknown x86 feature level '{level}'", cure=one_of(level, LEVELS))
     features, vector_bytes, registers, instructions = _LEVELS[level]
-    # Two multiply-adds and two loads start in a cycle; of 64 bytes, often one multiply-add.
-    wide = "avx512f" in features
     return Machine(
         f"x86-{level}",
         frozenset(features),
@@ -153,7 +151,5 @@ def machine(
         caches,
         cores,
         instructions,
-        loads=2 if wide else 1,
-        broadcasts=wide,
         narrowest=2 if "avx512fp16" in features else 4,
     )
