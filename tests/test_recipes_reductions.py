@@ -282,6 +282,23 @@ def test_rows_behind_whole_squares_go_one_by_one(n: int) -> None:
     assert "for a_i_o in 33" in to_text(made.schedule.kernel)
 
 
+@pytest.mark.parametrize("target", ["x86:avx2", "x86", "spirv:cpu"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_rows_that_share_a_result_do_not_go_together(dtype: str, target: str) -> None:
+    """As lanes of a vector, they would add to one element at once."""
+    if target.startswith("spirv"):
+        need_device(target)
+    kernel = tw.parse_kernel(f"""
+kernel halves(in x: {dtype}[2, 8, 8, 8], out y: {dtype}[2, 8, 2]):
+  compute zero(a in 2, b in 8, c in 2):
+    y[a, b, c] = {dtype}(0.0)
+  compute sum(a in 2, b in 8, i in 8, j in 8):
+    v = x[a, b, i, j]
+    y[a, b, i // 4] add= v
+""")
+    check(kernel, target)
+
+
 def test_rows_from_memory_are_asked_for() -> None:
     """While a row is computed, the next one comes; none that caches hold, and none that is read
     once."""

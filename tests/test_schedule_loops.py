@@ -294,3 +294,21 @@ def test_lower_short_tiles() -> None:
 def test_lower_refuses_lanes_that_write_one_element() -> None:
     with pytest.raises(ScheduleError, match="'k' is reduced, so it cannot run in lanes"):
         lower_computes(matmul(), vector="k", lanes=4)
+
+
+def test_lower_refuses_lanes_that_may_add_to_one_element() -> None:
+    kernel = parse_kernel("""
+kernel halves(in x: f32[8], out y: f32[2]):
+  compute sum(i in 8):
+    v = x[i]
+    y[i // 4] add= v
+""")
+    with pytest.raises(ScheduleError, match="two lanes may add to one element of y"):
+        lower_computes(kernel, vector="i", lanes=8)
+    digits = parse_kernel("""
+kernel turned(in x: f32[8], out y: f32[4, 2]):
+  compute sum(i in 8):
+    v = x[i]
+    y[i % 4, i // 4] add= v
+""")
+    assert "vector for i in 8" in to_text(lower_computes(digits, vector="i", lanes=8))

@@ -23,7 +23,7 @@ from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
 from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.sizes import bytes_of, known_sizes, sizes
+from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.divide_reduction import divide_reduction
 from tilewright.schedule.hand_over import hand_over
@@ -124,10 +124,13 @@ def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
 
 
 def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str | None:
-    """The dim of the rows, where ``compute`` reduces a tile of them; None where it has one row."""
+    """The dim of the rows, where ``compute`` reduces a tile of them, each to a result of its own;
+    None where it has one row."""
     kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
     row = next(iter(kept)) if len(kept) == 1 else ""
-    return row if known_sizes(compute).get(row) in _sides([compute], config, machine) else None
+    apart = all(steps_of(compute, view).get(row) for view in compute.outputs)
+    alike = known_sizes(compute).get(row) in _sides([compute], config, machine)
+    return row if apart and alike else None
 
 
 def widened_rows(

@@ -11,9 +11,10 @@ from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.functions import atomic_operator
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt
+from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt, View
 from tilewright.ir.visit import block, map_exprs, substitute, with_nested
 from tilewright.schedule.asks import asks, positive
+from tilewright.schedule.dependence import conflict
 from tilewright.schedule.place import Place, fresh, rewrite_placed
 from tilewright.schedule.points import lower_point
 from tilewright.schedule.tile import tile_extents
@@ -83,7 +84,7 @@ class _Lowering:
     tails: int
 
     def lower(self, compute: Compute, place: Place) -> Stmt:
-        lane_dim = self._lane_dim(compute)
+        lane_dim = self._lane_dim(compute, place)
         rest = [d for d in compute.dims if d is not lane_dim and not d.ordered]
         rest.sort(key=lambda d: self.order.index(d.var.name) if d.var.name in self.order else -1)
         rest += [d for d in compute.dims if d.ordered]
@@ -100,7 +101,7 @@ class _Lowering:
             body = For(dim.var, dim.extent, body, kind)
         return body
 
-    def _lane_dim(self, compute: Compute) -> Dim | None:
+    def _lane_dim(self, compute: Compute, place: Place) -> Dim | None:
         """The dim to run in lanes, if the compute has it."""
         if self.vector is None or self.lanes == 1:
             return None
@@ -117,7 +118,7 @@ class _Lowering:
             dim = found[0]
         else:
             return None
-        _check_lanes(compute, dim)
+        _check_lanes(compute, dim, place)
         return dim
 
     def _lanes(self, compute: Compute, dim: Dim, place: Place) -> Stmt:
@@ -179,7 +180,7 @@ def _moved(compute: Compute, dim: Dim, position: Expr) -> Compute:
     return inside
 
 
-def _check_lanes(compute: Compute, dim: Dim) -> None:
+def _check_lanes(compute: Compute, dim: Dim, place: Place) -> None:
     """Refuses lanes that come one after the other, or may write one element."""
     if dim.ordered:
         raise ScheduleError(
@@ -204,3 +205,20 @@ def _check_lanes(compute: Compute, dim: Dim) -> None:
                     why=f"{to_text(view)} is a loaded place: two lanes may write one element",
                     cure="choose another dim, or promise that places are `unique`",
                 )
+            if result.combiner is not None and not _tells_apart(compute, dim, view, place):
+                raise ScheduleError(
+                    f"lower_computes: '{dim.var.name}' cannot run in lanes",
+                    where=headline(compute),
+                    why=f"two lanes may add to one element of {to_text(view)}",
+                    cure="choose another dim",
+                )
+
+
+def _tells_apart(compute: Compute, dim: Dim, view: View, place: Place) -> bool:
+    """Whether points that differ along ``dim`` combine with different elements of ``view``."""
+    if any(each is dim.var for each in view.index):
+        return True
+    others = tuple(each for each in compute.dims if each is not dim)
+    loop = For(dim.var, dim.extent, replace(compute, dims=others), LoopKind.VECTOR)
+    found = conflict(loop, place)
+    return found is None or found.view.buffer is not view.buffer
