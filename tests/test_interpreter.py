@@ -780,6 +780,16 @@ def test_race_of_two_writes() -> None:
     run(loop(i, 4, Store(out, (i // 2,), i)), out)  # a serial loop may
 
 
+def test_race_between_lanes_of_a_vector() -> None:
+    out = vector("out", 2, s64)
+    index = (i // 2,)
+    adds = Store(out, index, ir.load(out, index) + i)
+    text = faults(loop(i, 4, adds, kind=LoopKind.VECTOR), Param(out, "inout"))
+    assert "data race on 'out'" in text and "the vector loop over 'i'" in text
+    own = Store(out, (i,), ir.load(out, (i,)) + i)
+    assert run(loop(i, 2, own, kind=LoopKind.VECTOR), out).tolist() == [0, 1]
+
+
 def test_race_of_a_read_after_a_write() -> None:
     out = vector("out", 5, s64)
     body = loop(i, 4, Store(out, (i + 1,), ir.load(out, (i,))), kind=LoopKind.PARALLEL)

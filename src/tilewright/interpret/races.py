@@ -20,10 +20,12 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
-# Loops over workgroups, and all whose iterations are watched, unless they are known to be
-# independent. Tuples: the hash of an enum's member costs more than comparing it with three.
+# Loops over workgroups, those whose iterations run at once, and all whose iterations are watched,
+# unless they are known to be independent. Tuples: the hash of an enum's member costs more than comparing it with three.
 WORKGROUPS = (LoopKind.GRID, LoopKind.CLUSTER)
 CONCURRENT = (*WORKGROUPS, LoopKind.PARALLEL)
+# Lanes of a vector are at once, too: what one writes, no other accesses in the same loop.
+WATCHED = (*CONCURRENT, LoopKind.VECTOR)
 
 # Which other accesses an access must be ordered with; writes, with each other too.
 RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}

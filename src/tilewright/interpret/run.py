@@ -32,7 +32,7 @@ from tilewright.interpret.lanes import Frame, Identity, Site, anywhere
 from tilewright.interpret.lockstep import Lockstep
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.profile import Profile
-from tilewright.interpret.races import CONCURRENT, WORKGROUPS, ParallelRun, Run
+from tilewright.interpret.races import CONCURRENT, WATCHED, WORKGROUPS, ParallelRun, Run
 from tilewright.interpret.specialized import SpecializedLaunch
 from tilewright.interpret.storage import Storage
 from tilewright.interpret.values import Evaluator, scalar_values
@@ -247,7 +247,7 @@ class _Interpreter:
 
     def _parallel_run(self, stmt: For, count: int, action: Callable[[], None]) -> None:
         """``action`` runs ``stmt``; accesses are checked for races where its kind asks for it."""
-        if stmt.kind not in CONCURRENT or count < 2:
+        if stmt.kind not in WATCHED or count < 2:
             action()
             return
         stored = frozenset(self._lockstep.nest(stmt).stores)
