@@ -21,7 +21,8 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
 # Loops over workgroups, those whose iterations run at once, and all whose iterations are watched,
-# unless they are known to be independent. Tuples: the hash of an enum's member costs more than comparing it with three.
+# unless they are known to be independent. Tuples: the hash of an enum's member costs more than
+# comparing it with three.
 WORKGROUPS = (LoopKind.GRID, LoopKind.CLUSTER)
 CONCURRENT = (*WORKGROUPS, LoopKind.PARALLEL)
 # Lanes of a vector are at once, too: what one writes, no other accesses in the same loop.
