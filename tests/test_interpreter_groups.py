@@ -337,10 +337,14 @@ def test_a_work_item_may_write_an_element_twice() -> None:
     workgroup for t in 4:
       for k in 3:
         y[t] = k
+    """
+    assert found("out y: s64[4]", body) == []
+    body = """
+    workgroup for t in 4:
       vector for v in 2:
         y[t] = v
     """
-    assert found("out y: s64[4]", body) == []
+    assert found("out y: s64[4]", body) == [(KINDS.RACE, "y[t] = v", 4)]
 
 
 def test_race_between_workgroups() -> None:

@@ -52,7 +52,7 @@ from tilewright.ir import (
     unary,
     var,
 )
-from tilewright.ir.expr import _interned
+from tilewright.ir.interning import interned
 from tilewright.ir.operators import BINARY, KINDS, UNARY
 
 i, j = var("i"), var("j")
@@ -107,11 +107,11 @@ def test_expressions_are_keys_of_dicts_and_sets() -> None:
 def test_dead_nodes_leave_the_table() -> None:
     gc.disable()  # or others' nodes might leave it meanwhile
     try:
-        before = len(_interned)
+        before = len(interned)
         nodes = [var(f"temporary{n}") * 2 + n for n in range(100)]
-        assert len(_interned) >= before + 300
+        assert len(interned) >= before + 300
         del nodes
-        assert len(_interned) <= before
+        assert len(interned) <= before
     finally:
         gc.enable()
 

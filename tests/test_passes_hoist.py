@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from tilewright.conversions import convert
 from tilewright.dtypes import f64
 from tilewright.interpret import run
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
+from tilewright.ir.stmt import For, Stmt
+from tilewright.ir.visit import map_kernel, rewrite_stmts
 from tilewright.passes import hoist
 from tilewright.testing.random_ir import random_kernel
 
@@ -247,8 +250,16 @@ def test_random_kernels_compute_the_same(seed: int) -> None:
     source = random_kernel(random.Random(seed), 30, kinds[: 2 + seed % 2])
     result = hoist(source)
     verify(result)
-    same_results(source, result, seed)
-    assert hoist(source).body is not None
+    same_results(in_order(source), in_order(result), seed)
+
+
+def in_order(kernel: Kernel) -> Kernel:
+    """``kernel`` with lanes one after another, so that those of a random one may race."""
+
+    def serial(stmt: Stmt) -> Stmt:
+        return replace(stmt, kind=LoopKind.SERIAL) if isinstance(stmt, For) else stmt
+
+    return map_kernel(kernel, lambda body: rewrite_stmts(body, serial))
 
 
 def test_what_a_unit_leaves_out_stays_a_mask() -> None:

@@ -9,8 +9,6 @@ usable as keys of dicts and members of sets.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Union
 
@@ -18,31 +16,13 @@ import numpy as np
 
 from tilewright.conversions import reinterpreted, represented
 from tilewright.dtypes import DType, boolean, f32, s64, tf32
+from tilewright.ir.interning import Key, enter, known
 from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
 
 if TYPE_CHECKING:
     from tilewright.ir.buffer import Buffer
 
 ExprLike = Union["Expr", int, float, bool]
-
-
-class _Reference(weakref.ref["Expr"]):
-    """A weak reference that knows its key, so that a dead node leaves the table."""
-
-    __slots__ = ("key",)
-    key: tuple[Any, ...]
-
-
-_interned: dict[tuple[Any, ...], _Reference] = {}
-# Held to change the table. Reentrant: freeing memory under it may call `_forget`.
-_interning = threading.RLock()
-
-
-def _forget(reference: weakref.ref[Expr]) -> None:
-    assert isinstance(reference, _Reference)
-    with _interning:
-        if _interned.get(reference.key) is reference:
-            del _interned[reference.key]
 
 
 class Printed:
@@ -77,28 +57,17 @@ class Expr(Printed):
     summary: tuple[frozenset[Var], bool] | None
 
     @classmethod
-    def _intern(cls, key: tuple[Any, ...], type_: DType, **fields: Any) -> Any:
+    def _intern(cls, key: Key, type_: DType, **fields: Any) -> Any:
         """The node with this key. Keys name children by ``id``: a live node keeps them alive."""
-        found = _interned.get(key)
-        if found is not None:
-            node = found()
-            if node is not None:
-                return node
+        node = known(key)
+        if node is not None:
+            return node
         node = object.__new__(cls)
         node.type = type_
         node.summary = None
         for name, value in fields.items():
             setattr(node, name, value)
-        reference = _Reference(node, _forget)
-        reference.key = key
-        # Two threads may get here with one key: the first to enter the table wins.
-        with _interning:
-            found = _interned.get(key)
-            other = found() if found is not None else None
-            if other is not None:
-                return other
-            _interned[key] = reference
-        return node
+        return enter(key, node)
 
     def __copy__(self) -> Expr:
         return self
@@ -334,8 +303,8 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     if not isinstance(b, Expr):
         b = as_expr(b, a)
     key = (Binary, op, id(a), id(b))
-    known = _interned.get(key)
-    if known is not None and (node := known()) is not None:
+    node: Expr | None = known(key)
+    if node is not None:
         return node  # it was checked when it was made
     if a.type is not b.type:
         raise TypeError(f"{op}: operands of types {a.type} and {b.type}; cast one of them")
