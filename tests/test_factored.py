@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -274,6 +275,11 @@ def test_what_configs_may_be() -> None:
     (words,) = choose.legal_values(Start(kernel, kernel), MACHINE, config).values()
     assert words["lanes"] == "'n'" and words["tile"] == "m: 1 to 3; n: 1 to 40"
     assert words["step"] == "2 or 4 or 8 or 16 or 32" and words["pack"] == "True or False"
+    assert words["instruction"] == "''"
+    start, machine = Start.of(product_of_pairs("3x64:64x32")), find_target(DOT).machine
+    config, _ = choose.choose(start, machine)
+    (words,) = choose.legal_values(start, machine, config).values()
+    assert words["instruction"] == "'' or 'vdpbf16ps_512'"
 
 
 def test_a_config_of_rows_fits_one() -> None:
@@ -285,3 +291,108 @@ def test_a_config_of_rows_fits_one() -> None:
     assert isinstance(config, FactoredConfig) and config.tile["m"] == 4
     left = tw.compile(one, AVX2, threads=1, config=config).config
     assert isinstance(left, FactoredConfig) and left.tile == {"n": config.tile["n"]}
+
+
+# With a dot product.
+
+DOT = "x86:avx512_bf16"
+
+
+def product_of_pairs(shape: str, weights: str = "u4", out: str = "f32", group: int = 32) -> tw.Op:
+    return tw.matmul(
+        shape,
+        dtype=f"bf16:{weights}:{out}",
+        epilogue=[
+            tw.zero_point("weights", policy="per_ocic", dtype=weights, group=group),
+            tw.scale("weights", policy="per_ocic", group=group),
+        ],
+    )
+
+
+def floats_of(op: tw.Op) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    return {
+        each.name: (
+            rng.integers(-4, 5, each.buffer.shape)
+            if each.dtype.is_float
+            else rng.integers(0, 8 if each.dtype.name in ("u4", "s4") else 256, each.buffer.shape)
+        ).astype(each.dtype.numpy)
+        for each in Start.of(op).exact.arrays
+        if each.access == "in"
+    }
+
+
+@pytest.mark.parametrize("weights", ["u4", "s4"])
+@pytest.mark.parametrize(
+    ("shape", "group"), [("1x64:64x32", 32), ("6x64:64x80", 64), ("3x128:128x16", 16)]
+)
+def test_pairs_are_added_up_by_a_dot_product(weights: str, shape: str, group: int) -> None:
+    op = product_of_pairs(shape, weights, group=group)
+    config, scheduled = choose.choose(Start.of(op), find_target(DOT).machine)
+    assert isinstance(config, FactoredConfig) and config.instruction == "vdpbf16ps_512"
+    (packed,) = (each.buffer for each in scheduled.packs["weights"].arrays if each.access == "out")
+    assert packed.dtype.name == "u16"
+    for stage in scheduled.stages.values():
+        verify(stage)
+    assert "main<vdpbf16ps_512>(n in 16, k" in to_text(scheduled.kernel)
+    made = tw.compile(op, DOT, threads=1)
+    assert "permvar.hi" in made.source("llvm") and "dpbf16ps" in made.source("llvm")
+    given = floats_of(op)
+    expected = tw.compile(op, "interpreter")(**given)
+    # What is scheduled gives the same in the interpreter, and on processors that have all of it.
+    on_paper = {**given, "weights_packed": np.zeros(packed.layout.extent, np.uint16)}
+    flat = {name: np.ascontiguousarray(each).reshape(-1) for name, each in on_paper.items()}
+    flat["dst"] = np.zeros(expected.size, np.float32)
+    for kernel in (scheduled.packs["weights"], scheduled.kernel):
+        run(kernel, {each.name: flat[each.name] for each in kernel.arrays})
+    np.testing.assert_array_equal(flat["dst"].reshape(expected.shape), expected)
+    if made.target.runs_here:
+        given["weights"] = made.pack("weights", given["weights"])
+        np.testing.assert_array_equal(made(**given), expected)
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        (product_of_pairs("1x64:64x40"), "no whole vectors"),
+        (product_of_pairs("1x60:60x32", group=12), "groups of no whole steps"),
+        (product_of_pairs("1x64:64x32", group=8), "groups of one step"),
+        (tw.matmul("1x64:64x32", dtype="bf16:u8:f32"), "a weight is an element"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_a_dot_product_does_not_take(op: tw.Op, why: str) -> None:
+    config, _ = choose.choose(Start.of(op), find_target(DOT).machine)
+    assert not isinstance(config, FactoredConfig) or not config.instruction
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "message"),
+    [
+        ("bf16:u4:f32", {"step": 16}, "takes 8 of K at a time"),
+        ("bf16:u4:f32", {"pack": False}, "takes 8 of K at a time"),
+        ("bf16:u4:f32", {"tile": {"m": 4, "n": 32}}, "needs full tiles"),
+        ("bf16:u4:f32", {"tile": {"m": 2, "n": 8}}, "needs full tiles"),
+        ("bf16:u4:f32", {"columns": 40}, "needs full tiles"),
+        ("f32:u4:f32", {}, "does not add up products of matmul_fwd_d"),
+        ("bf16:u8:f32", {}, "does not add up products of matmul_fwd_d"),
+    ],
+)
+def test_configs_with_a_dot_product_that_are_refused(
+    dtype: str, change: dict[str, Any], message: str
+) -> None:
+    op = tw.matmul(
+        "6x64:64x64", dtype=dtype, epilogue=[tw.scale("weights", policy="per_ocic", group=32)]
+    )
+    config = FactoredConfig("n", {"m": 2, "n": 32}, 64, 8, instruction="vdpbf16ps_512")
+    with pytest.raises(ScheduleError, match=message):
+        tw.compile(op, DOT, config=replace(config, **change))
+
+
+def test_the_record_of_a_dot_product_replays() -> None:
+    op = product_of_pairs("2x64:64x32", "s4", "bf16")
+    made = tw.compile(op, DOT, threads=1)
+    steps = made.source("schedule")
+    assert 'schedule.read_words("main", "' in steps and 'schedule.set_apart("main", "' in steps
+    again = tw.compile(op, DOT, threads=1, schedule=steps)
+    assert again.source("llvm") == made.source("llvm")

@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from commands import Command
-from needs import need_device
+from needs import need_device, needs_x86
 from tilewright.bench import catalog
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import load_torch
@@ -298,3 +298,21 @@ def test_tiles_of_which_some_are_shorter(tilewright: Command) -> None:
 def test_odd_settings_are_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ProblemError, match=message):
         call()
+
+
+@needs_x86
+@pytest.mark.parametrize("target", ["x86:avx2", "x86"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        # Masks end a whole tile apart from the others, behind which are rows one by one.
+        "deconv --dt=f64 --stag=aBcd8b g2mb2ic16oc2ih4oh4kh3sh1ph1iw6ow20kw3sw3dw0pw0",
+        "deconv --dt=f64 --stag=aBcd8b g2mb2ic16oc2ih4oh4kh3sh1ph1iw7ow23kw3sw3dw0pw0",
+        # Lanes along taps add to neighbours, though other rows add to the same elements.
+        "resampling --dir=BWD_D --dt=bf16:s32 --alg=linear mb1ic8ih2oh3iw5ow2",
+        "resampling --dir=BWD_D --dt=f32 --dtag=ABcde16a16b --alg=linear mb1ic8id3od3ih5oh3iw5ow3",
+    ],
+)
+def test_cases_that_random_ones_found(case: str, target: str, tilewright: Command) -> None:
+    ended = tilewright("verify", *case.split(), "--target", target)
+    assert ended.code == 0, ended.out

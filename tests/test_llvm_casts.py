@@ -106,7 +106,7 @@ def test_frequent_casts_stay_in_vectors(source: DType, to: DType) -> None:
     assert "pinsr" not in assembly(cast.text, "haswell")
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 16, 48, 64])
+@pytest.mark.parametrize("lanes", [4, 8, 16, 48, 64, 72, 96])
 def test_bf16_is_rounded_by_an_instruction_unless_there_are_subnormals(lanes: int) -> None:
     dialect = dialect_for(x86_target("avx512_bf16").machine)
     text = module_text(lambda w, a: emit_cast(w, a[0], bf16), (f32,), bf16, lanes, dialect)

@@ -312,3 +312,22 @@ kernel turned(in x: f32[8], out y: f32[4, 2]):
     y[i % 4, i // 4] add= v
 """)
     assert "vector for i in 8" in to_text(lower_computes(digits, vector="i", lanes=8))
+
+
+def test_lanes_have_the_other_dims_in_common() -> None:
+    """Those along ``t`` add to elements side by side, though other ``d`` add to the same ones."""
+    naive = parse_kernel("""
+kernel spread(in x: f32[3, 8], inout y: f32[26]):
+  compute add(d in 3, t in 8):
+    v = x[d, t]
+    y[(d * 8 + 2) // 3 + t] add= v
+""")
+    equal(naive, lower_computes(naive, vector="t", lanes=4))
+    crowded = parse_kernel("""
+kernel crowded(in x: f32[8, 3], inout y: f32[26]):
+  compute add(d in 8, t in 3):
+    v = x[d, t]
+    y[d * 2 // 3 + t] add= v
+""")
+    with pytest.raises(ScheduleError, match="two lanes may add to one element of y"):
+        lower_computes(crowded, vector="d", lanes=2)

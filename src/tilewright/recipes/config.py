@@ -69,6 +69,8 @@ class FactoredConfig:
     - ``step``: how far the sum over a group is unrolled
     - ``pack``: whether the weights are packed in the order in which they are read
     - ``ahead``: so many groups before they are read, weights are asked for; 0: not at all
+    - ``instruction``: the dot product that adds up pairs of neighbours, whose weights are looked up
+      by parts of words ("" for floats one by one)
     """
 
     lanes: str
@@ -77,6 +79,7 @@ class FactoredConfig:
     step: int
     pack: bool = True
     ahead: Count = 0
+    instruction: str = ""
 
     def __post_init__(self) -> None:
         check_forms(self)

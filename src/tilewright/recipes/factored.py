@@ -6,12 +6,19 @@ scales whole groups of them leaves the sums.
 
 naive
 -> inlined (what makes the second factor, in the product)
+-> words (q in numbers as large as a dot product's factors, where one adds up)
+-> split, copied (x, where it has another type, or in the order of q's parts)
 -> factored (sums of x * q over a group, times its scale; sums of x, times zero point and scale)
--> copied (x, where it has another type)
 -> packed, hoisted (q in the order in which it is read, as small as it is)
 -> tiled (a block of columns on a thread; in it group by group, whose factors lie in rows; in these
    register tiles)
 -> lowered, parallel
+
+A dot product (``instruction``) takes neighbours of a type of 16 bits. A word of 16 bits has four
+weights of 4 bits, and a weight's value is looked up by its bits (`targets.llvm.tables`); the
+neighbours of a pair are so the same parts of two words:
+
+    k = 8 c + 4 j + part        (j: the pair's neighbours, which are words side by side in memory)
 
 It takes less than panels of floats (`contraction`) where there are few rows, since memory delivers
 a quarter, or an eighth, of the bytes; with many rows, making floats once for all of them does.
@@ -21,25 +28,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.dtypes import DType, dtype
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Kernel, Operand
+from tilewright.ir.uses import view_variables
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.elementwise import lower_rest
-from tilewright.recipes.factored_model import Product, product_of
+from tilewright.recipes.factored_model import (
+    Product,
+    has_steps,
+    parts_of,
+    product_of,
+    step_of,
+    takes,
+)
+from tilewright.recipes.prologues import computed_in_copies
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.factor_out import factor_out
 from tilewright.schedule.fuse import tile_and_fuse
+from tilewright.schedule.fuse_dims import fuse_dims
 from tilewright.schedule.hoist import hoist_pack
 from tilewright.schedule.loops import lower_computes
 from tilewright.schedule.partition import partition
-from tilewright.schedule.place import loops_around
+from tilewright.schedule.place import loops_around, names_in
 from tilewright.schedule.prefetch import prefetch
+from tilewright.schedule.read_words import read_words
+from tilewright.schedule.set_apart import set_apart
 from tilewright.schedule.stage import stage
+from tilewright.schedule.tensorize import tensorize
 from tilewright.schedule.tile import tile
 
 
@@ -54,26 +76,34 @@ def schedule(
             where=f"config {config!r}",
             cure="use a ContractionConfig",
         )
-    _check(config, product)
+    dot = machine.instruction(config.instruction) if config.instruction else None
+    _check(config, product, dot)
     result = ScheduledKernel(kernel)
     result.stage("naive", kernel)
     result.stage("inlined", product.kernel)
-    first, type = product.main.operands[0], product.main.out.buffer.dtype
-    if first.var.type is not type:
-        copied = stage(product.kernel, MAIN, first.var.name, space=Space.GLOBAL, cast=type)
-        result.stage("copied", copied)
-    dims = _Dims.of(product)
+    dims, weights = _Dims.of(product, dot), product.weights.var.name
+    if dot is not None:
+        words = read_words(result.kernel, MAIN, weights, product.axis, _word(dot))
+        result.stage("words", words)
     result.stage("split", split_dims(result.kernel, dims.splits))
+    first, type = product.main.operands[0], product.main.out.buffer.dtype
+    if dot is not None:
+        result.stage("copied", _in_order(result.kernel, first, dims))
+    elif first.var.type is not type:
+        copied = stage(
+            result.kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type
+        )
+        result.stage("copied", copied)
     result.stage("factored", factor_out(result.kernel, MAIN, dims.inner))
     if config.pack:
         _pack(result, config, product, dims, prepack)
     result.stage("tiled", _tiled(result.kernel, config, product, dims))
-    vector = machine.lanes(type)
-    lowered = _lowered(result.kernel, config, product, dims, vector)
+    operands = {each.var.name: each.view for each in find_compute(result.kernel, MAIN).operands}
+    if dot is not None:
+        result.stage("tensorized", _tensorized(result.kernel, product, dims, dot))
+    lowered = _lowered(result.kernel, config, product, dims, machine.lanes(type))
     if config.ahead and dims.outer is not None:
-        operands = {each.var.name: each.view for each in find_compute(result.kernel, MAIN).operands}
-        weights = operands[product.weights.var.name].buffer.name
-        lowered = prefetch(lowered, weights, dims.outer, config.ahead)
+        lowered = prefetch(lowered, operands[weights].buffer.name, dims.outer, config.ahead)
     result.stage("lowered", lowered)
     result.stage("parallel", parallelize_outermost(result.kernel, machine))
     return result
@@ -82,14 +112,16 @@ def schedule(
 @dataclass(frozen=True)
 class _Dims:
     """What K is split in: ``outer``, the groups (None where there is one), and ``inner``, what a
-    sum over one of them has, the parts of an element last."""
+    sum over one of them has: its steps, the ``pair`` that a dot product adds up (None without one),
+    and the parts of an element."""
 
     splits: tuple[tuple[str, int], ...]
     outer: str | None
     inner: tuple[str, ...]
+    pair: str | None = None
 
     @staticmethod
-    def of(product: Product) -> _Dims:
+    def of(product: Product, dot: Instruction | None) -> _Dims:
         splits: list[tuple[str, int]] = []
         outer, left = None, product.k
         if product.group < product.sizes[product.k]:
@@ -97,11 +129,33 @@ class _Dims:
             outer, left = f"{left}_q", f"{left}_r"
         if product.share == 1:
             return _Dims(tuple(splits), outer, (left,))
-        splits.append((left, product.share))
-        return _Dims(tuple(splits), outer, (f"{left}_q", f"{left}_r"))
+        if dot is None:
+            splits.append((left, product.share))
+            return _Dims(tuple(splits), outer, (f"{left}_q", f"{left}_r"))
+        parts = parts_of(product, dot)
+        splits += [(left, step_of(product, dot)), (f"{left}_r", parts)]
+        inner = (f"{left}_q", f"{left}_r_q", f"{left}_r_r")
+        return _Dims(tuple(splits), outer, inner, inner[1])
 
 
-def _check(config: FactoredConfig, product: Product) -> None:
+def _word(dot: Instruction) -> DType:
+    """The word that has so many bits as a factor of ``dot``."""
+    return dtype(f"u{dot.operands[1].dtype.bits}")
+
+
+def _in_order(kernel: Kernel, first: Operand, dims: _Dims) -> Kernel:
+    """``kernel`` with the first factor in the order in which the other's parts are taken, pairs
+    side by side."""
+    main = find_compute(kernel, MAIN)
+    (view,) = (each.view for each in main.operands if each.var is first.var)
+    varying = {each.name for each in view_variables(view)}
+    inner = [each for each in dims.inner if each != dims.pair]
+    order = [each.var.name for each in main.dims if each.var.name not in dims.inner]
+    layout = [(name, None) for name in (*order, *inner, dims.pair) if name in varying]
+    return stage(kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, layout=layout)
+
+
+def _check(config: FactoredConfig, product: Product, dot: Instruction | None) -> None:
     """Refuses a config that names dims that the kernel does not have, or cuts groups apart."""
     allowed = (*product.rows, product.lanes)
     where = f"config {config!r}"
@@ -130,6 +184,36 @@ def _check(config: FactoredConfig, product: Product) -> None:
         raise ScheduleError(
             "pack=False: the weights do not lie along the lanes", where=where, cure="set pack=True"
         )
+    if dot is not None:
+        _check_dot(config, product, dot)
+
+
+def _check_dot(config: FactoredConfig, product: Product, dot: Instruction) -> None:
+    """Refuses a dot product that the kernel has no words for, and tiles that are not full."""
+    where = f"config {config!r}"
+    if not takes(dot, product):
+        raise ScheduleError(
+            f"instruction={dot.name!r} does not add up products of {product.kernel.name}",
+            where=where,
+            why="it takes pairs of one type, with weights of which some are one element",
+            cure='set instruction=""',
+        )
+    sizes, step = product.sizes, step_of(product, dot)
+    whole = all(sizes[name] % size == 0 for name, size in config.tile.items())
+    if config.step != step or not has_steps(product, dot) or not config.pack:
+        raise ScheduleError(
+            f"instruction={dot.name!r} takes {step} of K at a time, from packed words",
+            where=where,
+            why=f"a group has {product.group}, which should be several steps",
+            cure=f'set step={step} and pack=True, or instruction=""',
+        )
+    if not whole or _width(config) % dot.sizes["n"] or config.columns % _width(config):
+        raise ScheduleError(
+            f"instruction={dot.name!r} needs full tiles",
+            where=where,
+            why=f"the result has { {name: sizes[name] for name in config.tile} }",
+            cure=f"choose tiles that divide it, along {config.lanes!r} by {dot.sizes['n']}",
+        )
 
 
 def _pack(
@@ -145,8 +229,11 @@ def _pack(
     layout: list[tuple[str, int | None]] = [(lanes, None)]
     layout += [(dims.outer, None)] if dims.outer is not None else []
     layout += [(lanes, inside), (dims.inner[0], None), (lanes, width)]
+    layout += [(dims.pair, None)] if dims.pair is not None else []
     buffer = product.weights.view.buffer
     name = f"{buffer.name}_packed"
+    operands = find_compute(result.kernel, MAIN).operands
+    (held,) = (o.view.buffer for o in operands if o.var.name == product.weights.var.name)
     kernel = stage(
         result.kernel,
         MAIN,
@@ -156,6 +243,7 @@ def _pack(
         layout=layout,
         name=name,
     )
+    kernel = computed_in_copies(kernel, held)
     result.stage("packed", kernel)
     if buffer.name == prepack:
         try:
@@ -198,15 +286,43 @@ def _tiled(kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims
     return kernel
 
 
+def _tensorized(kernel: Kernel, product: Product, dims: _Dims, dot: Instruction) -> Kernel:
+    """What words have becomes the factors of ``dot``, in registers, each once for all rows."""
+    steps, pair, part = dims.inner
+    _, before = names_in(kernel)
+    kernel = tile(kernel, MAIN, {steps: 1})
+    kernel = set_apart(
+        kernel,
+        MAIN,
+        product.weights.var.name,
+        cast=dot.operands[1].dtype,
+        order=(part, product.lanes, pair),
+    )
+    (factors,) = names_in(kernel)[1] - before
+    vector = f"{product.lanes}_{pair}"
+    kernel = fuse_dims(kernel, [product.lanes, pair], vector, computes=[factors], digits=True)
+    kernel = lower_computes(
+        kernel,
+        [factors],
+        vector=vector,
+        lanes=dot.sizes["n"] * dot.sizes["k"],
+        unroll=(part, vector),
+    )
+    return tensorize(kernel, MAIN, dot, {"n": product.lanes, "k": pair})
+
+
 def _lowered(
     kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims, vector: int
 ) -> Kernel:
     """The register tile's sums stay in registers, so all of its indices are unrolled."""
-    kernel = tile(kernel, MAIN, {dims.inner[0]: config.step // product.share})
+    sums = [_BEGIN, _TOTAL]
+    if dims.pair is None:
+        kernel = tile(kernel, MAIN, {dims.inner[0]: config.step // product.share})
+        sums.append(MAIN)
     tile_dims = (*dims.inner, *product.rows, config.lanes)
     kernel = lower_computes(
         kernel,
-        [_BEGIN, MAIN, _TOTAL],
+        sums,
         vector=config.lanes,
         lanes=vector,
         order=(*dims.inner, *product.rows),

@@ -13,9 +13,11 @@ from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import variables
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.model import CLOCK, MEMORY, Estimate
+from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.prologues import has_prologue, packable, prologues
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused
@@ -29,6 +31,8 @@ _LEAST_GROUP = 8
 # Cycles of a processor with AVX2, as measured: a vector becomes one of floats, a multiply-add, a
 # number is spread over a vector; and what a tile takes at least, whose sums wait for one another.
 _CONVERTED, _ADDED, _SPREAD, _LATENCY = 0.95, 0.5, 0.25, 4.0
+# With a dot product, on a processor with AVX-512: a vector is looked up, pairs are added up.
+_LOOKED_UP = 0.45
 # Cycles for each vector of results and group: its sum is loaded, scaled and added up.
 _APPLIED = 4.0
 # Columns whose sums one thread keeps in its cache, and how many of K stand in one step.
@@ -66,6 +70,12 @@ class Product:
     def ready(self) -> bool:
         """Whether neighbours along the lanes are neighbours in memory."""
         return strides(self.main, self.weights.view)[self.lanes] == 1
+
+    @property
+    def axis(self) -> int:
+        """The axis of the weights' array along which ``k`` is."""
+        index = self.weights.view.index
+        return next(i for i, e in enumerate(index) if self.k in {v.name for v in variables(e)})
 
     @property
     def stored(self) -> int:
@@ -130,6 +140,31 @@ def _divisors(expr: Expr, k: str) -> Iterator[int]:
                 yield 1
 
 
+def step_of(product: Product, dot: Instruction) -> int:
+    """How many of K ``dot`` takes: the neighbours of a pair are parts of two words."""
+    return neighbours(dot) * parts_of(product, dot)
+
+
+def parts_of(product: Product, dot: Instruction) -> int:
+    """How many weights a word has, which is as large as a factor of ``dot``."""
+    return product.share * dot.operands[1].dtype.bits // product.weights.view.buffer.dtype.bits
+
+
+def has_steps(product: Product, dot: Instruction) -> bool:
+    """Whether a group is several whole steps of ``dot``."""
+    step = step_of(product, dot)
+    return product.group > step and product.group % step == 0
+
+
+def takes(dot: Instruction, product: Product) -> bool:
+    """Whether ``dot`` adds up pairs of the first factor's type, with weights of words."""
+    out, first = product.main.out.buffer.dtype, product.main.operands[0].var.type
+    types = {each.dtype for each in dot.operands}
+    pairs = neighbours(dot) > 1 and set(dot.sizes) == {"n", "k"}
+    unsigned = product.weights.view.buffer.dtype.kind == "uint"
+    return pairs and dot.out.dtype is out and types == {first} and product.share > 1 and unsigned
+
+
 # What may be chosen.
 
 
@@ -152,12 +187,32 @@ def candidates(
 
 
 def _configs(product: Product, machine: Machine, prepack: str | None) -> Iterator[FactoredConfig]:
+    packed = product.weights.view.buffer.name == prepack
+    for dot in dots(product, machine) if packed else ():
+        yield from _of_instruction(product, machine, dot, pack=True)
+    yield from _of_instruction(product, machine, None, pack=packed or not product.ready)
+
+
+def dots(product: Product, machine: Machine) -> Iterator[Instruction]:
+    """The dot products that take the words of weights."""
+    first, out = product.main.operands[0].var.type, product.main.out.buffer.dtype
+    for dot in machine.products(out, first, first):
+        fits = takes(dot, product) and dot.sizes["n"] == machine.lanes(out)
+        if fits and has_steps(product, dot):
+            yield dot
+
+
+def _of_instruction(
+    product: Product, machine: Machine, dot: Instruction | None, pack: bool
+) -> Iterator[FactoredConfig]:
     sizes = product.sizes
     vector = machine.lanes(product.main.out.buffer.dtype)
     row = product.rows[-1] if product.rows else None
     most = -(-sizes[product.lanes] // vector)
     share = -(-sizes[product.lanes] // (_BLOCKS * machine.cores))
     step = max(d for d in range(1, _STEP + 1) if product.group % d == 0 and d % product.share == 0)
+    if dot is not None:
+        step = step_of(product, dot)
     for height in range(1, min(_ROWS, sizes[row] if row is not None else 1) + 1):
         for vectors in (each for each in _VECTORS if each <= most):
             # The sums, the weights, one of the other factor for each part of these, and a mask.
@@ -165,16 +220,19 @@ def _configs(product: Product, machine: Machine, prepack: str | None) -> Iterato
                 continue
             width = vectors * vector
             tile = {product.lanes: min(width, sizes[product.lanes])}
+            tile = tile if row is None else {row: height, **tile}
+            if dot is not None and any(sizes[name] % size for name, size in tile.items()):
+                continue
             columns = max(1, min(_COLUMNS, share) // width) * width
-            pack = product.weights.view.buffer.name == prepack or not product.ready
             groups = max(1, _AHEAD * product.share // (columns * product.group))
             yield FactoredConfig(
                 lanes=product.lanes,
-                tile=tile if row is None else {row: height, **tile},
+                tile=tile,
                 columns=columns,
                 step=step,
                 pack=pack,
                 ahead=groups if pack and product.group < sizes[product.k] else 0,
+                instruction="" if dot is None else dot.name,
             )
 
 
@@ -189,10 +247,13 @@ def _estimate(product: Product, config: FactoredConfig, machine: Machine) -> Est
     k = sizes[product.k]
     clock = CLOCK * machine.cores
     applied = _APPLIED * height * vectors / product.group
-    busy = vectors * _CONVERTED + height * (vectors * _ADDED + _SPREAD) + applied
+    converted, together = _CONVERTED, 1
+    if config.instruction:
+        converted, together = _LOOKED_UP, neighbours(machine.instruction(config.instruction))
+    busy = vectors * converted + height * (vectors * _ADDED + _SPREAD) / together + applied
     limits = {
         "conversions": tiles * k * busy / clock,
-        "latency": tiles * k * (_LATENCY + applied) / clock,
+        "latency": tiles * k * (_LATENCY / together + applied) / clock,
         "memory": product.stored / MEMORY,
     }
     return Estimate(limits, height * vectors)

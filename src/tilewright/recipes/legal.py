@@ -17,7 +17,7 @@ from tilewright.recipes.config import (
     FactoredConfig,
     WorkgroupConfig,
 )
-from tilewright.recipes.factored_model import product_of
+from tilewright.recipes.factored_model import dots, product_of
 from tilewright.recipes.model import shape_of
 from tilewright.recipes.parts.forms import forms_of
 from tilewright.recipes.parts.staging import FILLS
@@ -36,18 +36,19 @@ def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
         case ContractionConfig():
             return _of_contraction(kernel, machine, config)
         case FactoredConfig():
-            return forms_of(config) | _of_factored(kernel)
+            return forms_of(config) | _of_factored(kernel, machine)
         case WorkgroupConfig():
             return forms_of(config) | _in_workgroups(kernel, machine, config)
         case _:
             return forms_of(config)
 
 
-def _of_factored(kernel: Kernel) -> dict[str, str]:
+def _of_factored(kernel: Kernel, machine: Machine) -> dict[str, str]:
     product = product_of(kernel)
     if product is None:
         return {}
     sizes, group = product.sizes, product.group
+    names = [dot.name for dot in dots(product, machine)]
     steps = [n for n in range(1, group + 1) if group % n == 0 and n % product.share == 0]
     return {
         "lanes": repr(product.lanes),
@@ -55,6 +56,7 @@ def _of_factored(kernel: Kernel) -> dict[str, str]:
         "columns": f"1 or more, best a multiple of the tile's {product.lanes}",
         "step": " or ".join(map(str, steps)),
         "pack": "True or False" if product.ready else "True",
+        "instruction": " or ".join(repr(each) for each in ("", *names)),
     }
 
 

@@ -222,21 +222,26 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machin
         own = {each.name for each in buffers_allocated(shared.body)}
         handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
         shared = shrink(shared, [name for name in dict.fromkeys(handed_on) if name in own])
-    return _one_by_one(shared, nest) if together.rows > 1 else shared
+    return _one_by_one(shared, nest, sizes[-1]) if together.rows > 1 else shared
 
 
-def _one_by_one(kernel: Kernel, nest: Nest) -> Kernel:
-    """``kernel`` with the rows of ``nest`` behind its last whole tile one by one."""
+def _one_by_one(kernel: Kernel, nest: Nest, tile: int) -> Kernel:
+    """``kernel`` with the rows of ``nest`` behind its last whole tile one by one. Where masks end,
+    other tiles may be apart, too: these stay whole."""
     whole = {each.name for each in computes_in(kernel)}
     kernel = name_apart(kernel, [each.name for each in nest.computes])
     apart = [each for each in computes_in(kernel) if each.name not in whole]
-    # Of a single row, the computes have no dim any more.
-    dims = {
-        each.name: [name]
-        for each, name in zip(apart, nest.levels[-1], strict=bool(apart))
-        if name in sizes(each)
-    }
-    return share_loops(kernel, dims, [1]) if dims else kernel
+    names = nest.levels[-1]
+    for start in range(0, len(apart), len(names)):
+        piece = zip(apart[start : start + len(names)], names, strict=True)
+        # Of a single row, the computes have no dim any more.
+        dims = {
+            each.name: [name]
+            for each, name in piece
+            if name in sizes(each) and known_sizes(each).get(name) != tile
+        }
+        kernel = share_loops(kernel, dims, [1]) if dims else kernel
+    return kernel
 
 
 def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:

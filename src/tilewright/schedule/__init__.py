@@ -9,7 +9,8 @@ one another), `name_operands` (what values load), `distribute` (over a hierarchy
 `fuse_dims` (dims made one), `split` (the inverse; by `phases` of strides, whose points take the
 same taps), `unit` (dims of extent 1), `stage` and `stage_result` (operands and results in better
 places, by the `copiers`; `staging`, `work_items`, `accumulation`, `results_by_threads` and
-`results_by_unit` have the parts), `inline` (what elementwise computes give, where it is read),
+`results_by_unit` have the parts), `inline` (what elementwise computes give, where it is read) and
+`set_apart` (the inverse), `read_words` (several small elements as one),
 `pipeline` (copying ahead), `specialize_warps` (by a subgroup of its own, through `rounds` of
 tiles), `multicast` (by the workgroups of a cluster for each other), `finish` (results made in
 registers before they are stored), `load_ahead` (fragments for the next product), `lay_out`
@@ -64,8 +65,10 @@ from tilewright.schedule.partition import partition
 from tilewright.schedule.pipeline import Fill, pipeline
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.raster import persist, rasterize
+from tilewright.schedule.read_words import read_words
 from tilewright.schedule.reorder import reorder
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.schedule.set_apart import set_apart
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.shrink import shrink
 from tilewright.schedule.slices import slice_reduction
@@ -129,7 +132,9 @@ __all__ = [
     "pipeline",
     "prefetch",
     "rasterize",
+    "read_words",
     "reorder",
+    "set_apart",
     "set_kind",
     "share_loops",
     "shrink",

@@ -215,10 +215,13 @@ def _check_lanes(compute: Compute, dim: Dim, place: Place) -> None:
 
 
 def _tells_apart(compute: Compute, dim: Dim, view: View, place: Place) -> bool:
-    """Whether points that differ along ``dim`` combine with different elements of ``view``."""
+    """Whether points that differ along ``dim`` alone combine with different elements of ``view``:
+    lanes have the other dims in common."""
     if any(each is dim.var for each in view.index):
         return True
-    others = tuple(each for each in compute.dims if each is not dim)
-    loop = For(dim.var, dim.extent, replace(compute, dims=others), LoopKind.VECTOR)
-    found = conflict(loop, place)
+    point = replace(compute, dims=())
+    for each in compute.dims:
+        if each is not dim:
+            place = place.inside(For(each.var, each.extent, point))
+    found = conflict(For(dim.var, dim.extent, point, LoopKind.VECTOR), place)
     return found is None or found.view.buffer is not view.buffer

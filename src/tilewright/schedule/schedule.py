@@ -53,6 +53,7 @@ from tilewright.schedule.pipeline import pipeline
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.provenance import Origin, Step, origins
 from tilewright.schedule.raster import persist, rasterize
+from tilewright.schedule.read_words import read_words
 from tilewright.schedule.record import (
     CUT,
     HOIST,
@@ -64,6 +65,7 @@ from tilewright.schedule.record import (
     digest_of,
 )
 from tilewright.schedule.reorder import reorder
+from tilewright.schedule.set_apart import set_apart
 from tilewright.schedule.share_loops import share_loops
 from tilewright.schedule.shrink import shrink
 from tilewright.schedule.slices import slice_reduction
@@ -327,7 +329,9 @@ class KernelSchedule:
     pipeline = _method(pipeline)
     prefetch = _method(prefetch)
     rasterize = _method(rasterize)
+    read_words = _method(read_words)
     reorder = _method(reorder)
+    set_apart = _method(set_apart)
     set_kind = _method(set_kind)
     share_loops = _method(share_loops)
     shrink = _method(shrink)

@@ -169,13 +169,7 @@ class Arithmetic:
             arguments = f"{one.type} {table}, {one.bits_type} {index}"
             types = f"{one.type}, {one.bits_type}"
             parts.append(w.call(one.type, w.dialect.picks, arguments, types))
-        lanes = 16
-        while len(parts) > 1:
-            pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
-            type_ = llvm_type(f32, lanes)
-            lanes *= 2
-            parts = [shuffled(w, type_, lanes // 2, a, range(lanes), b) for a, b in pairs]
-        return shuffled(w, llvm_type(f32, lanes), lanes, parts[0], range(self.lanes))
+        return joined(w, f32, parts, 16, self.lanes)
 
     def any(self, condition: str) -> str:
         """One bit: whether the condition holds for any lane."""
@@ -213,3 +207,13 @@ def shuffled(
         return w.assign(f"extractelement {type_} {x}, i64 {order[0]}")
     chosen = ", ".join(f"i32 {i if i < 2 * lanes else 'poison'}" for i in order)
     return w.assign(f"shufflevector {type_} {x}, {type_} {y}, <{len(order)} x i32> <{chosen}>")
+
+
+def joined(w: Writer, dtype: DType, parts: Sequence[str], size: int, lanes: int) -> str:
+    """The first ``lanes`` of vectors of ``size`` lanes each, one behind the other."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
+        type_ = llvm_type(dtype, size)
+        size *= 2
+        parts = [shuffled(w, type_, size // 2, a, range(size), b) for a, b in pairs]
+    return shuffled(w, llvm_type(dtype, size), size, parts[0], range(lanes))

@@ -37,7 +37,7 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.targets.llvm.arithmetic import Arithmetic, shuffled
+from tilewright.targets.llvm.arithmetic import Arithmetic, joined, shuffled
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -236,10 +236,19 @@ def _by_bits(f: Arithmetic, x: str) -> str:
     return f.w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {type_}")
 
 
+# The most lanes of f32 that a register has: of 65 to 96 together, and of some more, LLVM 22 dies.
+_ROUNDED = 16
+
+
 def _by_instruction(f: Arithmetic, x: str) -> str:
-    bfloat = "bfloat" if f.lanes == 1 else f"<{f.lanes} x bfloat>"
-    rounded = f.w.assign(f"fptrunc {f.type} {x} to {bfloat}")
-    return f.w.assign(f"bitcast {bfloat} {rounded} to {llvm_type(bf16, f.lanes)}")
+    size = min(f.lanes, _ROUNDED)
+    type_, bfloat = llvm_type(f32, size), "bfloat" if size == 1 else f"<{size} x bfloat>"
+    parts: list[str] = []
+    for start in range(0, f.lanes, size):
+        part = shuffled(f.w, f.type, f.lanes, x, range(start, start + size))
+        rounded = f.w.assign(f"fptrunc {type_} {part} to {bfloat}")
+        parts.append(f.w.assign(f"bitcast {bfloat} {rounded} to {llvm_type(bf16, size)}"))
+    return joined(f.w, bf16, parts, size, f.lanes)
 
 
 def _by_instruction_if_normal(f: Arithmetic, x: str, subnormals: tuple[str, int]) -> str:

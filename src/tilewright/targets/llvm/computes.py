@@ -10,8 +10,9 @@ from tilewright.errors import CompilationError
 from tilewright.ir.expr import Const, Var, const
 from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
+from tilewright.targets.llvm.fragments import read_registers
 from tilewright.targets.llvm.indices import lane_indices
-from tilewright.targets.llvm.memory import MemoryMap
+from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.running import Lanes, any_lane
 from tilewright.targets.llvm.transpose import emit_interleave, emit_reduction, emit_transpose
@@ -176,7 +177,12 @@ def _operand(
             cure="pack the operand so that they are",
         )
     if address.buffer in memory.registers:
-        return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
+        if k == 1:
+            return memory.exprs.value(memory.slot(address), address.buffer.dtype, width)
+        offset = memory.constant_offset(address)
+        if offset is None or stride != k:
+            raise NotInRegisters(address.buffer)
+        return read_registers(memory, address.buffer, offset, width)
     pointer = memory.pointer(address, {})
     per_lane = isinstance(mask, Value) and mask.lanes > 1
     if per_lane and (stride not in (0, 1) or k != 1):

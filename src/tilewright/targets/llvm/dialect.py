@@ -35,10 +35,11 @@ class Dialect:
     ``subnormals`` it takes these for zeros: the name of an intrinsic that says which of 4, 8 or 16
     f32 are of a class (without the bits that they have together), and the number of this class.
     ``picks`` is the intrinsic that picks from a register of 16 f32 by 16 indices (empty: there is
-    none). ``library`` gives the symbol of a function of so many doubles. ``float_atomics``: floats
-    can be added to memory in one operation. With ``once``, a block has no value twice: a device's
-    compiler decides by itself how long registers hold one, and LLVM takes longer the more there is.
-    A register of vectors has ``vector_bytes`` (0: masked loads need not know).
+    none), ``picks_words`` that for 32 numbers of 16 bits. ``library`` gives the symbol of a
+    function of so many doubles. ``float_atomics``: floats can be added to memory in one operation.
+    With ``once``, a block has no value twice: a device's compiler decides by itself how long
+    registers hold one, and LLVM takes longer the more there is. A register of vectors has
+    ``vector_bytes`` (0: masked loads need not know).
     ``stream_fence`` is the function behind which all see what was stored past the caches (empty:
     such stores are as others).
     ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
@@ -59,6 +60,7 @@ class Dialect:
     rounds_bf16: bool = False
     subnormals: tuple[str, int] | None = None
     picks: str = ""
+    picks_words: str = ""
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
     once: bool = False

@@ -65,6 +65,7 @@ from tilewright.targets.llvm.integers import (
 )
 from tilewright.targets.llvm.known_lanes import known_lanes
 from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.tables import few_bits, look_up
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Known, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -184,6 +185,9 @@ class Expressions:
             case Select():
                 return self._select(expr)
             case Cast():
+                found = self._looked_up(expr)
+                if found is not None:
+                    return found
                 inner = self._visit(expr.a)
                 if not isinstance(inner, Value):
                     folded = cast(expr.type, const(inner, expr.a.type))
@@ -195,6 +199,16 @@ class Expressions:
                 return self._bitcast(expr)
             case _:
                 raise CompilationError(f"cannot lower the expression {expr!r}")
+
+    def _looked_up(self, expr: Cast) -> Value | None:
+        """``expr`` on vectors, if it depends on so few bits that a register has all its values."""
+        if not self.w.dialect.picks_words:
+            return None
+        field = few_bits(expr, self.variables)
+        number = None if field is None else self._visit(field.number)
+        if field is None or not isinstance(number, Value) or number.lanes == 1:
+            return None
+        return look_up(self.w, field, number)
 
     def _cast(self, inner: Value, expr: Cast) -> Value:
         source = expr.a.type

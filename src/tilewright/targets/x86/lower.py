@@ -15,6 +15,7 @@ from tilewright.targets.x86.amx import emit_tiles
 _UNITS = Units(tiles=emit_tiles)
 # What vfpclassps says, and what it is asked.
 _SUBNORMALS = ("llvm.x86.avx512.fpclass.ps", 0x20)
+_PICKS, _PICKS_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
 
 
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
@@ -32,6 +33,7 @@ def dialect_for(machine: Machine) -> Dialect:
         vector_bytes=machine.vector_bytes,
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         stream_fence="llvm.x86.sse.sfence",
-        picks="llvm.x86.avx512.permvar.sf.512" if "avx512f" in machine.features else "",
+        picks=_PICKS if "avx512f" in machine.features else "",
+        picks_words=_PICKS_WORDS if "avx512bw" in machine.features else "",
         subnormals=_SUBNORMALS if "avx512bf16" in machine.features else None,
     )
