@@ -316,3 +316,12 @@ def test_odd_settings_are_refused(call: Callable[[], object], message: str) -> N
 def test_cases_that_random_ones_found(case: str, target: str, tilewright: Command) -> None:
     ended = tilewright("verify", *case.split(), "--target", target)
     assert ended.code == 0, ended.out
+
+
+def test_places_that_phases_and_rows_have_in_digits(tilewright: Command) -> None:
+    """Six phases in tiles of four: that a digit has three values, their mask says."""
+    case = "g1mb1ic1oc1id4od6kd3ih4oh12kh3sh3iw4ow9kw2sw2"
+    for target in ("nvidia:sm_80", "spirv:gpu"):
+        given = ("--on", "interpreter", "--target", target, "--dt=f64:u8:f64")
+        ended = tilewright("verify", "deconv", *given, case)
+        assert ended.code == 0, ended.out

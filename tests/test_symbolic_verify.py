@@ -168,3 +168,13 @@ def test_one_kernel_is_timed_beside_that_of_a_size(
     assert rows[1]["case"] == "matmul --threads=1 --dt=f32 64x16:16x32 --symbolic=M"
     refused = tilewright(*words, "--peer=none", "9x16:16x32")
     assert refused.code == 2 and "--symbolic does not go with --peer" in refused.err
+
+
+def test_calls_that_are_too_large_to_check_are_left_out() -> None:
+    """Of 200 rows, the reference would have several arrays of 420 million doubles."""
+    large = case("eltwise", "4x2097152", "D0")
+    sizes = [at["D0"] for at in large.drawn(6, 0)]
+    few = [n for n in sizes if n * 2097152 <= 1 << 24]
+    assert few and len(few) < len(sizes)
+    verdict = verify_sizes(large, compiled, sizes=6)
+    assert verdict.reason == f"{len(few)} sizes through one kernel"

@@ -68,8 +68,10 @@ def _parts(form: Affine, facts: list[Facts]) -> Iterator[Expr]:
         upper = {a: c // weight for a, c in form.terms.items() if c % weight == 0}
         rest = {a: c for a, c in form.terms.items() if c % weight}
         lower = Affine(rest, form.constant % weight)
-        values = _values([lower] * len(facts), facts)
-        if rest and values is not None and values.start >= 0 and values.stop <= weight:
+        values = _values([lower] * len(facts), facts) if rest else None
+        if values is None or values.start < 0:
+            continue
+        if all(known.is_at_most(lower, weight - 1) for known in facts):
             yield Affine(upper, form.constant // weight).to_expr()
             yield lower.to_expr()
 
