@@ -293,12 +293,12 @@ def _write(
     items = iterations(threads) * max(1, lanes)
     body = threads[-1].body if threads else plans
     _check_body(body, (LoopKind.LANE,) if lanes else ())
+    if items == 1 and form.alone_on_stack:
+        statements.w.dialect = replace(statements.w.dialect, workgroup=None)
     if not threads:
         statements.emit(body)
         return _Sizes(groups, items, cluster)
     _check_threads(plans[:-1], threads)
-    if items == 1 and form.alone_on_stack:
-        statements.w.dialect = replace(statements.w.dialect, workgroup=None)
     statements.emit(plans[:-1])
     number = form.identity(statements.w, "local") if items > 1 else "0"
     statements.memory.width = iterations([t for t in threads if t.stmt.kind is LoopKind.LANE])
