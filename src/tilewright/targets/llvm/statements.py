@@ -99,6 +99,8 @@ class Statements:
         if buffer.space in SHARED and space is not None:
             self.memory.share(buffer, space)
             return
+        if buffer.space in SHARED and (id(buffer), ()) in self.memory.pointers:
+            return  # Unrolled iterations have it one after the other.
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
                 f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
