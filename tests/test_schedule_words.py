@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from schedule_cases import becomes, equal
-from tilewright.dtypes import DType, bf16, f8_e4m3, s16, u8, u16, u32
+from schedule_cases import becomes, equal, tensorized
+from tilewright.dtypes import DType, bf16, f8_e4m3, s16, tf32, u8, u16, u32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.ir.printer import to_text
@@ -119,6 +119,12 @@ def test_what_says_where_is_not_read_in_words() -> None:
         read_words(kernel, "main", "a", 0, u16)
 
 
+def test_what_an_instruction_reads_stays() -> None:
+    kernel = tensorized(kernel_of(PRODUCT))
+    with pytest.raises(ScheduleError, match=r"read_words: .* by an instruction"):
+        read_words(kernel, "main", "q", 0, u16)
+
+
 # set_apart
 
 
@@ -191,6 +197,7 @@ def test_types_that_have_all_digits(value: str, type: DType) -> None:
         ("f32(q)", {"order": ["n", "j"]}, "has no dim 'j'"),
         ("f32(s32(q) + s32(2))", {"cast": bf16}, "is not known to be a number of bf16"),
         ("f32(q)", {"cast": f8_e4m3}, "is not known to be a number of f8_e4m3"),
+        ("f32(s32(q) * s32(9))", {"cast": tf32}, "is not known to be a number of tf32"),
         ("exp(f32(q))", {"cast": bf16}, "is not known to be a number of bf16"),
         ("f32(q)", {"cast": u8}, "is not known to be a number of u8"),
     ],

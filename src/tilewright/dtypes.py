@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import frexp
 from typing import Any
 
 import ml_dtypes
@@ -80,6 +81,11 @@ class DType:
     def epsilon(self) -> float:
         """Distance from 1 to the next greater value; 0 for integers."""
         return float(self._finfo.eps) if self.is_float else 0.0
+
+    @cached_property
+    def digits(self) -> int:
+        """Binary digits of a float's significand: integers of so many are exact."""
+        return 11 if self.name == "tf32" else 2 - frexp(self.epsilon)[1]
 
     def __repr__(self) -> str:
         return self.name

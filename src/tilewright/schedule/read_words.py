@@ -9,7 +9,6 @@ from operator import or_
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
-from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Const, Expr, as_expr, cast, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
@@ -81,12 +80,12 @@ class _Reading:
                 "choose an operand that reads such a parameter",
             )
         for stmt in self.readers:
-            view = self._of(stmt)[0].view
-            if view.mask is not None or view.buffer is not self.parts or self._addresses(stmt):
+            view = self._of(stmt).view
+            if view.mask is not None or view.buffer is not self.parts or stmt.instruction:
                 raise self._refusal(
-                    f"'{self.operand}' is read under a mask, of several arrays, or to know places",
+                    f"'{self.operand}' is read under a mask, by an instruction, or of more arrays",
                     "a word is read whole, and taken apart in the value",
-                    "read words before padding",
+                    "read words before padding, and before it is tensorized",
                 )
         if not 0 <= self.axis < self.parts.rank:
             raise self._refusal(
@@ -108,22 +107,19 @@ class _Reading:
                 "choose another axis, or another type",
             )
 
-    def _of(self, reader: Compute) -> list[Operand]:
-        found = [each for each in reader.operands if each.var.name == self.operand]
-        if not found:
+    def _of(self, reader: Compute) -> Operand:
+        known = {each.var.name: each for each in reader.operands}
+        if self.operand not in known:
             raise self._refusal(
                 f"there is no operand '{self.operand}'",
                 "operands are what is read",
-                "choose one of " + ", ".join(each.var.name for each in reader.operands),
+                "choose one of " + ", ".join(known),
             )
-        return found
-
-    def _addresses(self, reader: Compute) -> bool:
-        return self.operand in {each.name for each in addressing(reader)}
+        return known[self.operand]
 
     @cached_property
     def parts(self) -> Buffer:
-        return self._of(self.readers[0])[0].view.buffer
+        return self._of(self.readers[0]).view.buffer
 
     @property
     def times(self) -> int:
@@ -161,7 +157,7 @@ class _Reading:
 
     def in_reader(self, reader: Compute) -> Compute:
         """``reader``, which reads words and takes them apart."""
-        (old,) = self._of(reader)
+        old = self._of(reader)
         word = var(self.operand, self.dtype)
         index = list(old.view.index)
         number, index[self.axis] = index[self.axis] % self.times, index[self.axis] // self.times
@@ -171,8 +167,5 @@ class _Reading:
             Operand(word, View(self.words, tuple(index))) if each is old else each
             for each in reader.operands
         )
-        results = tuple(
-            replace(each, values=tuple(substitute(value, values) for value in each.values))
-            for each in reader.results
-        )
-        return replace(reader, operands=operands, results=results)
+        body = substitute(reader.body, values)
+        return replace(reader, operands=operands).with_result(body=body)

@@ -11,7 +11,6 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space, buffer
-from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Cast, Const, Expr, cast, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
@@ -58,12 +57,12 @@ def set_apart(
     ``cast``: the type of its elements, which has to be exact: of a float that is an integer, it has
     to have all of its digits. Buffer and compute are called ``<compute>_<operand>``.
     """
-    found = computes_named(kernel, compute, "set_apart")
+    found = [stmt for stmt, _ in computes_named(kernel, compute, "set_apart")]
     buffers, computes = names_in(kernel)
     name = fresh(f"{compute}_{operand}", buffers | computes)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if all(stmt is not each for each, _ in found) or not isinstance(stmt, Compute):
+        if not isinstance(stmt, Compute) or stmt not in found:
             return None
         apart = _Apart(stmt, operand, tuple(order), cast, name)
         return apart.stmts(space, place.facts_with(stmt.dims))
@@ -87,7 +86,7 @@ class _Apart:
 
     @cached_property
     def operand(self) -> Operand:
-        """The operand; refuses one that says where something is."""
+        """The operand; refuses a value that is not made of operands."""
         compute = self.compute
         known = {each.var.name: each for each in compute.operands}
         if self.name not in known:
@@ -101,12 +100,6 @@ class _Apart:
                 f"an instruction carries '{compute.name}' out, or it loads in its value",
                 "its value is no expression of operands",
                 "set apart before it is tensorized, and name what is loaded as operands",
-            )
-        if known[self.name].var in addressing(compute):
-            raise self._refusal(
-                f"'{self.name}' says where something is",
-                "views have operands, and no expressions of them",
-                "choose an operand that the value alone has",
             )
         return known[self.name]
 
@@ -173,9 +166,9 @@ class _Apart:
         """Whether ``made`` is an integer all of whose values are numbers of ``type``."""
         if not made.type.is_integer or not type.is_float:
             return False
-        last = int(2 / type.epsilon)
-        if made.type.bits <= last.bit_length():
+        if made.type.bits <= type.digits:
             return True
+        last = 1 << type.digits
         least = const(-last if made.type.kind == "int" else 0, made.type)
         return facts.holds((least <= made) & (made <= const(last, made.type)))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import frexp
-
 from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s16, s32, s64, u32
 from tilewright.facts import Facts
 from tilewright.ir.expr import Bitcast, Cast, Expr, bitcast, cast, const, select, var
@@ -24,9 +22,8 @@ def is_exact(source: DType, target: DType) -> bool:
     if target.is_integer:
         return target.lowest <= source.lowest and source.highest <= target.highest
     # Every integer up to 2 to the number of significant bits, and no infinity on the way there.
-    digits = 2 - frexp(target.epsilon)[1]
     width = source.bits - (1 if source.kind == "int" else 0)
-    return width <= digits and source.bits < 16
+    return width <= target.digits and source.bits < 16
 
 
 def _float_fits(source: DType, target: DType) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DType
+from tilewright.dtypes import DType, tf32
 
 # The greatest magnitude of test integers per type.
 _MAGNITUDE = {
@@ -35,7 +35,6 @@ _MAGNITUDE = {
     "u4": 15,
     "bool": 1,
 }
-_TF32_MANTISSA = 11
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
@@ -48,9 +47,7 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 def exact_limit(dtype: DType) -> int:
     """All integers up to this magnitude are exact in ``dtype``."""
-    if dtype.name == "tf32":
-        return int(2**_TF32_MANTISSA)
-    return int(2 / dtype.epsilon) if dtype.is_float else int(dtype.highest)
+    return 1 << dtype.digits if dtype.is_float else int(dtype.highest)
 
 
 def exact_terms(a: DType, b: DType, accumulator: DType, dst: DType) -> int:
@@ -125,7 +122,7 @@ def summands(shape: tuple[int, ...], dtype: DType, *, seed: int) -> Any:
 
 def _cut(values: Any) -> Any:
     """Numbers of f32 as tf32 has them, nearer to 0."""
-    cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - _TF32_MANTISSA) - 1))
+    cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - tf32.digits) - 1))
     return (values.view(np.uint32) & cut).view(np.float32)
 
 

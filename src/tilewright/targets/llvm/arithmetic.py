@@ -7,7 +7,7 @@ on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -163,13 +163,12 @@ class Arithmetic:
         w, one = self.w, Arithmetic(self.w, f32, 16)
         rounded = (constant(float(np.float32(each)), f32) for each in numbers)
         table = f"<{', '.join(f'float {each}' for each in rounded)}>"
-        parts: list[str] = []
-        for first in range(0, self.lanes, 16):
-            index = shuffled(w, self.bits_type, self.lanes, n, range(first, first + 16))
+
+        def pick(index: str) -> str:
             arguments = f"{one.type} {table}, {one.bits_type} {index}"
-            types = f"{one.type}, {one.bits_type}"
-            parts.append(w.call(one.type, w.dialect.picks, arguments, types))
-        return joined(w, f32, parts, 16, self.lanes)
+            return w.call(one.type, w.dialect.picks, arguments, f"{one.type}, {one.bits_type}")
+
+        return by_parts(w, self.bits_type, self.lanes, n, 16, pick, f32)
 
     def any(self, condition: str) -> str:
         """One bit: whether the condition holds for any lane."""
@@ -209,11 +208,21 @@ def shuffled(
     return w.assign(f"shufflevector {type_} {x}, {type_} {y}, <{len(order)} x i32> <{chosen}>")
 
 
-def joined(w: Writer, dtype: DType, parts: Sequence[str], size: int, lanes: int) -> str:
-    """The first ``lanes`` of vectors of ``size`` lanes each, one behind the other."""
+def by_parts(
+    w: Writer,
+    type_: str,
+    lanes: int,
+    x: str,
+    size: int,
+    emit: Callable[[str], str],
+    result: DType,
+) -> str:
+    """What ``emit`` makes of ``x``, ``size`` lanes at a time: ``result`` in as many lanes."""
+    starts = range(0, lanes, size)
+    parts = [emit(shuffled(w, type_, lanes, x, range(at, at + size))) for at in starts]
     while len(parts) > 1:
         pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
-        type_ = llvm_type(dtype, size)
+        type_ = llvm_type(result, size)
         size *= 2
         parts = [shuffled(w, type_, size // 2, a, range(size), b) for a, b in pairs]
-    return shuffled(w, llvm_type(dtype, size), size, parts[0], range(lanes))
+    return shuffled(w, llvm_type(result, size), size, parts[0], range(lanes))

@@ -37,7 +37,7 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.targets.llvm.arithmetic import Arithmetic, joined, shuffled
+from tilewright.targets.llvm.arithmetic import Arithmetic, by_parts, shuffled
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -243,12 +243,12 @@ _ROUNDED = 16
 def _by_instruction(f: Arithmetic, x: str) -> str:
     size = min(f.lanes, _ROUNDED)
     type_, bfloat = llvm_type(f32, size), "bfloat" if size == 1 else f"<{size} x bfloat>"
-    parts: list[str] = []
-    for start in range(0, f.lanes, size):
-        part = shuffled(f.w, f.type, f.lanes, x, range(start, start + size))
-        rounded = f.w.assign(f"fptrunc {type_} {part} to {bfloat}")
-        parts.append(f.w.assign(f"bitcast {bfloat} {rounded} to {llvm_type(bf16, size)}"))
-    return joined(f.w, bf16, parts, size, f.lanes)
+
+    def rounded(part: str) -> str:
+        narrow = f.w.assign(f"fptrunc {type_} {part} to {bfloat}")
+        return f.w.assign(f"bitcast {bfloat} {narrow} to {llvm_type(bf16, size)}")
+
+    return by_parts(f.w, f.type, f.lanes, x, size, rounded, bf16)
 
 
 def _by_instruction_if_normal(f: Arithmetic, x: str, subnormals: tuple[str, int]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilewright.dtypes import u16
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Var, cast, const
 from tilewright.ir.visit import children, rebuild, rewrite
-from tilewright.targets.llvm.arithmetic import joined, shuffled
+from tilewright.targets.llvm.arithmetic import by_parts
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -112,12 +112,12 @@ def look_up(w: Writer, field: Field, number: Value) -> Value:
     if field.first:
         by = splat(constant(field.first, u16), u16, lanes)
         indices = w.assign(f"lshr {number.typed}, {by}")
-    parts: list[str] = []
-    for start in range(0, lanes, _ENTRIES):
-        index = shuffled(w, number.type, lanes, indices, range(start, start + _ENTRIES))
+
+    def pick(index: str) -> str:
         arguments = f"{type_} <{table}>, {type_} {index}"
-        parts.append(w.call(type_, w.dialect.picks_words, arguments, f"{type_}, {type_}"))
-    return Value(joined(w, dtype, parts, _ENTRIES, lanes), dtype, lanes)
+        return w.call(type_, w.dialect.picks_words, arguments, f"{type_}, {type_}")
+
+    return Value(by_parts(w, number.type, lanes, indices, _ENTRIES, pick, dtype), dtype, lanes)
 
 
 def _value(field: Field, entry: int) -> float | int:
