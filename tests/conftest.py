@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import digests
 import skips
 import sweeps
 from commands import Command, Ended
@@ -31,11 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
     parser.addoption("--stablehlo", metavar="FOLDER", help="StableHLO files that check themselves")
+    digests.add_options(parser)
     skips.add_options(parser)
     sweeps.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    digests.register(config)
     skips.register(config)
     sweeps.register(config)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tilewright.bench import catalog
@@ -44,7 +44,7 @@ _TYPES = ((f32, f32, f32), (bf16, bf16, bf16), (u8, s8, s32))
 _TAGS = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 
-def cases(seed: int) -> Iterator[tuple[str, Case]]:
+def cases(seed: int, targets: Sequence[str] = TARGETS) -> Iterator[tuple[str, Case]]:
     """Problems of all sets in directions, types and layouts, each on a target, in an order that
     ``seed`` says."""
     found: list[tuple[str, Case]] = []
@@ -59,11 +59,11 @@ def cases(seed: int) -> Iterator[tuple[str, Case]]:
                     types = list(_TYPES if direction is Direction.FWD_D else _TYPES[:2])
                 for each in types:
                     case = Case(problem, each, direction=direction)
-                    found += [(target, case) for target in TARGETS]
+                    found += [(target, case) for target in targets]
                     if chosen.driver == "conv":
                         tag = _TAGS[len(problem.shapes["src"])]
                         placed = Case(problem, each, (tag, "any", tag), direction)
-                        found += [(target, placed) for target in TARGETS]
+                        found += [(target, placed) for target in targets]
     random.Random(seed).shuffle(found)
     return iter(found)
 
