@@ -20,8 +20,6 @@ from tilewright.interpret import Profile, pack, run, unpack
 from tilewright.ir import Swizzle, parse_kernel, row_major, to_text, var, verify
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.stmt import View
-from tilewright.layout.queries import alignment, contiguous_run, is_innermost, step_along
 from tilewright.layout.strides import strides_of
 from tilewright.machines import nvidia, spirv
 from tilewright.recipes.shared_layout import Spread, spreads
@@ -127,20 +125,8 @@ def test_the_extent_holds_what_changes_places() -> None:
     )
 
 
-def test_questions() -> None:
-    runs = replace(row_major((32, 8)), swizzle=Swizzle(2, 3, 2))
-    odd = Layout((LayoutBlock(0, 32, 12), LayoutBlock(1, 8, 1)), 0, Swizzle(2, 3, 2))
-    assert not is_innermost(ROWS, 1) and is_innermost(runs, 1) and not is_innermost(odd, 1)
-    assert contiguous_run(ROWS, 1) == 8
-    assert contiguous_run(odd, 1) == 4
-    assert contiguous_run(runs, 0) == 1
-    assert alignment(ROWS, 1) == 8
-    assert alignment(odd, 1) == 4
+def test_moved_runs_have_no_strides() -> None:
     assert strides_of(ROWS, 2) is None
-    tile = Buffer("t", f32, (32, 64), ROWS)
-    i = var("i")
-    assert step_along(View(tile, (i, i)), i, 8) is None
-    assert step_along(View(tile, (i, i)), var("j"), 8) == 0
 
 
 def test_an_op_takes_no_such_tensor() -> None:

@@ -87,7 +87,7 @@ def symbolic_layout_defect(buffer: Buffer, written: bool, known: Sizes) -> tuple
                 f"`{_text(size)}`",
                 "enlarge the outermost block of the dim, as in `(n + 15) // 16` blocks of 16",
             )
-    if written and not distinct_parts(layout, known.not_empty(buffer.sizes)):
+    if written and not _distinct_parts(layout, known.not_empty(buffer.sizes)):
         return (
             "may put several elements at one place, but the buffer is written",
             "make each stride at least the extent of what it steps over: `(n + pad)` with "
@@ -100,7 +100,7 @@ def _text(size: Size) -> str:
     return str(size) if isinstance(size, int) else to_text(size)
 
 
-def distinct_parts(layout: Layout, known: Sizes) -> bool:
+def _distinct_parts(layout: Layout, known: Sizes) -> bool:
     """Whether each block steps over all that is inside of it: the denser ones, one by one."""
     left = [each for each in reversed(layout.parts) if not known.equal(each.size, 1)]
     extent: Size = 1

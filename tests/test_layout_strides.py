@@ -1,4 +1,4 @@
-"""Strides, contiguity, steps of views, and roles."""
+"""Layouts from strides, overlap, and roles of dims."""
 
 from __future__ import annotations
 
@@ -9,19 +9,9 @@ from hypothesis import strategies as st
 
 from tilewright.dtypes import f32
 from tilewright.errors import LayoutError
-from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, buffer, row_major
+from tilewright.ir.buffer import Layout, LayoutBlock, buffer, row_major
 from tilewright.ir.expr import const, var
 from tilewright.ir.stmt import Compute, Dim, Operand, View
-from tilewright.layout.queries import (
-    alignment,
-    coefficient,
-    contiguous_run,
-    innermost,
-    is_innermost,
-    padding_elements,
-    step_along,
-    subview,
-)
 from tilewright.layout.roles import Role, roles
 from tilewright.layout.strides import from_strides, overlaps, strides_of
 from tilewright.layout.tags import layout_of
@@ -77,56 +67,6 @@ def test_interleaved_strides_do_not_overlap() -> None:
     huge = Layout((LayoutBlock(0, 2**11, 3), LayoutBlock(1, 2**11, 2**13), LayoutBlock(2, 2, 1)))
     assert not overlaps(huge)
     assert overlaps(Layout((LayoutBlock(0, 2**11, 2), LayoutBlock(1, 2**11, 3))))
-
-
-def test_contiguity() -> None:
-    blocked = layout_of("nChw16c", SHAPE)
-    assert innermost(blocked) == LayoutBlock(1, 16, 1)
-    assert is_innermost(blocked, 1)
-    assert not is_innermost(blocked, 3)
-    assert innermost(Layout(())) is None
-    assert contiguous_run(blocked, 1) == 16
-    assert contiguous_run(blocked, 3) == 1
-    assert contiguous_run(layout_of("aBcd4b4b", SHAPE), 1) == 16
-    assert alignment(blocked, 1) == 16
-    assert alignment(layout_of("nhwc", SHAPE), 1) == 20
-    assert alignment(Layout((LayoutBlock(0, 4, 8), LayoutBlock(1, 4, 1)), 6), 1) == 2
-    assert padding_elements(blocked, SHAPE) == 2 * 12 * 3 * 5
-
-
-def test_coefficients() -> None:
-    x, y = var("x"), var("y")
-    assert coefficient(x * 3 - y * 2 + 1, x) == 3
-    assert coefficient(x * 3 - y * 2 + 1, y) == -2
-    assert coefficient(-(x + x), x) == -2
-    assert coefficient(y, x) == 0
-    assert coefficient(x // 2, x) is None
-    assert coefficient(x * y, x) is None
-
-
-def _nchw16c() -> Buffer:
-    return buffer("t", f32, SHAPE, layout_of("nChw16c", SHAPE))
-
-
-def test_steps_of_views() -> None:
-    n, c, h, k, w = (var(name) for name in "nchkw")
-    view = View(_nchw16c(), (n, c * 16 + k, h * 2 + 1, w))
-    assert step_along(view, k, 16) == 1
-    assert step_along(view, c, 2) is None  # c * 16 crosses blocks, and k hides that it starts one
-    assert step_along(view, h, 2) == 2 * 5 * 16
-    assert step_along(view, w, 5) == 16
-    assert step_along(View(_nchw16c(), (n, k, h, w)), k, 20) is None
-    assert step_along(View(_nchw16c(), (n, k, h // 2, w)), h, 4) is None
-    assert step_along(View(_nchw16c(), (n, k, h // 2, w)), var("unused"), 4) == 0
-
-
-def test_subview_is_the_same_op_at_an_offset() -> None:
-    n, c, tile, inner = (var(name) for name in ("n", "c", "tile", "inner"))
-    view = View(_nchw16c(), (n, c, const(0), const(1)), c < 20)
-    part = subview(view, {c: tile * 4 + inner})
-    assert part.index[1] is tile * 4 + inner
-    assert part.mask is (tile * 4 + inner < 20)
-    assert subview(view, {var("other"): tile}) is view
 
 
 def test_roles_of_a_contraction() -> None:
