@@ -34,7 +34,7 @@ from workgroup_configs import with_fields
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tilewright"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 # Without a docstring, because the name and the signature say all there is.
 PLAIN = {
