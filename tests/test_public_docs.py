@@ -143,12 +143,12 @@ def test_python_in_documents_runs(
         exec(compile(text, file, "exec"), names)
 
 
-def test_models_in_the_readme_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_models_in_documents_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "transformers"):
         pytest.importorskip(package)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    ((line, block),) = blocks(_read(ROOT / "README.md"), "py")
-    exec(compile("\n" * (line - 1) + block, "README.md", "exec"), {})
+    ((line, block),) = blocks(_read(ROOT / "docs" / "first-steps.md"), "py")
+    exec(compile("\n" * (line - 1) + block, "first-steps.md", "exec"), {})
 
 
 KERNELS = [
