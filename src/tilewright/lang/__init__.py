@@ -5,7 +5,8 @@ tree and places), `choice` (what a kernel is compiled for), `launch` (from a cal
 launches that come again);
 `translation` (one kernel's), with `identities` (who a work-item is, and the loops around it),
 `messages` (what work-items say) and `records` (reading it); `statements` and `loops`, with `names`
-(what a function binds), `variables` (their types) and `exits` (return, break, continue);
+(what a function binds), `variables` (their types), `assigned` (which of them have a value) and
+`exits` (return, break, continue);
 `scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (what names
 stand for), `arithmetic` (types of operators) and `emitter` (where statements go); and what kernels
 call: `builtin` (how such a function is made), `ids`, `memory`, `groups`,

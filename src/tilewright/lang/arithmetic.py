@@ -164,9 +164,13 @@ class Arithmetic:
         if is_literal(a) and is_literal(b):
             return self._known(op, a, b)
         a, b, op = (b, a, _SWAPPED[op]) if op in _SWAPPED else (a, b, op)
-        if op == "pow":
-            return self._power(a, b)
         weak = self._free(a) and self._free(b)
+        result = self._power(a, b) if op == "pow" else self._computed(op, a, b)
+        if weak:
+            self.weak.add(result)
+        return result
+
+    def _computed(self, op: str, a: Any, b: Any) -> Expr:
         if op in ("shl", "shr"):
             left = self.typed(a, None if is_literal(b) else self.type_of(b))
             x, y = left, self.convert(b, left.type)
@@ -174,16 +178,13 @@ class Arithmetic:
             x, y = self.common(a, b, SIGNS.get(op, op))
         self._check(op, x, b)
         try:
-            result = ir.binary(op, x, y)
+            return ir.binary(op, x, y)
         except TypeError:
             raise self.refuse(
                 f"`{SIGNS.get(op, op)}` of {x.type}",
                 None,
                 "convert the operands to a type that has it",
             ) from None
-        if weak:
-            self.weak.add(result)
-        return result
 
     def _check(self, op: str, x: Expr, b: Any) -> None:
         if op == "div" and not x.type.is_float:
@@ -220,15 +221,14 @@ class Arithmetic:
             )
         return result
 
-    def _power(self, a: Any, b: Any) -> Any:
+    def _power(self, a: Any, b: Any) -> Expr:
         if isinstance(b, int) and not isinstance(b, bool) and 0 <= b <= 16:
-            result = self.typed(1, a.type)
-            factor = a
+            result, factor = None, a
             while b:
                 if b & 1:
-                    result = factor if isinstance(result, ir.Const) else result * factor
+                    result = factor if result is None else result * factor
                 factor, b = (factor * factor if b > 1 else factor), b >> 1
-            return result
+            return self.typed(1, a.type) if result is None else self.typed(result)
         x, y = self.common(a, b, "**")
         if not x.type.is_float:
             raise self.refuse(
@@ -288,4 +288,7 @@ class Arithmetic:
 
     def negated(self, condition: Any) -> Any:
         """The opposite of a condition."""
-        return not condition if is_literal(condition) else ir.unary("not", condition)
+        if is_literal(condition):
+            return not condition
+        twice = isinstance(condition, ir.Unary) and condition.op == "not"
+        return condition.a if twice else ir.unary("not", condition)

@@ -13,9 +13,9 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.expressions import Expressions
-from tilewright.lang.names import Names, Path, names_of
+from tilewright.lang.names import Path
 from tilewright.lang.source import Source
-from tilewright.lang.values import Array, Unbound, Vector, described, is_number
+from tilewright.lang.values import Array, Vector, described, is_number
 from tilewright.lang.variables import Key, Variable
 
 _ZERO = (ir.const(0),)
@@ -34,7 +34,6 @@ class Assignments(Expressions):
     ) -> None:
         super().__init__(source, emitter, outside, whole)
         self.path = path
-        self.found: Names = names_of(source.tree)
         self.here: Path = ()
         self.varying = 0  # blocks around that not everybody runs, or not once
         self.returns: Buffer | None = None
@@ -122,14 +121,13 @@ class Assignments(Expressions):
         self.emitter.store(array.buffer, index, converted)
 
     def _set(self, name: str, value: Any, at: ast.AST) -> None:
+        self.assigned.give(name)
         known = self.names.get(name)
         if not isinstance(known, Variable):
             if self.varying and known is not None and not self.found.once(name):
                 raise self._some_way(name, value, at)
             self.names[name] = self.named(name, value)
             return
-        if isinstance(value, Unbound):
-            self._check_number(value, name, at)
         if isinstance(value, Vector) or known.parts is not None:
             self._set_vector(known, value, at)
             return
@@ -145,6 +143,7 @@ class Assignments(Expressions):
         if known.memory is None:
             # In the first translation only, whose types are what comes of it.
             known.memory = self.emitter.private(known.name.replace(".", "_"), dtype)
+            known.weak = self.whole.types.found[known.key][1]
         converted = self.arithmetic.convert(value, known.memory.dtype)
         self.emitter.store(known.memory, _ZERO, converted)
 

@@ -138,7 +138,8 @@ class Blocks(Assignments):
         self.emitter.store(flag, _ZERO, ir.const(False))
         return flag
 
-    def _leave(self, flag: Buffer | None) -> None:
+    def _leave(self, flag: Buffer | None, by: str) -> None:
+        self.assigned.leave(by)
         if flag is not None:
             self.emitter.store(flag, _ZERO, ir.const(True))
 

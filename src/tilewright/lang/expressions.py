@@ -8,18 +8,19 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tilewright.dtypes import DType
-from tilewright.errors import one_of
+from tilewright.errors import KernelError, one_of
 from tilewright.ir.expr import Expr
 from tilewright.lang.arithmetic import OPERATORS
+from tilewright.lang.assigned import Assigned
 from tilewright.lang.builtin import Builtin, Site, known_builtin
 from tilewright.lang.elements import Elements
 from tilewright.lang.emitter import Emitter, element
 from tilewright.lang.guards import Guards
+from tilewright.lang.names import names_of
 from tilewright.lang.source import Source
 from tilewright.lang.values import (
     Array,
     Lambda,
-    Unbound,
     Vector,
     described,
     is_number,
@@ -36,6 +37,8 @@ class Expressions(Guards, Elements):
         self, source: Source, emitter: Emitter, outside: Mapping[str, Any], whole: Any
     ) -> None:
         super().__init__(source, emitter, outside, whole)
+        self.found = names_of(source.tree)
+        self.assigned = Assigned()
         self.by_class = {
             ast.Constant: self._constant,
             ast.Name: self._name,
@@ -63,11 +66,13 @@ class Expressions(Guards, Elements):
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
             found = self.names[node.id]
-            if isinstance(found, Variable):
-                return self._variable(found)
-            if isinstance(found, Unbound):
-                self._check_number(found, node.id, node)
-            return found
+            if not isinstance(found, Variable):
+                return found
+            if not self.assigned.has(node.id):
+                raise self._unassigned(node.id)
+            return self._variable(found)
+        if self.found.binds(node.id):
+            raise self._unassigned(node.id)
         if node.id in self.outside:
             return self.whole.captured(self, node.id, self.outside[node.id])
         raise self.refuse(
@@ -80,15 +85,18 @@ class Expressions(Guards, Elements):
         if found.parts is not None:
             return Vector(tuple(map(self._variable, found.parts)))
         if found.memory is None:
-            raise self.refuse(
-                f"{found.name} may have no value here",
-                "not every way to this place gives it one",
-                "give it a value before",
-            )
+            raise self._unassigned(found.name)
         value = element(found.memory)
         if found.weak:
             self.arithmetic.weak.add(value)
         return value
+
+    def _unassigned(self, name: str) -> KernelError:
+        return self.refuse(
+            f"{name} may have no value here",
+            "not every way to this place gives it one",
+            f"give it a value on each way, or one in front: {name} = 0",
+        )
 
     def _attribute(self, node: ast.Attribute) -> Any:
         value = self.value(node.value)
@@ -247,4 +255,7 @@ class Expressions(Guards, Elements):
         if isinstance(value, Vector):
             return self.by_elements(lambda each: self.arithmetic.convert(each, dtype), [value])
         self._check_number(value, "the value", node.args[0])
-        return self.arithmetic.convert(value, dtype)
+        converted = self.arithmetic.convert(value, dtype)
+        # What was weak, and of that type already, has it now for good.
+        weak = converted in self.arithmetic.weak
+        return self.emitter.let("value", converted) if weak else converted

@@ -51,7 +51,8 @@ class Loops(Blocks):
             raise self.refuse(
                 f"{len(values)} copies of a loop's body", cure="write range: it makes a loop"
             )
-        with self._flags(node) as (broken, skipped):
+        once = len(values) > 0
+        with self._flags(node) as (broken, skipped), self.assigned.loop(once):
             for value in values:
                 condition = self.not_left([broken, self.returns if _returns(node) else None])
                 with self.emitter.inside() as stmts:
@@ -88,7 +89,8 @@ class Loops(Blocks):
             return variable
 
         leaves = "break" in _inside(node) or _returns(node)
-        with self._flags(node) as (broken, skipped):
+        once = isinstance(extent, ir.Const) and extent.value > 0
+        with self._flags(node) as (broken, skipped), self.assigned.loop(once):
             if leaves:
                 self._count_until(node, extent, at, (broken, skipped))
                 return
@@ -143,9 +145,10 @@ class Loops(Blocks):
         outer, self.here = self.here, (*self.here, (id(node), "body"))
         before = dict(self.names)
         self.varying += 1
-        self._declare(self.here)
-        self.assign(node.target, value())
-        self.stmts(node.body)
+        with self.assigned.iteration():
+            self._declare(self.here)
+            self.assign(node.target, value())
+            self.stmts(node.body)
         self.varying -= 1
         self.here = outer
         self.names = before
@@ -162,18 +165,23 @@ class Loops(Blocks):
                 condition = self.condition(node.test)
             if is_literal(condition) and not condition:
                 return
-            if before:
-                self._while_computed(node, (before, condition), go_on, skipped)
-                return
-            both = self.arithmetic.both(go_on, condition)
-            with self.emitter.inside() as stmts:
-                self.varying += 1
-                self._reset(skipped)
-                self.block(node.body, node, "body")
-                self.varying -= 1
-            if is_literal(both):
-                both = ir.const(True)
-            self.emitter.while_(both, stmts, span)
+            with self.assigned.loop(once=False, ends=not is_literal(condition)):
+                if before:
+                    self._while_computed(node, (before, condition), go_on, skipped)
+                    return
+                both = self.arithmetic.both(go_on, condition)
+                with self.emitter.inside() as stmts:
+                    self._while_body(node, skipped)
+                if is_literal(both):
+                    both = ir.const(True)
+                self.emitter.while_(both, stmts, span)
+
+    def _while_body(self, node: ast.While, skipped: Buffer | None) -> None:
+        self.varying += 1
+        with self.assigned.iteration():
+            self._reset(skipped)
+            self.block(node.body, node, "body")
+        self.varying -= 1
 
     def _while_computed(
         self,
@@ -190,9 +198,8 @@ class Loops(Blocks):
         self.emitter.store(flag, _ZERO, self.arithmetic.convert(condition, boolean))
         both = element(flag) if go_on is None else element(flag) & go_on
         with self.emitter.inside() as stmts:
+            self._while_body(node, skipped)
             self.varying += 1
-            self._reset(skipped)
-            self.block(node.body, node, "body")
             with self.emitter.inside() as again:
                 result = self.arithmetic.convert(self.condition(node.test), boolean)
                 self.emitter.store(flag, _ZERO, result)

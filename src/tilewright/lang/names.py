@@ -2,7 +2,7 @@
 and what needs memory of its own.
 
 A name that is bound once, and used in the block where that happens, names a value. Any other is
-a variable: one element of private memory.
+a variable: one element of private memory. A parameter is bound where the function begins, too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ class Name:
     binds: list[Path] = field(default_factory=list)
     uses: list[Path] = field(default_factory=list)
     updated: bool = False  # by `+=` and the like
+    looped: bool = False  # assigned to in a loop
+    carried: bool = False  # a parameter, whose value one iteration may leave to the next
 
     @property
     def once(self) -> bool:
         """Whether it names one value wherever it is used."""
-        if len(self.binds) != 1 or self.updated:
+        if len(self.binds) != 1 or self.updated or self.carried:
             return False
         home = self.binds[0]
         return all(path[: len(home)] == home for path in self.uses)
@@ -57,12 +59,22 @@ class Names:
         found = self.names.get(name)
         return found is not None and found.once
 
+    def binds(self, name: str) -> bool:
+        """Whether the function gives ``name`` a value somewhere."""
+        found = self.names.get(name)
+        return found is not None and bool(found.binds)
+
 
 @lru_cache(maxsize=512)
 def names_of(tree: ast.FunctionDef) -> Names:
     """What ``tree`` binds."""
     collector = _Collector({})
     collector.block(tree.body, ())
+    for arg in (each.arg for each in tree.args.args):
+        parameter = collector.names.get(arg)
+        if parameter is not None and parameter.looped:
+            blocks = (collector.blocks[path] for path in parameter.binds)
+            parameter.carried = not all(_set_first(block, arg) for block in blocks)
     homes: dict[Path, list[str]] = {}
     for name, found in collector.names.items():
         if found.binds and not found.once:
@@ -77,11 +89,10 @@ def _set_first(body: Sequence[ast.stmt], name: str) -> bool:
     """Whether the first statement of ``body`` with ``name`` in it gives it a value, for whoever
     runs the block."""
     for stmt in body:
-        names = {each.id for each in ast.walk(stmt) if isinstance(each, ast.Name)}
-        if name in names:
-            if not isinstance(stmt, ast.Assign | ast.AnnAssign) or stmt.value is None:
-                return False
-            return name not in {e.id for e in ast.walk(stmt.value) if isinstance(e, ast.Name)}
+        found = [e for e in ast.walk(stmt) if isinstance(e, ast.Name) and e.id == name]
+        if found:
+            sets = isinstance(stmt, ast.Assign | ast.AnnAssign) and stmt.value is not None
+            return sets and all(isinstance(each.ctx, ast.Store) for each in found)
     return False
 
 
@@ -89,6 +100,7 @@ def _set_first(body: Sequence[ast.stmt], name: str) -> bool:
 class _Collector:
     names: dict[str, Name]
     blocks: dict[Path, Sequence[ast.stmt]] = field(default_factory=dict)
+    loops: int = 0  # around what is looked at
 
     def block(self, body: Sequence[ast.stmt], path: Path) -> None:
         self.blocks[path] = body
@@ -99,11 +111,12 @@ class _Collector:
         if isinstance(stmt, ast.For):
             inside = (*path, (id(stmt), "body"))
             self.uses(stmt.iter, path)
-            self.binds(stmt.target, inside)
-            self.block(stmt.body, inside)
-            if stmt.orelse:
-                self.block(stmt.orelse, (*path, (id(stmt), "orelse")))
-        elif isinstance(stmt, ast.If | ast.While):
+            self.binds(stmt.target, inside, counts=True)
+            self.loop(stmt, inside)
+        elif isinstance(stmt, ast.While):
+            self.uses(stmt.test, path)
+            self.loop(stmt, (*path, (id(stmt), "body")))
+        elif isinstance(stmt, ast.If):
             self.uses(stmt.test, path)
             self.block(stmt.body, (*path, (id(stmt), "body")))
             if stmt.orelse:
@@ -125,9 +138,17 @@ class _Collector:
         else:
             self.uses(stmt, path)
 
-    def binds(self, target: ast.expr, path: Path) -> None:
-        for name in bound(target):
-            self.names.setdefault(name, Name()).binds.append(path)
+    def loop(self, stmt: ast.For | ast.While, inside: Path) -> None:
+        self.loops += 1
+        self.block(stmt.body, inside)
+        self.loops -= 1
+
+    def binds(self, target: ast.expr, path: Path, counts: bool = False) -> None:
+        for each in bound(target):
+            name = self.names.setdefault(each, Name())
+            name.binds.append(path)
+            # What counts has a value where an iteration begins.
+            name.looped = name.looped or (self.loops > 0 and not counts)
         self.uses(target, path)
 
     def uses(self, node: ast.AST, path: Path) -> None:

@@ -12,7 +12,7 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.visit import reads_memory
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.source import Source
-from tilewright.lang.values import Unbound, Vector, described, is_number
+from tilewright.lang.values import Vector, described, is_number
 
 if TYPE_CHECKING:
     from tilewright.lang.arithmetic import Arithmetic
@@ -75,13 +75,6 @@ class Scope(ABC):
         return value
 
     def _check_number(self, value: Any, what: str, node: ast.AST) -> None:
-        if isinstance(value, Unbound):
-            raise self.refuse(
-                f"{value.name} may have no value here",
-                "not every way to this place gives it one",
-                "give it a value before",
-                at=node,
-            )
         if not is_number(value):
             raise self.refuse(
                 f"{what} is {described(value)}",

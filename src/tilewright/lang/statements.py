@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import expr as ir
+from tilewright.errors import KernelError
 from tilewright.ir.stmt import Stmt
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.exits import flagged
@@ -14,8 +14,6 @@ from tilewright.lang.loops import Loops
 from tilewright.lang.source import Source
 from tilewright.lang.values import is_literal
 from tilewright.lang.variables import Variable
-
-_ZERO = (ir.const(0),)
 
 
 class Translator(Loops):
@@ -38,8 +36,8 @@ class Translator(Loops):
             ast.For: self._for,
             ast.While: self._while,
             ast.Return: self._return,
-            ast.Break: lambda node: self._leave(self.breaks[-1]),
-            ast.Continue: lambda node: self._leave(self.continues[-1]),
+            ast.Break: lambda node: self._leave(self.breaks[-1], "break"),
+            ast.Continue: lambda node: self._leave(self.continues[-1], "continue"),
             ast.Expr: self._expression,
             ast.Assert: self._assert,
             ast.Pass: lambda node: None,
@@ -65,12 +63,15 @@ class Translator(Loops):
                 self._set(name, value, tree)
         self.stmts(body)
         if not self._simple and self.result is not None:
+            if self.assigned.now is not None:
+                raise self._returns_none(tree)
             self.result = self._results(self.result)
         return self.result
 
     def _declare_results(self, tree: ast.FunctionDef) -> None:
         """Memory for what is returned on several ways."""
         self._returned: dict[str, Variable] = {}
+        self._gives: set[bool] = set()  # whether returns have a value
         values = [each.value for each in ast.walk(tree) if isinstance(each, ast.Return)]
         given = [each for each in values if each is not None]
         if self._simple or not given:
@@ -103,13 +104,18 @@ class Translator(Loops):
         self.varying += 1
         blocks: list[list[Stmt]] = []
         arms = (node.body, "body", behind_then), (node.orelse, "orelse", behind_else)
-        for body, part, behind in arms:
+        before, ends = self.assigned.now, {}
+        holding = (condition, self.arithmetic.negated(condition))
+        for (body, part, behind), holds in zip(arms, holding, strict=True):
+            self.assigned.begin_arm(before, holds)
             with self.emitter.inside() as stmts:
                 self.block(body, node, part)
                 kept = dict(self.names)
                 self.stmts(behind)
                 self.names = kept
             blocks.append(stmts)
+            ends[holds] = self.assigned.now
+        self.assigned.end_arms(ends)
         self.varying -= 1
         self.emitter.if_(condition, blocks[0], blocks[1], span)
         self.emitter.span = outer
@@ -123,11 +129,22 @@ class Translator(Loops):
 
     def _return(self, node: ast.Return) -> None:
         value = None if node.value is None else self.value(node.value)
+        self._gives.add(value is not None)
+        if len(self._gives) > 1:
+            raise self._returns_none(node)
         if self._simple:
             self.result = self._named_result(value)
         elif value is not None:
             self.result = self._keep(value, node)
-        self._leave(self.returns)
+        self._leave(self.returns, "return")
+
+    def _returns_none(self, at: ast.AST) -> KernelError:
+        return self.refuse(
+            f"{self.source.tree.name} returns a value on some ways only",
+            "whoever calls it may use what it returns",
+            "return a value on each way, also at the end",
+            at=at,
+        )
 
     def _named_result(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -149,12 +166,7 @@ class Translator(Loops):
                 cure="return as many values on each way",
                 at=node,
             )
-        dtype = self.whole.assigned(self, variable, value)
-        if variable.memory is None:
-            variable.memory = self.emitter.private(name, dtype)
-        self.emitter.store(
-            variable.memory, _ZERO, self.arithmetic.convert(value, variable.memory.dtype)
-        )
+        self._set_number(variable, value)
         return variable
 
     def _results(self, kept: Any) -> Any:

@@ -69,13 +69,6 @@ class Lambda:
     scope: Any
 
 
-@dataclass(frozen=True, eq=False)
-class Unbound:
-    """A name that some way to its use leaves without a value."""
-
-    name: str
-
-
 def is_literal(value: object) -> bool:
     """Whether ``value`` is a known number."""
     return isinstance(value, bool | int | float)
