@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from lang_texts import defined
 from needs import needs_opencl
+from tilewright.errors import KernelError
 
 
 @cache
@@ -62,3 +64,56 @@ def test_one_work_item_on_an_opencl_device(sizes: tuple[int, int, int]) -> None:
         product(1).over(local=(1, 1), sizes=sizes), "spirv:cpu"
     ).source("llvm")
     check(1, sizes, "spirv")
+
+
+HEAD = """@tw.kernel(subgroup=16)
+def k(x: tw.array("f32", 1), c: tw.array("f32", 2)):
+    lane = tw.lane_id()
+    acc = tw.joint_matrix("accumulator", 16, 16, "f32", group="GROUP")
+    acc.fill(1.0)
+"""
+APART = [
+    "if lane == 0: acc.fill(2.0)",
+    "if x[lane] > 0: acc.fill(2.0)",
+    "if lane < 3: acc.store(c, (0, 0))",
+    "for j in range(lane): acc.fill(2.0)",
+    "while x[lane] > 0: acc.fill(2.0)",
+    "if lane == 0: return\nacc.fill(2.0)",
+    "s = 0.0\nfor j in range(3): s += x[lane]\nif s > 0: acc.apply(lambda v: v + 1)",
+    "if tw.shuffle_xor(x[lane], 1) > 0: acc.load(c, (0, 0))",
+]
+TOGETHER = [
+    "if tw.subgroup_any(x[lane] > 0): acc.fill(2.0)",
+    "if tw.subgroup_reduce(x[lane], 'add') > 0: acc.fill(2.0)",
+    "if tw.subgroup_broadcast(x[lane], 2) > 0: acc.fill(2.0)",
+    "if tw.group_any(x[lane] > 0): acc.fill(2.0)",
+    "s = 0.0\nfor j in range(3): s += x[j]\nif s > 0: acc.fill(2.0)",
+    "if tw.group_id(0) == 0: acc.fill(2.0)",
+]
+
+
+def edge_case(body: str, group: str) -> Any:
+    lines = "".join(f"    {line}\n" for line in [*body.splitlines(), "acc.store(c, (0, 0))"])
+    return defined(HEAD.replace("GROUP", group) + lines)["k"]
+
+
+@pytest.mark.parametrize("body", APART)
+@pytest.mark.parametrize("group", ["subgroup", "workgroup"])
+def test_part_of_the_lanes_of_a_matrix(body: str, group: str) -> None:
+    with pytest.raises(KernelError, match=f"only some work-items of a {group}") as caught:
+        edge_case(body, group).over(local=(1, 16))
+    error = caught.value
+    line = error.span.text.splitlines()[error.span.line - 1]
+    assert "acc." in line and line.strip() in body
+
+
+@pytest.mark.parametrize("body", TOGETHER)
+def test_lanes_of_a_matrix_that_agree(body: str) -> None:
+    x, c = np.ones(16, np.float32), np.zeros((16, 16), np.float32)
+    edge_case(body, "subgroup").launch((1, 16), x, c, local=(1, 16))
+    assert (c == 2).all()
+
+
+def test_subgroups_may_agree_on_what_the_workgroup_does_not() -> None:
+    with pytest.raises(KernelError, match="only some work-items of a workgroup"):
+        edge_case(TOGETHER[0], "workgroup").over(local=(1, 32))

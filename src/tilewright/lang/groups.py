@@ -182,7 +182,9 @@ def _shuffled(site: Site, value: Expr, lane: Expr) -> Expr:
         return value
     memory = site.emitter.private("shuffled", value.type)
     site.emitter.call("shuffle", View(memory, (ir.const(0),)), value, lane)
-    return site.emitter.let("shuffled", element(memory))
+    found = site.emitter.let("shuffled", element(memory))
+    site.whole.together.agreed[found] = lane
+    return found
 
 
 def _lane(site: Site) -> Expr:
@@ -200,6 +202,7 @@ def _subgroup_reduced(site: Site, value: Expr, op: str) -> Expr:
             # As an index, too, it is what the lanes exchanged: no sum that was widened before.
             site.emitter.means(value, ir.cast(s64, value))
         distance *= 2
+    site.whole.together.agreed[value] = ir.const(0)
     return value
 
 

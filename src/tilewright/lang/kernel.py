@@ -242,7 +242,7 @@ class KernelFunction:
         found += whole.identities.parameters()
         found += whole.messages.parameters
         nest = whole.identities.nest(body, emitter.shared)
-        check_meetings(nest)
+        check_meetings(nest, whole.together)
         return Kernel(self.name, tuple(found), nest, span=self.span)
 
     # What runs it.

@@ -323,6 +323,7 @@ def _product(site: Site, matrix: Matrix, a: Matrix, b: Matrix) -> None:
     dims = (*found.dims, Dim(k, ir.const(a.cols)))
     result = Result((total,), (product,), "add")
     emitter.emit(Compute(name, dims, factors, (result,), span=emitter.span))
+    site.whole.joint(matrix.group)
     if kept is not matrix.dtype:
         own(
             *(site, matrix, "round"),

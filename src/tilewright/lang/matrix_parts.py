@@ -121,6 +121,7 @@ def own(site: Site, matrix: Matrix, name: str, act: Callable[[Expr, Expr], None]
     if found.inside is not None:
         stmts = [If(found.inside, Block(tuple(stmts)), None, site.emitter.span)]
     over(site.emitter, f"{matrix.memory.name}_{name}", found.dims, stmts)
+    site.whole.joint(matrix.group)
 
 
 def one_of_own(site: Site, matrix: Matrix, index: Expr, act: Callable[[Expr, Expr], None]) -> None:

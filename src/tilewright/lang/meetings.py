@@ -1,8 +1,10 @@
-"""Where work-items have to meet, and their ids alone keep some of them away."""
+"""Where work-items have to meet, and something keeps some of them away: at barriers their ids, at
+what they do with a joint matrix whatever differs among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 from tilewright.errors import KernelError
@@ -10,22 +12,75 @@ from tilewright.facts import Facts
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.functions import Group, meeting
 from tilewright.ir.stmt import Block, Call, For, If, Let, Stmt, While
-from tilewright.ir.visit import nested, reads_memory, substitute, variables, walk_stmts
+from tilewright.ir.visit import (
+    direct_exprs,
+    nested,
+    reads_memory,
+    substitute,
+    variables,
+    walk_stmts,
+)
 from tilewright.passes.spmd.nests import ItemNest, map_nests
+from tilewright.passes.spmd.varying import Varying
 from tilewright.simplify import simplify
 
 
-def check_meetings(body: Stmt) -> None:
+@dataclass
+class Together:
+    """What all work-items of a group do together: ``stmts``, by their ids, with the group's name.
+    ``agreed`` are names that have the value of one lane, or of all: of which, if it is one."""
+
+    stmts: dict[int, tuple[Stmt, str]] = field(default_factory=dict)
+    agreed: dict[Expr, Expr] = field(default_factory=dict)
+
+
+def check_meetings(body: Stmt, together: Together) -> None:
     """Raises `KernelError` for control around a barrier, or around what holds one, that differs by
-    the ids of those who wait for each other. What depends on arguments or memory is not looked at:
-    the interpreter finds that."""
+    the ids of those who wait for each other: what depends on arguments or memory the interpreter
+    finds. And for control around what is done ``together`` that may differ by anything."""
 
     def look(nest: ItemNest) -> Stmt:
         _look(nest, nest.body, {})
+        for group in sorted({group for _, group in together.stmts.values()}):
+            seeds = nest.vars[-1:] if group == "subgroup" else nest.vars
+            agreed = together.agreed if group == "subgroup" else {}
+            _look_together(nest.body, _Differing(seeds, nest.body, agreed), together, group)
         return nest.around(nest.body)
 
-    if any(_waiting(stmt) is not None for stmt in walk_stmts(body)):
+    if together.stmts or any(_waiting(stmt) is not None for stmt in walk_stmts(body)):
         map_nests(body, look)
+
+
+class _Differing(Varying):
+    """What differs, but for the names that lanes ``agreed`` on."""
+
+    def __init__(self, seeds: Sequence[Var], body: Stmt, agreed: Mapping[Expr, Expr]) -> None:
+        self._agreed = agreed
+        super().__init__(seeds, body)
+
+    def _visit(self, stmt: Stmt, apart: bool) -> None:
+        of = self._agreed.get(stmt.var) if isinstance(stmt, Let) else None
+        if of is None or self.of(of):
+            super()._visit(stmt, apart)
+
+
+def _look_together(
+    stmt: Stmt, differing: _Differing, together: Together, group: str, apart: Stmt | None = None
+) -> None:
+    """``apart`` is the control around ``stmt`` that differs."""
+    if apart is not None and together.stmts.get(id(stmt), (None, ""))[1] == group:
+        assert apart.span is not None
+        raise KernelError(
+            f"only some work-items of a {group} come to what they do together with a joint matrix",
+            where=stmt.span,
+            why=f"they may go different ways in line {apart.span.line}",
+            cure="move it out of what only some of them run, or let them agree on the way: "
+            f"if tw.{group if group == 'subgroup' else 'group'}_any(...)",
+        )
+    if isinstance(stmt, If | While | For) and differing.any_of(direct_exprs(stmt)):
+        apart = stmt
+    for part in nested(stmt):
+        _look_together(part, differing, together, group, apart)
 
 
 def _look(nest: ItemNest, stmt: Stmt, lets: dict[Var, Expr]) -> None:

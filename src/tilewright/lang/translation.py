@@ -23,6 +23,7 @@ from tilewright.lang.builtin import Builtin, Site, builtins
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.expressions import Expressions
 from tilewright.lang.identities import Identities, Shape
+from tilewright.lang.meetings import Together
 from tilewright.lang.messages import Messages
 from tilewright.lang.source import Source
 from tilewright.lang.statements import Translator
@@ -72,6 +73,7 @@ class Translation:
         self.arithmetic = Arithmetic(_unplaced)
         self.identities = Identities(shape, self.emitter)
         self.messages = Messages(self.emitter, self.identities)
+        self.together = Together()
         self.stored: set[int] = set()
         self.scratch: dict[tuple[DType, int], Buffer] = {}  # local memory of group functions
         self.constants: dict[str, Any] = {}
@@ -143,6 +145,11 @@ class Translation:
         of one."""
         if self.require_subgroup(site) > 1:
             site.emitter.call("subgroup_barrier")
+
+    def joint(self, group: str) -> None:
+        """All work-items of ``group`` come to the last statement."""
+        stmt = self.emitter.block[-1]
+        self.together.stmts[id(stmt)] = stmt, group
 
     def memory_name(self, site: Site, otherwise: str) -> str:
         """What memory is called: as the name that is assigned to, if it is one."""
