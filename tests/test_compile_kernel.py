@@ -243,13 +243,23 @@ def test_what_cannot_be_compiled() -> None:
         tw.compile(kernel, constant=("c",))
     with pytest.raises(ArgumentError, match=r"'w' cannot be constant[^$]*choose some of a, b"):
         tw.compile(kernel, constant="w")
-    for name in ("out", "stream"):
-        with pytest.raises(ArgumentError, match=f"an argument cannot be called '{name}'"):
-            tw.compile(tw.parse_kernel(ADD.replace("a[", f"{name}[").replace("a:", f"{name}:")))
     with pytest.raises(ScheduleError, match=r"is no contraction[^$]*use a ReductionConfig"):
         tw.compile(kernel, config="ElementwiseConfig(vector=8)")
     with pytest.raises(UnsupportedError, match="no variant 'fast'"):
         tw.compile(kernel, "interpreter:fast")
+
+
+@pytest.mark.parametrize("name", ["out", "stream"])
+def test_arguments_may_be_called_as_options_are(name: str) -> None:
+    run = tw.compile(tw.parse_kernel(ADD.replace("a[", f"{name}[").replace("a:", f"{name}:")))
+    c = np.zeros_like(A)
+    assert (run(A, B) == A + 1).all()
+    assert (run(b=B, **{name: A}) == A + 1).all()
+    assert run(A, B, out={"c": c} if name == "out" else c) is c
+    run.bind(**{name: A}, b=B, c=c)()
+    assert (c == A + 1).all()
+    with pytest.raises(ArgumentError, match=f"{name} is given twice"):
+        run(A, B, **{name: A})
 
 
 def test_results_may_be_called_out() -> None:

@@ -54,6 +54,7 @@ class CompiledKernel:
     in order and the others by name. Results are allocated, unless ``out`` (or an argument of the
     result's name) is given; one result is returned as it is, several as a dict. What is allocated
     is of the library of the first argument, in their order, that is torch's or JAX's, else numpy's.
+    Where the kernel has an argument ``out`` or ``stream``, these keywords are its own.
     Numbers are passed like arrays; sizes that shapes of arrays tell need not be given, and have no
     place in the order.
 
@@ -87,6 +88,8 @@ class CompiledKernel:
         self._names, self._results = signature.names, signature.results
         self._fitting = made.fitting
         self._numbers = made.numbers
+        named = {*self._names, *(each.name for each in signature.scalars)}
+        self._options = named & {"out", "stream"}  # arguments that are called as options are
 
     @property
     def packed(self) -> tuple[str, ...]:
@@ -146,6 +149,8 @@ class CompiledKernel:
         that it may not be written), or that is missing, and `DeviceError` for what a device
         reports.
         """
+        if self._options:
+            out, stream = self._chosen(out, stream, arrays)
         if ordered:
             self._name(ordered, arrays)
         fitting = self._fitting
@@ -172,6 +177,8 @@ class CompiledKernel:
     ) -> Callable[[], None]:
         """A function of no arguments that runs the kernel on these arrays, checked once; and on the
         stream that a call now would run on."""
+        if self._options:
+            out, stream = self._chosen(out, stream, arrays)
         if ordered:
             self._name(ordered, arrays)
         call, keep = self._prepared(out, stream, arrays)
@@ -181,7 +188,7 @@ class CompiledKernel:
 
         return bound
 
-    def borrow(self, **arrays: Any) -> Callable[[], None]:
+    def borrow(self, /, **arrays: Any) -> Callable[[], None]:
         """As `bind`, of arrays that somebody else keeps: the call holds none of them, and is to be
         called only while they are there, with their memory where it is."""
         return self._prepared(None, None, arrays)[0]
@@ -236,6 +243,15 @@ class CompiledKernel:
             placing.run(call)
             return _nothing, (), finish
         return placing.bound(call), call.keep, finish
+
+    def _chosen(self, out: Any, stream: Any, arrays: dict[str, Any]) -> tuple[Any, Any]:
+        """The options ``out`` and ``stream``. Arguments that are called so go into ``arrays``;
+        ``out`` stays an option where it has results by their names."""
+        if "out" in self._options and out is not None and not isinstance(out, Mapping):
+            arrays["out"], out = out, None
+        if "stream" in self._options and stream is not None:
+            arrays["stream"], stream = stream, None
+        return out, stream
 
     def _name(self, ordered: tuple[Any, ...], arrays: dict[str, Any]) -> None:
         """Puts arrays that are given in the order of the arguments into ``arrays``."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from tilewright.engine.signature import Signature
 from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Kernel, Param
+from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.problems.numbers import short
 from tilewright.recipes.start import Start
@@ -37,9 +37,6 @@ class Source(Protocol):
     def resolved(self) -> Source: ...
     def kernel(self) -> Kernel: ...
     def exact_kernel(self) -> Kernel: ...
-
-
-_KEYWORDS = {"out": "array for its result", "stream": "stream that it runs on"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,6 @@ def _source_start(source: Source, constant: tuple[str, ...]) -> Start:
 
 def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
     verify(kernel)
-    _check_names(kernel)
     return Request(
         what=kernel,
         name=kernel.name,
@@ -130,19 +126,6 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
         signature=lambda: Signature(kernel.params),
         start=partial(Start, kernel, kernel, constant=constant),
     )
-
-
-def _check_names(kernel: Kernel) -> None:
-    """Calls have keywords of their own, which an argument of that name would never get."""
-    for each in kernel.params:
-        result = isinstance(each, Param) and each.access != "in"
-        if each.name == "stream" or (each.name == "out" and not result):
-            raise ArgumentError(
-                f"an argument cannot be called {each.name!r}",
-                where=f"kernel {kernel.name}",
-                why=f"{each.name}=... of a call is the {_KEYWORDS[each.name]}",
-                cure="name the parameter otherwise",
-            )
 
 
 def _check_constant(signature: Signature, constant: tuple[str, ...]) -> None:

@@ -24,9 +24,13 @@ class Choice:
 @dataclass(frozen=True)
 class Made:
     """A kernel of the IR, and what its records say. ``captured`` are the values from outside of the
-    function that it was made with."""
+    function that it was made with. Of what a launch gives besides the arguments, the names:
+    ``sizes`` of the range, ``offsets``, and the array of the records."""
 
     kernel: Kernel
     messages: tuple[Message, ...]
     captured: Mapping[str, Any]
     most_dim: int
+    sizes: tuple[str, ...]
+    offsets: tuple[str, ...]
+    records: str | None

@@ -130,6 +130,16 @@ class Identities:
     def _guards(self, dim: int) -> bool:
         return self.shape.guarded and dim == self.shape.dims - 1 and self.shape.local[dim] > 1
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The names of the range's sizes."""
+        return tuple(each.name for each in self._sizes)
+
+    @property
+    def offsets(self) -> tuple[str, ...]:
+        """The names of the numbers at which ids begin, if a launch says them."""
+        return tuple(each.name for each in self._offsets) if self.shape.offset else ()
+
     def parameters(self) -> list[ScalarParam]:
         """The numbers that a launch passes for its range."""
         most = _MOST_WIDE if self.shape.wide else MOST

@@ -151,8 +151,16 @@ class KernelFunction:
                 break
             types = Types(types.found, {})
         kernel = self._kernel(whole, params, body)
-        captured_ = dict(whole.constants)
-        return Made(kernel, tuple(whole.messages.kinds), captured_, whole.identities.most_dim)
+        ids, said = whole.identities, whole.messages
+        return Made(
+            kernel,
+            tuple(said.kinds),
+            dict(whole.constants),
+            ids.most_dim,
+            ids.sizes,
+            ids.offsets,
+            next((each.buffer.name for each in said.parameters), None),
+        )
 
     def _once(self, choice: Choice, types: Types) -> tuple[Translation, list[Any], list[Stmt]]:
         sizes = [each for a in self._parameters.values() for each in getattr(a, "shape", ())]
@@ -281,12 +289,17 @@ class KernelFunction:
     def over(
         self,
         dims: int | None = None,
+        /,
         *,
         local: int | Sequence[int] | None = None,
         **choices: Any,
     ) -> Kernel:
         """The kernel in the IR, for a range of so many dims (by default as many as it asks for) and
-        groups of the size ``local``. ``choices`` are types by their names, and constants."""
+        groups of the size ``local``. ``choices`` are types by their names, and constants: one that
+        is called ``local`` is given as that, and the groups are as ``@tw.kernel(local=...)`` says.
+        """
+        if isinstance(self._parameters.get("local"), Constant):
+            choices["local"], local = local, self.local
         return self._launches.kernel(dims, local, choices)
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:

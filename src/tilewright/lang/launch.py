@@ -67,10 +67,10 @@ class Launches:
         if not prod(sizes):
             return
         code, made = found
-        given = self._given(sizes, start, arguments)
-        if made.messages:
-            records = new_records()
-            code(**given, messages=records)
+        given = self._given(made, sizes, start, arguments)
+        if made.records is not None:
+            given[made.records] = records = new_records()
+            code(**given)
             tell(records, made.messages, len(sizes))
             return
         # A call that is bound for a device would hold its arrays; one that captured values from
@@ -269,6 +269,7 @@ class Launches:
 
     def _given(
         self,
+        made: Made,
         sizes: tuple[int, ...],
         offset: tuple[int, ...] | None,
         arguments: Sequence[Any],
@@ -279,9 +280,7 @@ class Launches:
         for (name, annotation), value in pairs:
             if not isinstance(annotation, Constant):
                 given[name] = value
-        for dim, size in enumerate(sizes):
-            given[f"global_{dim}"] = size
-        if offset is not None and any(offset):
-            for dim, size in enumerate(offset):
-                given[f"offset_{dim}"] = size
+        given.update(zip(made.sizes, sizes, strict=True))
+        if made.offsets:
+            given.update(zip(made.offsets, offset or (), strict=True))
         return given
