@@ -236,3 +236,22 @@ def test_what_is_the_same_for_all_may_have_no_value() -> None:
     body = "if n > 3:\n    t = 2.0\nif n > 2:\n    y[i] = 1.0\nif n > 3:\n    y[i] = t"
     for n, wanted in ((3, 1.0), (4, 2.0)):
         np.testing.assert_array_equal(run(body, n, target="x86")[1], [wanted] * 8)
+
+
+@pytest.mark.parametrize("loop", ["tw.static_range", "range"])
+def test_loops_over_one_name(loop: str) -> None:
+    """Each counts by itself: what is known of one stays known."""
+    index = "k" if loop == "range" else "(0, 1, 2)[k]"
+    body = f"for k in {loop}(2): x[{index}] = 10\nfor k in {loop}(1, 3): x[{index}] += k"
+    for target in ("interpreter", "x86"):
+        assert run(body, size=1, target=target)[0].tolist()[:4] == [10, 11, 0, -1]
+
+
+def test_constants_are_weak() -> None:
+    text = "@tw.kernel\ndef k(pick: tw.array('s8', 1), lo: tw.constant):\n"
+    text += "    i = tw.global_id(0)\n    pick[i] = lo\n    v = lo\n"
+    text += "    if i > 1: v = lo + 1\n    pick[i] += v\n"
+    for value in (3, np.int64(3)):
+        pick = np.zeros(4, np.int8)
+        defined(text)["k"].launch(4, pick, value)
+        assert pick.tolist() == [6, 6, 7, 7]

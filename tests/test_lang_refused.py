@@ -349,3 +349,26 @@ def test_python_files_that_are_none(tmp_path: Path) -> None:
 
 def test_mutated_kernels_are_refused_with_a_place() -> None:
     assert fuzz_lang.fuzz(60, 0) == []
+
+
+TYPED = [
+    ("t = n\nu = t // 2\nt = t * 0.5\nx[u] = t", "t // 2", "line 5, `t = t * 0.5`"),
+    ("t = n\nfor i in range(3):\n    x[t] = 1.0\n    t *= 0.5", "t", "line 6, `t *= 0.5`"),
+    ("t = 0\nt = x[0]\nfor i in range(t): x[i] = 1.0", "range(t)", "t is f32 because of line 4"),
+    ("t = n\nt = t & 1\nt = x[0]", "t & 1", "t is f32 because of line 5"),
+    (
+        "y = tw.local(4, 's32')\nt = 0\nt = x.shape[0]\ny[0] = t",
+        "y[0]",
+        "t is s64 because of line 5",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "marked", "why"), TYPED)
+def test_types_that_an_assignment_decides(body: str, marked: str, why: str) -> None:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    with pytest.raises(KernelError) as caught:
+        defined(HEAD + lines)["k"].over(local=(16,))
+    error = caught.value
+    assert error.span.text[error.span.start : error.span.end].startswith(marked)
+    assert error.why is not None and why in error.why

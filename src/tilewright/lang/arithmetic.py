@@ -82,10 +82,16 @@ _MOST_BITS = 4096
 
 class Arithmetic:
     """Computes on numbers, known ones and expressions. ``refuse`` gives the error about the
-    expression that is translated: what, why, cure."""
+    expression that is translated: what, why, cure. ``why_typed`` says in words what made the type
+    of a number that a variable decides."""
 
-    def __init__(self, refuse: Callable[[str, str | None, str], KernelError]) -> None:
+    def __init__(
+        self,
+        refuse: Callable[[str, str | None, str], KernelError],
+        why_typed: Callable[[Any], str],
+    ) -> None:
         self.refuse = refuse
+        self.why_typed = why_typed
         # Expressions of known numbers only, such as a variable that only such were assigned to:
         # they take the type of what they meet, as known numbers do.
         self.weak: set[Expr] = set()
@@ -153,9 +159,10 @@ class Arithmetic:
             weak = value in self.weak and not (found.is_float and not dtype.is_float)
             if weak or dtype.is_float or common_type(found, dtype) is dtype:
                 return ir.cast(dtype, value)
+        lost = f"not every {found} is a {dtype}" if isinstance(value, Expr) else ""
         raise self.refuse(
             f"{what} is {dtype}, and the value {found if isinstance(value, Expr) else value}",
-            f"not every {found} is a {dtype}" if isinstance(value, Expr) else None,
+            "; ".join(filter(None, (lost, self.why_typed(value)))) or None,
             f"convert it, so that it can be seen: tw.{dtype}(...)",
         )
 
@@ -176,17 +183,21 @@ class Arithmetic:
             x, y = left, self.convert(b, left.type)
         else:
             x, y = self.common(a, b, SIGNS.get(op, op))
-        self._check(op, x, b)
+        self._check(op, x, a, b)
         try:
             return ir.binary(op, x, y)
         except TypeError:
             raise self.refuse(
                 f"`{SIGNS.get(op, op)}` of {x.type}",
-                None,
+                self._why_float(a, b) or None,
                 "convert the operands to a type that has it",
             ) from None
 
-    def _check(self, op: str, x: Expr, b: Any) -> None:
+    def _why_float(self, *operands: Any) -> str:
+        floats = (each for each in operands if self.type_of(each).is_float)
+        return next(filter(None, map(self.why_typed, floats)), "")
+
+    def _check(self, op: str, x: Expr, a: Any, b: Any) -> None:
         if op == "div" and not x.type.is_float:
             raise self.refuse(
                 f"`/` of {x.type}",
@@ -196,8 +207,8 @@ class Arithmetic:
         if op in ("floordiv", "mod") and x.type.is_float:
             raise self.refuse(
                 f"`{SIGNS[op]}` of {x.type}",
-                "it divides integers",
-                "write tw.floor(a / b)",
+                "; ".join(filter(None, ("it divides integers", self._why_float(a, b)))),
+                "write tw.floor(a / b), or convert the operands: tw.s32(...)",
             )
         if x.type.kind == "bool" and op in ("add", "sub", "mul", "floordiv", "mod"):
             raise self.refuse(

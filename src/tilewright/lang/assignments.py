@@ -53,7 +53,14 @@ class Assignments(Expressions):
         if known is None:
             return Variable(key, name, None, True)
         dtype, weak = known
-        return Variable(key, name, self.emitter.private(name.replace(".", "_"), dtype), weak)
+        variable = Variable(key, name, None, weak)
+        variable.memory = self._memory_of(variable, dtype)
+        return variable
+
+    def _memory_of(self, variable: Variable, dtype: DType) -> Buffer:
+        memory = self.emitter.private(variable.name.replace(".", "_"), dtype)
+        self.whole.variables[id(memory)] = variable
+        return memory
 
     def _assign(self, node: ast.Assign) -> None:
         first = node.targets[0]
@@ -142,7 +149,7 @@ class Assignments(Expressions):
         dtype = self.whole.assigned(self, known, value)
         if known.memory is None:
             # In the first translation only, whose types are what comes of it.
-            known.memory = self.emitter.private(known.name.replace(".", "_"), dtype)
+            known.memory = self._memory_of(known, dtype)
             known.weak = self.whole.types.found[known.key][1]
         converted = self.arithmetic.convert(value, known.memory.dtype)
         self.emitter.store(known.memory, _ZERO, converted)

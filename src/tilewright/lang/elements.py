@@ -110,7 +110,10 @@ class Elements(Scope):
         dtype = self.arithmetic.type_of(value)
         if not dtype.is_integer:
             raise self.refuse(
-                f"the index is {dtype}", cure="index by integers: tw.s32(...)", at=node
+                f"the index is {dtype}",
+                self.arithmetic.why_typed(value) or None,
+                "index by integers: tw.s32(...)",
+                at=node,
             )
         size = array.sizes[dim]
         if isinstance(value, int):

@@ -144,12 +144,12 @@ class KernelFunction:
                 )
 
     def _translated(self, choice: Choice) -> Made:
-        types = Types({}, {})
+        types = Types({}, {}, {})
         for _ in range(_MOST_TRANSLATIONS):
             whole, params, body = self._once(choice, types)
             if types.settled:
                 break
-            types = Types(types.found, {})
+            types = Types(types.found, {}, types.places)
         kernel = self._kernel(whole, params, body)
         ids, said = whole.identities, whole.messages
         return Made(

@@ -211,6 +211,8 @@ class Launches:
         return tuple(({**weak, **types}).items()), tuple(constants)
 
     def _constant(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
         known = isinstance(value, bool | int | float | str | tuple | DType)
         if known or value is None or hasattr(value, "inline"):
             return value

@@ -1,8 +1,9 @@
 """Which names a function binds, where, and how often: what of them may be a plain name in the IR,
 and what needs memory of its own.
 
-A name that is bound once, and used in the block where that happens, names a value. Any other is
-a variable: one element of private memory. A parameter is bound where the function begins, too.
+A name that is bound once, and used in the block where that happens, names a value; so does one that
+only loops count by, each in its own body. Any other is a variable: one element of private memory. A
+parameter is bound where the function begins, too.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ class Name:
     binds: list[Path] = field(default_factory=list)
     uses: list[Path] = field(default_factory=list)
     updated: bool = False  # by `+=` and the like
+    counts: int = 0  # how many of those that bind it are loops
     looped: bool = False  # assigned to in a loop
     carried: bool = False  # a parameter, whose value one iteration may leave to the next
 
     @property
     def once(self) -> bool:
         """Whether it names one value wherever it is used."""
-        if len(self.binds) != 1 or self.updated or self.carried:
+        if not self.binds or self.updated or self.carried:
             return False
-        home = self.binds[0]
-        return all(path[: len(home)] == home for path in self.uses)
+        if len(self.binds) > 1 and self.counts < len(self.binds):
+            return False
+        apart = all(not _within(a, b) for a in self.binds for b in self.binds if a is not b)
+        return apart and all(any(_within(p, home) for home in self.binds) for p in self.uses)
 
     @property
     def home(self) -> Path:
@@ -83,6 +87,10 @@ def names_of(tree: ast.FunctionDef) -> Names:
                 home = home[:-1]
             homes.setdefault(home, []).append(name)
     return Names(collector.names, {path: tuple(found) for path, found in homes.items()})
+
+
+def _within(path: Path, block: Path) -> bool:
+    return path[: len(block)] == block
 
 
 def _set_first(body: Sequence[ast.stmt], name: str) -> bool:
@@ -147,6 +155,7 @@ class _Collector:
         for each in bound(target):
             name = self.names.setdefault(each, Name())
             name.binds.append(path)
+            name.counts += counts
             # What counts has a value where an iteration begins.
             name.looped = name.looped or (self.loops > 0 and not counts)
         self.uses(target, path)

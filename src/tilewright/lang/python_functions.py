@@ -30,7 +30,9 @@ def _range(site: Site, start: Any, stop: Any, step: Any, static: bool) -> Range:
         site.number(each, "a bound")
         if not site.arithmetic.type_of(each).is_integer:
             raise site.refuse(
-                f"a range of {site.arithmetic.type_of(each)}", cure="count in integers: tw.s32(x)"
+                f"a range of {site.arithmetic.type_of(each)}",
+                site.arithmetic.why_typed(each) or None,
+                "count in integers: tw.s32(x)",
             )
         if static and not is_literal(each):
             raise site.refuse(

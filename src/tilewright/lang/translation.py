@@ -17,6 +17,7 @@ from tilewright.dtypes import dtype as find_dtype
 from tilewright.errors import Span, UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
+from tilewright.ir.visit import loads_in
 from tilewright.lang.annotations import Constant
 from tilewright.lang.arithmetic import Arithmetic
 from tilewright.lang.builtin import Builtin, Site, builtins
@@ -70,7 +71,7 @@ class Translation:
         self.shape = shape
         self.types = types
         self.emitter = Emitter(taken)
-        self.arithmetic = Arithmetic(_unplaced)
+        self.arithmetic = Arithmetic(_unplaced, self.why_typed)
         self.identities = Identities(shape, self.emitter)
         self.messages = Messages(self.emitter, self.identities)
         self.together = Together()
@@ -81,6 +82,7 @@ class Translation:
         self.unused: ast.Call | None = None  # the call whose value nobody uses
         self._calls: list[tuple[object, Span | None]] = []
         self._declared: dict[Key, DType] = {}
+        self.variables: dict[int, Variable] = {}  # by their memory
 
     def place(self, scope: Expressions, node: ast.stmt) -> Span | None:
         """The place of a statement: in functions of this package, that of the call."""
@@ -175,8 +177,20 @@ class Translation:
             dtype, weak, known = declared, False, None
         if known is not None:
             dtype, weak = self._joined(scope, variable, known, (dtype, weak), value)
+        self.types.places.setdefault((variable.key, dtype), scope.source.span(scope.node))
         self.types.found[variable.key] = dtype, weak
         return dtype
+
+    def why_typed(self, value: Any) -> str:
+        """Which assignment made a variable in ``value`` what it is, for errors: nothing, if there
+        is no variable."""
+        for each in loads_in(value) if isinstance(value, Expr) else ():
+            variable = self.variables.get(id(each.buffer))
+            place = variable and self.types.places.get((variable.key, each.type))
+            if variable and place:
+                text = place.text[place.start : place.end].split("\n")[0]
+                return f"{variable.name} is {each.type} because of line {place.line}, `{text}`"
+        return ""
 
     def _joined(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
+from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer
 
 # Who calls whom at which places, and a name.
@@ -29,10 +30,12 @@ class Variable:
 
 @dataclass
 class Types:
-    """The types of variables: those that a translation begins with, and those that it finds."""
+    """The types of variables: those that a translation begins with, and those that it finds; and
+    the places of the assignments that first made one of a type."""
 
     known: dict[Key, tuple[DType, bool]]
     found: dict[Key, tuple[DType, bool]]
+    places: dict[tuple[Key, DType], Span]
 
     @property
     def settled(self) -> bool:
