@@ -192,7 +192,7 @@ def misaligned() -> np.ndarray[Any, Any]:
 
 
 WRONG = [
-    ({}, np.zeros((2, 3, 4)), "src has f64 elements, expected f32", "x.astype('float32')"),
+    ({}, np.zeros((2, 3, 4)), "src has f64 elements, expected f32", "src.astype('float32')"),
     ({}, np.zeros((2, 3, 4), ">f4"), "other byte order", "newbyteorder"),
     ({}, np.zeros((2, 4, 3), np.float32), "shape (2, 4, 3), expected (2, 3, 4)", "of shape"),
     ({}, np.zeros((2, 12), np.float32), "shape (2, 12), expected (2, 3, 4)", "of shape"),
@@ -200,16 +200,16 @@ WRONG = [
         {},
         np.zeros((4, 3, 2), np.float32).T,
         "strides (1, 2, 6) (in elements), expected (12, 4, 1)",
-        "np.ascontiguousarray(x)",
+        "np.ascontiguousarray(src)",
     ),
     ({"cure": "pass kernel.pack('src', x)"}, np.zeros((4, 3, 2), np.float32).T, "strides", "pack"),
     ({"cure": "pass kernel.pack('src', x)"}, np.zeros((24,), np.float32), "shape", "pack"),
-    ({"writable": True}, read_only(), "read-only memory, expected a writable array", "x.copy()"),
+    ({"writable": True}, read_only(), "read-only memory, expected a writable array", "src.copy()"),
     (
         {"writable": True},
         np.zeros((4, 3, 2), np.float32).T,
         "strides",
-        "np.ascontiguousarray(x), and copy that back to x behind the call",
+        "np.ascontiguousarray(src), and copy that back to src after the call",
     ),
     ({"writable": True}, np.zeros((2, 3, 4)), "has f64", "'float32'), and copy that back"),
     ({}, misaligned(), "expected one aligned to 4 bytes", "np.require"),
@@ -233,7 +233,7 @@ def test_the_cure_for_other_orders_works() -> None:
     with pytest.raises(ArgumentError) as caught:
         wanted.pointer(x)
     assert caught.value.cure
-    cured = eval(caught.value.cure.removeprefix("pass "), {"np": np, "x": x})
+    cured = eval(caught.value.cure.removeprefix("pass "), {"np": np, "src": x})
     assert wanted.pointer(cured) == cured.ctypes.data
 
 
@@ -258,14 +258,14 @@ def test_torch_refusals() -> None:
     negated = torch.conj(torch.zeros(2, 3, 4, dtype=torch.complex64)).imag
     good = torch.zeros(2, 3, 4)
     wrong = [
-        (torch.zeros(2, 3, 4, requires_grad=True), "requires grad", "x.detach()"),
+        (torch.zeros(2, 3, 4, requires_grad=True), "requires grad", "src.detach()"),
         (torch.zeros(2, 3, 4, device="meta"), "no memory", "tensors that have data"),
-        (torch.zeros(2, 3, 4).to_sparse(), "torch.sparse_coo", "x.to_dense()"),
-        (negated, "negated", "x.resolve_neg()"),
+        (torch.zeros(2, 3, 4).to_sparse(), "torch.sparse_coo", "src.to_dense()"),
+        (negated, "negated", "src.resolve_neg()"),
         (torch.zeros(2, 3, 4, dtype=torch.complex64), "torch.complex64", "f32"),
         (torch.zeros(2, 3, 4, dtype=torch.float64), "f64 elements, expected f32", "convert"),
         (torch.zeros(2, 3, 5), "shape (2, 3, 5)", "of shape"),
-        (torch.zeros(4, 3, 2).permute(2, 1, 0), "strides (1, 2, 6)", "x.contiguous()"),
+        (torch.zeros(4, 3, 2).permute(2, 1, 0), "strides (1, 2, 6)", "src.contiguous()"),
     ]
     wanted = spec()
     for warm in (False, True):

@@ -203,5 +203,5 @@ kernel k(out y: s64[8]):
 """
     kernel = parse_kernel(text)
     verify(kernel)
-    with pytest.raises(InterpreterFault, match="data race on 's': iteration g="):
+    with pytest.raises(InterpreterFault, match="data race on 's': workgroup g="):
         interpret.run(kernel, {"y": np.zeros(8, np.int64)})

@@ -356,8 +356,8 @@ def test_race_between_workgroups() -> None:
     """
     assert found("out y: s64[20]", body) == [(KINDS.RACE, "y[g * 4 + t] = g", 24)]
     text = fault("out y: s64[20]", body)
-    assert "iteration g=1 writes the element at offset 4 and iteration g=0 writes it" in text
-    assert "the iterations of the grid loop over 'g' run in any order" in text
+    assert "workgroup g=1 writes the element at offset 4 and workgroup g=0 writes it" in text
+    assert "workgroups run in any order" in text
 
 
 def test_subgroup_barrier_is_for_one_subgroup() -> None:

@@ -18,6 +18,7 @@ from tilewright.cli.python_files import python_kernels
 from tilewright.errors import (
     ArgumentError,
     CompilationError,
+    InterpreterFault,
     KernelError,
     TilewrightError,
     UnsupportedError,
@@ -372,3 +373,30 @@ def test_types_that_an_assignment_decides(body: str, marked: str, why: str) -> N
     error = caught.value
     assert error.span.text[error.span.start : error.span.end].startswith(marked)
     assert error.why is not None and why in error.why
+
+
+RACES = [
+    ("x[0] = 1.0", "workgroups run in any order", "write its own part of x, or"),
+    ("if i < 64: x[i // 2] += 1.0", "the work-items of a workgroup run", "its own x, or"),
+]
+
+
+@pytest.mark.parametrize(("body", "why", "cure"), RACES)
+def test_races_quote_the_source_and_name_atomics(body: str, why: str, cure: str) -> None:
+    kernel = defined(HEAD + f"    i = tw.global_id(0)\n    {body}\n")["k"]
+    with pytest.raises(InterpreterFault, match="data race on 'x'") as caught:
+        kernel.launch(128, np.zeros(128, np.float32), 0, target="interpreter")
+    error = caught.value
+    assert "group_0 * 64" not in str(error) and body.split(": ")[-1] in str(error)
+    assert error.why is not None and why in error.why
+    assert error.cure is not None and cure in error.cure and "tw.atomic_add" in error.cure
+
+
+@pytest.mark.parametrize("target", ["x86", "interpreter"])
+def test_cures_name_the_parameter_at_fault(target: str) -> None:
+    text = "@tw.kernel\ndef k(x: tw.array('f32', 1), y: tw.array('f32', 1)):\n    y[0] = x[0]\n"
+    x = np.zeros(8, np.float32)
+    with pytest.raises(ArgumentError, match=r"y has strides \(2,\)") as caught:
+        defined(text)["k"].launch(1, x[:4], x[::2], target=target)
+    cure = "pass np.ascontiguousarray(y), and copy that back to y after the call"
+    assert caught.value.cure == cure

@@ -404,12 +404,12 @@ def test_a_fault_on_the_device(driver: Driver) -> None:
         (
             lambda a: Tensor(a.astype(ml_dtypes.bfloat16)),
             "src has bf16 elements, expected f32",
-            "x.to(torch.float32)",
+            "src.to(torch.float32)",
         ),
         (
             lambda a: Capsule(a.astype(np.float16)),
             "src has f16 elements, expected f32",
-            "x.astype('float32')",
+            "src.astype('float32')",
         ),
         (lambda a: Interface(a.astype("c8")), "unknown type: type '<c8'", "convert it"),
         (lambda a: Interface(a, typestr="|V0"), "unknown type: type '|V0'", "convert it"),
@@ -421,7 +421,7 @@ def test_a_fault_on_the_device(driver: Driver) -> None:
         (
             lambda a: Tensor(a.T),
             "src has strides (1, 32) (in elements), expected (32, 1)",
-            "pass x.contiguous()",
+            "pass src.contiguous()",
         ),
         (lambda a: Tensor(a[:16]), "src has shape (16, 32), expected (32, 32)", "of shape"),
         (lambda a: Interface(a, mask=a), "src is a masked array", ""),
@@ -472,7 +472,7 @@ def test_how_a_tensor_gets_another_layout(driver: Driver) -> None:
     a, b, c, product = data()
     with pytest.raises(ArgumentError) as raised:
         kernel(src=Tensor(a), weights=plain(kernel, b), dst=Tensor(c))
-    assert "pass x.permute(1, 0).contiguous().permute(1, 0)" in str(raised.value)
+    assert "pass src.permute(1, 0).contiguous().permute(1, 0)" in str(raised.value)
     kernel(src=Tensor(np.asfortranarray(a)), weights=plain(kernel, b), dst=Tensor(c))
     assert (c == product).all()
 

@@ -186,9 +186,14 @@ def at_lane(value: Any, lane: tuple[int, ...]) -> Any:
 def fault(what: str, site: Site, lane: tuple[int, ...], *, why: str, cure: str) -> InterpreterFault:
     """The error for what the statement of ``site`` does in one of its lanes."""
     stmt = site.stmt
-    text = to_text(stmt) if isinstance(stmt, Compute) else headline(stmt)
-    values = [
+    values = ", ".join(
         f"{v.name}={at_lane(x, lane)}" for v, x in site.frame.values.items() if isinstance(v, Var)
-    ]
-    where = f"{text}\n  with {', '.join(values)}" if values else text
+    )
+    if isinstance(stmt, Compute):
+        text = to_text(stmt)
+    elif stmt.span is None:
+        text = headline(stmt)
+    else:  # as its source says it, with the names that it has there
+        text = stmt.span.text[stmt.span.start : stmt.span.end].split("\n")[0]
+    where = f"{text}\n  with {values}" if values else text
     return InterpreterFault(what, where=where, why=why, cure=cure, span=stmt.span)

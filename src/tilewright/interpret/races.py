@@ -30,6 +30,7 @@ WATCHED = (*CONCURRENT, LoopKind.VECTOR)
 
 # Which other accesses an access must be ordered with; writes, with each other too.
 RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
+_ATOMICS = "or update the element by an atomic operation (tw.atomic_add)"
 VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
@@ -96,10 +97,14 @@ class ParallelRun:
         return np.asarray(frame.values[self.var]) + self.base, self.base
 
     def runner(self, number: int) -> str:
-        return f"iteration {self.var.name}={number}"
+        what = "workgroup" if self.kind is LoopKind.GRID else "iteration"
+        return f"{what} {self.var.name}={number}"
 
     def advice(self, name: str) -> tuple[str, str]:
         var = self.var.name
+        if self.kind is LoopKind.GRID:
+            cure = f"let each workgroup write its own part of {name}, {_ATOMICS}"
+            return "workgroups run in any order, or at once, and nothing orders them", cure
         why = f"the iterations of the {self.kind.value} loop over {var!r} run in any order, "
         cure = f"let {var!r} select disjoint parts of {name!r}, allocate {name!r} inside the loop, "
         return why + "or at once", cure + "or make the loop serial"
@@ -152,7 +157,8 @@ class TeamRun:
 
     def advice(self, name: str) -> tuple[str, str]:
         why = "the work-items of a workgroup run in any order, or at once, up to the next barrier"
-        return why, f"put a barrier between the accesses, or let each work-item have its own {name}"
+        cure = f"put a barrier between the accesses, let each work-item have its own {name}, "
+        return why, cure + _ATOMICS
 
 
 class SubgroupsRun(TeamRun):

@@ -58,7 +58,7 @@ class ArrayInfo:
 
 def _impossible(name: str, what: str) -> ArgumentError:
     why = "whoever made it says what cannot be"
-    return ArgumentError(f"{name} has {what}", where=name, why=why, cure="pass x.copy()")
+    return ArgumentError(f"{name} has {what}", where=name, why=why, cure=f"pass {name}.copy()")
 
 
 def no_memory(name: str, why: str, cure: str) -> ArgumentError:
@@ -86,7 +86,7 @@ def element_type(given: np.dtype[Any], name: str, called: str | None = None) -> 
         raise ArgumentError(
             f"{name} has elements in the other byte order, {given.str!r}",
             where=name,
-            cure="pass x.astype(x.dtype.newbyteorder('='))",
+            cure=f"pass {name}.astype({name}.dtype.newbyteorder('='))",
         )
     try:
         return dtype(given)

@@ -97,7 +97,7 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
             f"{name} is a masked array",
             where=name,
             why="its mask would be ignored",
-            cure="pass x.filled(0), or x.data",
+            cure=f"pass {name}.filled(0), or {name}.data",
         )
     # Its subclasses may say of themselves what they like.
     plain = np.asarray(array)
@@ -107,7 +107,7 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
         raise ArgumentError(
             f"{name} has strides {plain.strides} bytes, not multiples of its {size}-byte elements",
             where=name,
-            cure="pass np.ascontiguousarray(x)",
+            cure=f"pass np.ascontiguousarray({name})",
         )
     return ArrayInfo(
         pointer=_word_at(id(plain) + _DATA_FIELD).value,
@@ -212,9 +212,9 @@ class ArraySpec:
         """Raise `ArgumentError` if the array is not as it must be."""
         # By numpy type: tf32 is how f32 is computed with, not another way to keep it.
         if info.dtype.numpy != self.dtype.numpy:
-            cure = f"convert it, as in x.astype({self.dtype.numpy_name!r})"
+            cure = f"convert it, as in {self.name}.astype({self.dtype.numpy_name!r})"
             if is_torch(info.owner):
-                cure = f"convert it, as in x.to(torch.{self.dtype.numpy_name})"
+                cure = f"convert it, as in {self.name}.to(torch.{self.dtype.numpy_name})"
             raise self._wrong(f"{info.dtype} elements", f"{self.dtype}", self._and_back(cure))
         if info.shape != self.shape:
             cure = self.cure or f"pass an array of shape {self.shape}"
@@ -227,7 +227,7 @@ class ArraySpec:
             raise self._not_writable(info)
         if info.pointer % self.dtype.bytes:
             aligned = f"one aligned to {self.dtype.bytes} bytes"
-            cure = "pass np.require(x, requirements='A')"
+            cure = f"pass np.require({self.name}, requirements='A')"
             raise self._wrong(f"address {info.pointer:#x}", aligned, self._and_back(cure))
 
     def _fast_check(self) -> Callable[[Any], int]:
@@ -294,22 +294,27 @@ class ArraySpec:
         )
 
     def _stride_cure(self, torch: bool) -> str:
+        x = self.name
         if self.same_strides(contiguous(self.shape)):
-            return "pass x.contiguous()" if torch else "pass np.ascontiguousarray(x)"
+            return f"pass {x}.contiguous()" if torch else f"pass np.ascontiguousarray({x})"
         # Dims from the outermost in memory to the innermost, and the way back.
         order = tuple(sorted(range(len(self.shape)), key=lambda dim: -self.strides[dim]))
         back = tuple(order.index(dim) for dim in range(len(order)))
         if torch:
-            return f"pass x.permute{order}.contiguous().permute{back}"
-        return f"pass np.ascontiguousarray(x.transpose{order}).transpose{back}"
+            return f"pass {x}.permute{order}.contiguous().permute{back}"
+        return f"pass np.ascontiguousarray({x}.transpose{order}).transpose{back}"
 
     def _and_back(self, cure: str) -> str:
         """The advice to pass a copy: of a result, the user's array would never see it."""
-        return f"{cure}, and copy that back to x behind the call" if self.writable else cure
+        return (
+            f"{cure}, and copy that back to {self.name} after the call" if self.writable else cure
+        )
 
     def _not_writable(self, info: ArrayInfo) -> ArgumentError:
         if info.writable is not None:
-            return self._wrong("read-only memory", "a writable array", "pass a copy, x.copy()")
+            return self._wrong(
+                "read-only memory", "a writable array", f"pass a copy, {self.name}.copy()"
+            )
         return ArgumentError(
             f"{self.name} has memory that may be read-only, expected a writable array",
             where=f"parameter {self.name}",

@@ -51,15 +51,15 @@ def _refuse_others(tensor: Any, name: str, kind: str) -> None:
     if tensor.device.type == "meta":
         raise no_memory(name, "it is a torch tensor on device meta", _OUTSIDE)
     for refused, what, cure in (
-        (tensor.device.type != kind, f"on device {tensor.device}", f"pass x.to({kind!r})"),
+        (tensor.device.type != kind, f"on device {tensor.device}", f"pass {name}.to({kind!r})"),
         (tensor.is_nested, "a nested one", "pass its tensors one by one, or padded"),
-        (str(tensor.layout) != "torch.strided", f"{tensor.layout}", "pass x.to_dense()"),
+        (str(tensor.layout) != "torch.strided", f"{tensor.layout}", f"pass {name}.to_dense()"),
         (
             tensor.requires_grad and grad_is_recorded(),
             "one that requires grad",
-            "pass x.detach(), or call it in torch.no_grad()",
+            f"pass {name}.detach(), or call it in torch.no_grad()",
         ),
-        (tensor.is_neg(), "a lazily negated view", "pass x.resolve_neg()"),
+        (tensor.is_neg(), "a lazily negated view", f"pass {name}.resolve_neg()"),
     ):
         if refused:
             raise ArgumentError(f"{name} is a torch tensor, {what}", where=name, cure=cure)
