@@ -24,7 +24,7 @@ from tilewright.ir.printer import to_text
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_stages
 from tilewright.testing.kernel_case import KernelCase
-from tilewright.testing.kernel_data import draw_numbers
+from tilewright.testing.kernel_numbers import draw_numbers
 from tilewright.testing.verify import Status, verify_on
 
 SCALE = """

@@ -16,7 +16,7 @@ from tilewright.ir.parser import parse_kernels
 from tilewright.ir.stmt import Kernel, ScalarParam
 from tilewright.ir.verify import verify
 from tilewright.testing.kernel_case import KernelCase
-from tilewright.testing.kernel_data import draw_numbers
+from tilewright.testing.kernel_numbers import draw_numbers
 
 # How many calls a kernel is tried on that leaves numbers open.
 _DRAWS = 4

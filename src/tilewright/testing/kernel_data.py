@@ -1,5 +1,4 @@
-"""What a kernel that is no op is verified on: numbers that keep its promises, and contents of
-arrays.
+"""What a kernel that is no op is verified on: the contents of arrays.
 
 Sizes are small: the interpreter, which says what is right, is slow. What says places in other
 arrays, as the rows of a gather do, holds places that are there.
@@ -8,7 +7,6 @@ arrays, as the rows of a gather do, holds places that are there.
 from __future__ import annotations
 
 import math
-import random
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,13 +19,10 @@ from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Size
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.stmt import (
-    Allocate,
     Compute,
-    For,
     Kernel,
     Let,
     Param,
-    ScalarParam,
     Stmt,
     Store,
 )
@@ -35,55 +30,6 @@ from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
 from tilewright.testing.data import exact_limit, integers, reals
 from tilewright.testing.inputs import MAX_ELEMENTS
-
-# Exact in all types, and in products of a few.
-_FACTORS = (0.5, 2.0, -1.0, 4.0, 0.25)
-# The greatest size that is drawn, by how many sizes there are.
-_GREATEST = {1: 2000, 2: 200, 3: 60}
-_GREATEST_OF_MANY = 16
-
-
-def draw_numbers(kernel: Kernel, given: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
-    """A number for each scalar parameter of ``kernel``: that of ``given``, or a random one that
-    keeps what the parameter promises. (So all arrays have a shape: verified kernels see to it.)"""
-    rng = random.Random(seed)
-    sizes = _sizes(kernel)
-    free = [each for each in kernel.scalars if each.name not in given]
-    greatest = _GREATEST.get(sum(each.var in sizes for each in free), _GREATEST_OF_MANY)
-    drawn = {each.name: _drawn(each, rng, each.var in sizes, greatest) for each in free}
-    return {each.name: {**drawn, **given}[each.name] for each in kernel.scalars}
-
-
-def _drawn(param: ScalarParam, rng: random.Random, size: bool, greatest: int) -> Scalar:
-    if param.dtype.kind == "bool":
-        return rng.random() < 0.5
-    if param.dtype.is_float:
-        return rng.choice(_FACTORS)
-    by = param.divisor
-    lowest = 1 if size else max(-9, int(param.dtype.lowest))
-    low = param.low if param.low is not None else min(lowest, param.high or lowest)
-    high = param.high if param.high is not None else max(9, low)
-    if size:
-        high = max(low, min(high if param.high is not None else greatest, greatest))
-    first = -(-low // by)
-    last = max(first, high // by)
-    return by * rng.choice((first, last, rng.randint(first, last), rng.randint(first, last)))
-
-
-def _sizes(kernel: Kernel) -> set[Var]:
-    """The parameters on which depends how much memory or work there is."""
-    found: set[Var] = set()
-    for param in kernel.arrays:
-        found |= param.buffer.symbols
-    for stmt in walk_stmts(kernel.body):
-        match stmt:
-            case Allocate():
-                found |= stmt.buffer.symbols
-            case For():
-                found |= variables(stmt.extent)
-            case Compute():
-                found = found.union(*(variables(dim.extent) for dim in stmt.dims))
-    return found
 
 
 def make_contents(
