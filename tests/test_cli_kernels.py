@@ -24,6 +24,7 @@ from tilewright.ir.printer import to_text
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_stages
 from tilewright.testing.kernel_case import KernelCase
+from tilewright.testing.kernel_data import Contents
 from tilewright.testing.kernel_numbers import draw_numbers
 from tilewright.testing.verify import Status, verify_on
 
@@ -231,7 +232,7 @@ def test_faults_of_a_group_are_found() -> None:
     broken = to_text(stages[last]).replace("add= a * b", "add= a * -b")
     stages[last] = parse_kernel(broken)
     case = KernelCase(parse_kernel(EXAMPLES["perceptron"].text), "layers.tw")
-    inputs = case.contents(exact=True)
+    inputs = case.contents(Contents.INTEGERS)
     machine = find_target("x86:avx2").machine
     reports = check_stages(stages, kernel.packs, machine, inputs, "all")
     assert {r.stage: [i.kind for i in r.issues] for r in reports if r.issues} == {

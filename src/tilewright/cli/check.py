@@ -21,7 +21,8 @@ from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import StageReport, check_kernel, check_op, table
 from tilewright.testing.kernel_case import KernelCase
-from tilewright.testing.verify import Status, one_line, summary
+from tilewright.testing.trial import NOTHING_STORED
+from tilewright.testing.verify import Status, Verdict, one_line, summary
 
 
 def check_cases(
@@ -34,13 +35,13 @@ def check_cases(
         counts: Counter[Status] = Counter()
         found = []
         checked = _checked(knobs, cases, stage, seed)
-        for case, status, reports in progress(checked, len(cases), "check"):
+        for case, status, reason, reports in progress(checked, len(cases), "check"):
             slow = strict and any(report.slow for report in reports)
             if slow and status is Status.PASSED:
-                status = Status.FAILED
+                status, reason = Status.FAILED, ""
             counts[status] += 1
             arguments = repeat(knobs, case)
-            print(f"{status.value} {arguments}", flush=True)
+            print(Verdict(status, reason).line(arguments), flush=True)
             for line in (line for report in reports for line in _lines(report)):
                 print(line, flush=True)
             stages = [report.as_json() for report in reports]
@@ -55,8 +56,9 @@ def check_cases(
 
 def _checked(
     knobs: Knobs, cases: Sequence[AnyCase], stage: str, seed: int
-) -> Iterator[tuple[AnyCase, Status, list[StageReport]]]:
-    """The reports on each case; a case alone that cannot be asked for is bad input."""
+) -> Iterator[tuple[AnyCase, Status, str, list[StageReport]]]:
+    """The status of each case, why it was skipped, and the reports on it; a case alone that cannot
+    be asked for is bad input."""
     machine = find_target(knobs.target).machine
     config = None if knobs.config is None else read_config(knobs.config)
     for case in cases:
@@ -69,11 +71,14 @@ def _checked(
             # A stage that this kernel does not have is for another case of the same command.
             if len(cases) == 1:
                 raise
-            print(one_line(error))
-            yield case, Status.SKIPPED, []
+            yield case, Status.SKIPPED, one_line(error), []
             continue
-        wrong = any(report.issues for report in reports)
-        yield case, Status.FAILED if wrong else Status.PASSED, reports
+        if any(report.issues for report in reports):
+            yield case, Status.FAILED, "", reports
+        elif not any(report.stored for report in reports):
+            yield case, Status.SKIPPED, NOTHING_STORED, reports
+        else:
+            yield case, Status.PASSED, "", reports
 
 
 def _lines(report: StageReport) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tilewright.cli.kernels import draws, kernel_cases
+from tilewright.cli.kernels import draws, file_of, kernel_cases
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError, TilewrightError, one_of
 from tilewright.frontends.models import from_onnx, from_torch, load_exported
@@ -69,7 +69,7 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
         )
     # A name that was mistyped is no graph to be counted as refused.
     for source in knobs.descriptors:
-        path, _ = _named(source)
+        path, _ = file_of(source)
         if not path.exists():
             raise ProblemError(
                 f"cannot read {path}",
@@ -85,7 +85,7 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
 
 
 def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
-    path, _ = _named(source)
+    path, _ = file_of(source)
     if path.suffix not in READERS:
         raise ProblemError(
             f"{path} is no file of a graph that is known",
@@ -94,15 +94,6 @@ def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
             cure="give a file that ends in one of " + ", ".join(READERS),
         )
     return list(READERS[path.suffix](source, knobs))
-
-
-def _named(source: str) -> tuple[Path, str]:
-    """The file, and the name behind it, where there is one."""
-    path, name = Path(source), ""
-    if not path.exists() and ":" in source:
-        file, _, name = source.rpartition(":")
-        path = Path(file)
-    return path, name
 
 
 def _of_text(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
@@ -115,7 +106,7 @@ def _of_stablehlo(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """Programs of StableHLO: of each part of a file its ``main``, or each function that is public.
     One that cannot be translated does not keep others from it."""
     _refuse_contents(knobs)
-    path, name = _named(source)
+    path, name = file_of(source)
     modules = parse_modules(_text(path, source), str(path))
     found = [(module, each) for module in modules for each in _entries(module, name)]
     if not found:
@@ -159,7 +150,7 @@ def _of_exported(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
 def _whole(source: str, knobs: Knobs, what: str) -> Path:
     """The file of ``source``, which is one graph."""
     _refuse_contents(knobs)
-    path, name = _named(source)
+    path, name = file_of(source)
     if name:
         raise ProblemError(
             f"{path} has no part {name!r}",

@@ -49,7 +49,13 @@ def kernel_cases(
                 cure=one_of(name, names) if names else "leave it out",
             )
     return [
-        KernelCase(kernel, source, dict(_numbers(kernel, given)), constant)
+        KernelCase(
+            kernel,
+            source,
+            dict(_numbers(kernel, given)),
+            constant,
+            python=file_of(source)[0].suffix == ".py",
+        )
         for source, kernel in kernels
     ]
 
@@ -68,10 +74,7 @@ def draws(case: KernelCase, count: int, seed: int) -> Iterator[KernelCase]:
 
 def _read(source: str) -> Iterator[tuple[str, Kernel]]:
     """The kernels that ``source`` names, each with the ``source`` that names it alone."""
-    path, name = Path(source), ""
-    if not path.exists() and ":" in source:
-        file, _, name = source.rpartition(":")
-        path = Path(file)
+    path, name = file_of(source)
     kernels = _parsed(path, name)
     names = [kernel.name for kernel in kernels]
     for kernel in kernels:
@@ -92,6 +95,14 @@ def _read(source: str) -> Iterator[tuple[str, Kernel]]:
             where=f"kernel {source}",
             cure=one_of(name, names),
         )
+
+
+def file_of(source: str) -> tuple[Path, str]:
+    """The file of ``FILE`` or ``FILE:NAME``, and the name, if there is one."""
+    if not Path(source).exists() and ":" in source:
+        file, _, name = source.rpartition(":")
+        return Path(file), name
+    return Path(source), ""
 
 
 def _parsed(path: Path, name: str) -> tuple[Kernel, ...]:

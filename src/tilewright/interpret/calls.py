@@ -251,5 +251,6 @@ def _apply(update: _Update, storage: Storage, offsets: Any, mask: Any, frame: Fr
             wanted = expected[now].astype(before.dtype)
             after = np.where(before.view(bits) == wanted.view(bits), after, before)
         storage.data[places] = after
+        storage.stored = True
         left = np.delete(left, first)
     return found.reshape(shape)

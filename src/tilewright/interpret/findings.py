@@ -29,6 +29,7 @@ class FaultKind(Enum):
     AFTER_END = "access behind the end"  # reaches it
     MBARRIER = "mbarrier misused"  # what is too much is ignored
     DEADLOCK = "deadlock"  # those who wait end
+    DIVISION = "division by zero"  # gives 0
 
 
 @dataclass
@@ -42,9 +43,11 @@ class Finding:
 
 
 class Findings:
-    """The faults of a run, in the order in which they were met first."""
+    """The faults of a run, in the order in which they were met first. ``divisions``: those of
+    integers by 0 count, too, which have a meaning in the IR, and none in other languages."""
 
-    def __init__(self) -> None:
+    def __init__(self, divisions: bool = False) -> None:
+        self.divisions = divisions
         self._found: dict[tuple[FaultKind, int], Finding] = {}
 
     def __len__(self) -> int:

@@ -239,6 +239,7 @@ class Memory:
             offsets, values, mask = together(offsets, values, mask)
             offsets, values = offsets[mask], values[mask]
         storage.data[offsets] = values
+        storage.stored = storage.stored or np.size(offsets) > 0
         if storage.defined is not None:
             storage.defined[offsets] = True
 

@@ -68,11 +68,12 @@ def run(
     profile: Profile | None = None,
     instructions: Sequence[Instruction] = (),
     repeats: int | None = None,
-) -> None:
+) -> bool:
     """Runs ``kernel`` on ``arguments`` by parameter name: flat memory (1-D, as `pack` makes it),
     and numbers for scalar parameters.
 
-    Parameters that the kernel writes are updated in place; what it does not write stays.
+    Parameters that the kernel writes are updated in place; what it does not write stays. Returns
+    whether anything was stored to them (True where the kernel may write none).
     ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
     work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
     ``instructions`` are those of the machine: what they ask of matrices in registers is checked.
@@ -95,6 +96,8 @@ def run(
     with np.errstate(all="ignore"):
         interpreter = _Interpreter(memory, subgroup, profile, Fragments(instructions), repeats)
         interpreter.run(kernel.body, Frame(values))
+    written = [memory.storages[each.buffer] for each in kernel.arrays if each.access != "in"]
+    return not written or any(each.stored for each in written)
 
 
 class _Interpreter:

@@ -70,6 +70,7 @@ class Storage:
         "queue",
         "reads",
         "shape",
+        "stored",
         "writable",
         "writes",
     )
@@ -81,6 +82,7 @@ class Storage:
         self.concrete = concrete
         self.data = data
         self.writable = access != "in"
+        self.stored = False  # whether anything was
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
         self.depth = depth  # runs around it
         self.lanes = 0  # of a subgroup, that hold a part each
@@ -107,6 +109,7 @@ class Storage:
         """The copy of ``values`` to ``offsets`` is done."""
         self.writes.end(offsets)
         self.data[offsets] = values
+        self.stored = True
         if self.defined is not None:
             self.defined[offsets] = True
 

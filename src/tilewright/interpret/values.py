@@ -15,7 +15,17 @@ import numpy as np
 
 from tilewright.conversions import convert, reinterpret
 from tilewright.dtypes import DType, boolean, f32, f64, s64
-from tilewright.interpret.lanes import Frame, Identity, Site, fault
+from tilewright.errors import InterpreterFault
+from tilewright.interpret.findings import FaultKind
+from tilewright.interpret.lanes import (
+    Frame,
+    Identity,
+    Site,
+    anywhere,
+    both,
+    fault,
+    first_lane,
+)
 from tilewright.interpret.memory import Memory
 from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer
@@ -198,6 +208,37 @@ def _order(expr: Expr) -> tuple[list[Expr], dict[Expr, int]]:
     return order, slot
 
 
+def _divisions(expr: Expr) -> set[Expr]:
+    """The divisions of integers in ``expr`` whose value is used whatever the others are."""
+    found: set[Expr] = set()
+    left = [expr]
+    while left:
+        match left.pop():
+            case Select(condition=condition):
+                left.append(condition)
+            case Load(mask=None) as node:
+                left += node.index
+            case Load():
+                pass
+            case Binary(op="and" | "or", a=first) as node if node.type is boolean:
+                left.append(first)
+            case node:
+                if isinstance(node, Binary) and node.op in ("floordiv", "mod"):
+                    found.add(node)
+                left += children(node)
+    return found
+
+
+def _by_zero(bad: Any, site: Site) -> InterpreterFault:
+    return fault(
+        "division by zero",
+        site,
+        first_lane(np.broadcast_to(bad, site.frame.shape)),
+        why="of integers it has no result; here it gives 0, on other machines the program may end",
+        cure="divide where the divisor is not 0 only",
+    )
+
+
 def _binary(node: Binary, first: int, second: int) -> _Operation:
     op, type_ = node.op, node.a.type
     logic = type_ is boolean and op in ("and", "or", "xor")
@@ -253,6 +294,7 @@ class Evaluator:
 
     def _steps(self, expr: Expr) -> list[_Step]:
         order, slot = _order(expr)
+        watched = _divisions(expr) if self._memory.findings.divisions else ()
         last_use: dict[int, int] = {}
         for position, node in enumerate(order):
             for part in children(node):
@@ -260,13 +302,28 @@ class Evaluator:
         dead: dict[int, list[int]] = {}
         for used, position in last_use.items():
             dead.setdefault(position, []).append(used)
-        return [
-            _Step(
-                self._operation(node, [slot[part] for part in children(node)]),
-                tuple(dead.get(position, ())),
-            )
-            for position, node in enumerate(order)
-        ]
+        steps = []
+        for position, node in enumerate(order):
+            args = [slot[part] for part in children(node)]
+            operation = self._operation(node, args)
+            if node in watched:
+                operation = self._watched(operation, args[1])
+            steps.append(_Step(operation, tuple(dead.get(position, ()))))
+        return steps
+
+    def _watched(self, operation: _Operation, divisor: int) -> _Operation:
+        """``operation``, which reports where what stands in the slot ``divisor`` is 0."""
+
+        def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
+            bad = both(frame.mask, np.equal(slots[divisor], 0))
+            if anywhere(bad):
+                site = Site(stmt, frame)
+                self._memory.findings.report(
+                    FaultKind.DIVISION, stmt, site.count(bad), lambda: _by_zero(bad, site)
+                )
+            return operation(slots, frame, stmt)
+
+        return run
 
     def _operation(self, node: Expr, args: list[int]) -> _Operation:
         """How ``node`` is evaluated, whose arguments stand in the slots ``args``."""

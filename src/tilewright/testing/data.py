@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.conversions import represented
 from tilewright.dtypes import DType, tf32
 
 # The greatest magnitude of test integers per type.
@@ -135,3 +136,36 @@ def reals(
     generator = np.random.default_rng(seed)
     values = generator.uniform(low, high, shape).astype(np.float32)
     return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
+
+
+# Numbers that types of 8 and 16 bits do not hold, ties of roundings, and both zeros: few digits,
+# so that sums of some are exact in f32.
+_ODD = (0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 127.5, 129.0, 255.5, 256.0, 300.0, 32769.0, 40000.0, 70000.5)
+_NONFINITE = (math.inf, math.nan)
+# Of 32 and 64 bits.
+_GREAT = (2147483648.0, 3e9, 4294967296.0, 9.3e18, 2e19)
+_MOST_ADDED = 1 << 15
+
+
+def extremes(shape: tuple[int, ...], dtype: DType, *, seed: int, adds: bool, finite: bool) -> Any:
+    """Numbers at the limits of types, ``dtype`` and narrower ones: of integers, any that there are;
+    of floats, also infinities and NaN, unless they have to be ``finite``. Where floats are added
+    (``adds``) none that would swallow others."""
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "bool":
+        return integers(shape, dtype, seed=seed)
+    if dtype.is_integer:
+        low, high = int(dtype.lowest), int(dtype.highest)
+        if adds:
+            low, high = max(low, -_MOST_ADDED), min(high, _MOST_ADDED)
+        wide = np.uint64 if dtype.kind == "uint" else np.int64
+        values = generator.integers(low, high, shape, dtype=wide, endpoint=True)
+        ends = generator.choice(np.array([low, high, max(low, -1), 0, 1], wide), shape)
+        return np.where(generator.random(shape) < 0.5, ends, values).astype(dtype.numpy)
+    pool = [*_ODD, *(() if adds else _GREAT), *_NONFINITE]
+    if finite:
+        pool = [each for each in _ODD if math.isfinite(represented(each, dtype))]
+    with np.errstate(over="ignore"):
+        values = generator.choice(np.array(pool, np.float32), shape)
+        values *= generator.choice(np.array([1, -1], np.float32), shape)
+        return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)

@@ -51,10 +51,10 @@ def meaning(
     *,
     exact: bool,
     wide: Kernel | None = None,
-) -> dict[str, Accepted]:
-    """What each result of ``kernel`` may be. ``arrays`` are its arguments, of known shapes,
-    ``contents`` what they hold (padding included), ``exact``: integers. ``wide`` is the same in
-    wider types (`testing.widened`), where those are to say what is right.
+) -> tuple[dict[str, Accepted], bool]:
+    """What each result of ``kernel`` may be, and whether anything was stored. ``arrays`` are its
+    arguments, of known shapes, ``contents`` what they hold (padding included), ``exact``: integers.
+    ``wide`` is the same in wider types (`testing.widened`), where those are to say what is right.
 
     Raises `InterpreterFault` for what the kernel does wrong, and `UnsupportedError` where a `while`
     repeats too often.
@@ -71,9 +71,9 @@ def meaning(
             memory[param.name] = raw.view(whole.dtype.numpy)
         else:
             memory[param.name] = pack(whole, contents[param.name].astype(whole.dtype.numpy))
-    run(judge, {**numbers, **memory}, repeats=MOST_REPEATS)
+    stored = run(judge, {**numbers, **memory}, repeats=MOST_REPEATS)
     roundings, truncated = _roundings(known), _truncates(known)
-    return {
+    accepted = {
         param.name: _accepted(
             unpack(wholes[param.name], memory[param.name]),
             param.dtype,
@@ -83,6 +83,7 @@ def meaning(
         for param in arrays
         if param.access != "in"
     }
+    return accepted, stored
 
 
 def _accepted(want: Any, dtype: DType, roundings: float, steps: int) -> Accepted:

@@ -6,8 +6,20 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Expr, Load, Select, Var, load
-from tilewright.ir.stmt import Call, Compute, For, If, Kernel, Let, Stmt, Store, View, While
+from tilewright.ir.expr import Binary, Bitcast, Expr, Load, Select, Var, load
+from tilewright.ir.stmt import (
+    Call,
+    Combiner,
+    Compute,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+    View,
+    While,
+)
 from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
 
 Source = Var | Buffer
@@ -57,6 +69,33 @@ def divisors(kernel: Kernel) -> set[Source]:
         for node in walk(expr)
         if isinstance(node, Binary) and node.op in ("floordiv", "mod")
     )
+
+
+def adds_floats(kernel: Kernel) -> bool:
+    """Whether floats are added or multiplied: what comes of great ones depends on the order."""
+    for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, Compute) and any(
+            each.combiner is not None and each.combiner not in ("min", "max")
+            for each in stmt.results
+        ):
+            return True
+        for node in (node for expr in direct_exprs(stmt) for node in walk(expr)):
+            if isinstance(node, Binary) and node.op in ("add", "sub", "mul") and node.type.is_float:
+                return True
+    return any(each.dtype.is_float for each in updated(kernel))
+
+
+def asks_for_finite(kernel: Kernel) -> bool:
+    """Whether what comes of a NaN is not defined: where bits of floats are looked at, and where
+    values are combined, in any order, by a user's comparisons."""
+    for stmt in walk_stmts(kernel.body):
+        results = stmt.results if isinstance(stmt, Compute) else ()
+        if any(isinstance(each.combiner, Combiner) for each in results):
+            return True
+        for node in (node for expr in direct_exprs(stmt) for node in walk(expr)):
+            if isinstance(node, Bitcast) and node.a.type.is_float:
+                return True
+    return False
 
 
 def _sources(exprs: Iterable[Expr]) -> set[Source]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tilewright.engine.numbers import aligned
 from tilewright.engine.signature import Signature, form_of
+from tilewright.errors import InterpreterFault, UnsupportedError
 from tilewright.interpret import pack
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.ops.op import Argument
+from tilewright.testing.approximate import Accepted
 from tilewright.testing.definition import check_length, meaning, memory_of
-from tilewright.testing.kernel_data import make_contents, padded
-from tilewright.testing.trial import Trial
+from tilewright.testing.kernel_data import Contents, make_contents, padded
+from tilewright.testing.trial import NOTHING_STORED, Trial, UntriedError
 from tilewright.testing.verify import Verifiable
 
 
@@ -24,13 +25,14 @@ from tilewright.testing.verify import Verifiable
 class KernelCase:
     """``source`` is the kernel's place on the command line, ``FILE`` or ``FILE:NAME``; ``numbers``
     are those of its scalar parameters that are set, ``constant`` the arrays that may be packed
-    beforehand, ``seed`` says which contents arrays have."""
+    beforehand, ``seed`` says which contents arrays have; ``python``: it is a function in Python."""
 
     kernel: Kernel
     source: str
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
     constant: tuple[str, ...] = ()
     seed: int = 0
+    python: bool = False
 
     @property
     def driver(self) -> str:
@@ -41,29 +43,54 @@ class KernelCase:
         """The arguments, of known shapes. All numbers have to be set."""
         return Signature(self.kernel.params).at(self.numbers)
 
-    def contents(self, *, exact: bool) -> dict[str, Any]:
-        """What the arguments hold that the kernel reads, padding included; ``exact``: integers."""
-        return make_contents(self.kernel, self.arrays(), self.numbers, exact=exact, seed=self.seed)
+    def contents(self, kind: Contents) -> dict[str, Any]:
+        """What the arguments hold that the kernel reads, padding included."""
+        return make_contents(self.kernel, self.arrays(), self.numbers, kind, self.seed)
 
-    def trials(self, wide: Kernel | None = None) -> Iterator[Trial]:
-        """On integers, then on reals, against the interpreter, which runs ``wide`` where that is
-        given: the kernel in wider types. Raises `UnsupportedError` for what would take too
-        long."""
+    def trials(
+        self, wide: Kernel | None = None, kinds: Sequence[Contents] = tuple(Contents)
+    ) -> Iterator[Trial]:
+        """On contents of ``kinds``, against the interpreter, which runs ``wide`` where that is
+        given: the kernel in wider types. Raises `UnsupportedError` for what would take too long,
+        and where nothing was stored in any of them."""
         check_length(self.kernel, self.numbers)
         arrays = self.arrays()
         # Padding is memory like any other: what a kernel does not write stays.
         arguments = tuple(
             Argument(p.name, padded(p), p.dtype, p.buffer.layout, p.access, "src") for p in arrays
         )
-        for exact in (True, False):
-            accepted = partial(meaning, self.kernel, arrays, self.numbers, exact=exact, wide=wide)
-            name = "integers" if exact else "reals"
-            yield Trial(name, arguments, self.contents(exact=exact), accepted, self.numbers)
+        stored = []
+        for kind in kinds:
+
+            def accepted(
+                inputs: Mapping[str, Any], exact: bool = kind is Contents.INTEGERS
+            ) -> dict[str, Accepted]:
+                found, something = meaning(
+                    self.kernel, arrays, self.numbers, inputs, exact=exact, wide=wide
+                )
+                stored.append(something)
+                return found
+
+            optional = kind is Contents.LIMITS
+            yield Trial(
+                kind.value,
+                arguments,
+                self.contents(kind),
+                _if_any(accepted) if optional else accepted,
+                self.numbers,
+            )
+        if not any(stored):
+            raise UnsupportedError(
+                NOTHING_STORED,
+                where=f"kernel {self.source}",
+                why="so there is nothing to compare",
+                cure="set numbers with which it stores something, such as --set n=64",
+            )
 
     def call(self, kernel: Verifiable) -> dict[str, Any]:
         """What a call of ``kernel``, compiled of this one, takes: numbers and arrays of reals, of
         the forms that it takes, packed where it asks for that, results included."""
-        contents = self.contents(exact=False)
+        contents = self.contents(Contents.REALS)
         found: dict[str, Any] = dict(self.numbers)
         for param in self.arrays():
             form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
@@ -83,6 +110,20 @@ class KernelCase:
         if self.seed:
             words.append(f"--seed={self.seed}")
         return shlex.join([*words, self.source])
+
+
+def _if_any(
+    accepted: Callable[[Mapping[str, Any]], dict[str, Accepted]],
+) -> Callable[[Mapping[str, Any]], dict[str, Accepted]]:
+    """``accepted``, of inputs that a kernel need not be for."""
+
+    def found(inputs: Mapping[str, Any]) -> dict[str, Accepted]:
+        try:
+            return accepted(inputs)
+        except (InterpreterFault, UnsupportedError) as error:
+            raise UntriedError(" ".join(error.what.split())) from error
+
+    return found
 
 
 def _text(value: Scalar) -> str:

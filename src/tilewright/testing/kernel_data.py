@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,27 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
-from tilewright.testing.data import exact_limit, integers, reals
+from tilewright.testing.data import exact_limit, extremes, integers, reals
+from tilewright.testing.influences import Decided, adds_floats, asks_for_finite, deciding, updated
 from tilewright.testing.inputs import MAX_ELEMENTS
+
+
+class Contents(Enum):
+    """What arrays hold; the value is what reports call it."""
+
+    INTEGERS = "integers"
+    REALS = "reals"
+    LIMITS = "limits"  # infinities, NaN, and what narrower types do not hold
 
 
 def make_contents(
     kernel: Kernel,
     arrays: Sequence[Param],
     numbers: Mapping[str, Scalar],
-    *,
-    exact: bool,
+    kind: Contents,
     seed: int,
 ) -> dict[str, Any]:
-    """An array for each of ``arrays`` (of known shapes) that the kernel reads, padding included;
-    ``exact``: of integers.
+    """An array for each of ``arrays`` (of known shapes) that the kernel reads, padding included.
 
     Raises `UnsupportedError` where they are too large to verify.
     """
@@ -53,6 +61,10 @@ def make_contents(
             cure="set smaller sizes, such as --set n=64, or write a smaller kernel of its kind",
         )
     limits = _limits(bind_scalars(kernel, numbers))
+    deciding_ = deciding(kernel, Decided.LENGTH, Decided.PLACE)
+    names = {each.name for each in deciding_ if isinstance(each, Buffer)}
+    counters = {each.name for each in updated(kernel)} & names
+    adds, finite = adds_floats(kernel), asks_for_finite(kernel)
     found = {}
     for param in arrays:
         if param.access == "out":
@@ -61,8 +73,14 @@ def make_contents(
         own, shape, dtype = seed + zlib.crc32(param.name.encode()), padded(param), param.dtype
         if param.name in limits:
             found[param.name] = _places(shape, dtype, limits[param.name], own)
+        elif param.name in names and not dtype.is_float:
+            # Counters begin at 0, and no loop has a negative length.
+            made = np.abs(integers(shape, dtype, seed=own))
+            found[param.name] = made * (param.name not in counters)
+        elif kind is Contents.LIMITS and param.name not in names:
+            found[param.name] = extremes(shape, dtype, seed=own, adds=adds, finite=finite)
         else:
-            make = integers if exact else reals
+            make = integers if kind is Contents.INTEGERS else reals
             found[param.name] = make(shape, dtype, seed=own)
     return found
 

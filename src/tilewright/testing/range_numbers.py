@@ -59,7 +59,10 @@ class _Draw:
         self._sizes = [name for name in self._params if self._params[name].var in shapes]
         self.known = {name: value for name, value in given.items() if isinstance(value, int)}
         self._guards: dict[str, int] = {}
-        self._lengths = deciding(kernel, Decided.LENGTH)
+        # What says where rows begin has the end of the last one, too.
+        lengths = deciding(kernel, Decided.LENGTH)
+        rows = [each.buffer for each in kernel.arrays if each.buffer in lengths]
+        self._ends = {each.name for buffer in rows for each in buffer.symbols}
 
     def ranges(self) -> None:
         """The number of work-items along each dim."""
@@ -85,7 +88,7 @@ class _Draw:
         for name, dim in self._found_guards():
             if name not in self.known and name in self._params:
                 bound = self._bound(dim)
-                few = self._rng.randint(2, 9)
+                few = min(self._rng.randint(2, 9), bound // 3)
                 less = {_FEWER: few, _ONE_LESS: 1}.get(self._case, 0)
                 self._guards[name] = dim
                 self.known[name] = self._kept(name, max(1, bound - less))
@@ -189,20 +192,28 @@ class _Draw:
         if not known:
             return self._kept(name, self._bound(len(self._nest.dims) - 1))
         size = max(known)
-        for dim in range(len(self._nest.dims)):
-            if size == self._bound(dim):
-                # Where one access is guarded, all should be.
-                guarded = {self.known[n] for n, d in self._guards.items() if d == dim}
-                size = min((each for each in known if each in guarded), default=size)
-        return self._grown(name, self._kept(name, size))
+        if name not in self._ends:
+            size = self._guarded(size, known)
+        return self._grown(name, self._kept(name, size), max(known))
 
-    def _grown(self, name: str, size: int) -> int:
-        """``size``, or the one that accesses need which begin at a part of it."""
+    def _guarded(self, size: int, reaches: Sequence[int]) -> int:
+        """``size``, the greatest of ``reaches``; or the bound that keeps accesses within it."""
+        ranges = {self._bound(dim) for dim in range(len(self._nest.dims))}
+        for guard, dim in self._guards.items():
+            bound = self.known[guard]
+            if size == bound + 1 and size not in ranges:
+                return bound  # if i <= n
+            if size == self._bound(dim) and bound in reaches:
+                return bound  # where one access is guarded, all should be
+        return size
+
+    def _grown(self, name: str, size: int, reach: int) -> int:
+        """``size``, or the one that accesses need which begin at a part of it, such as its half."""
         grown = size
         for _ in range(_GROWTHS):
             self.known[name] = grown
             needed = max((each or 0 for each in self._reaches().get(name, ())), default=0)
-            if needed <= grown:
+            if needed <= max(grown, reach):
                 return grown
             grown = self._kept(name, needed)
         return size
@@ -215,9 +226,8 @@ class _Draw:
         for access in scan.accesses:
             for size, index in zip(access.buffer.sizes, access.place, strict=True):
                 if isinstance(size, Var):
-                    # What says where rows begin has the end of the last one, too.
-                    ends = access.buffer in self._lengths
-                    reach = scan.reach(index, access.facts, () if ends else natural)
+                    kept = () if size.name in self._ends else natural
+                    reach = scan.reach(index, access.facts, kept)
                     found.setdefault(size.name, []).append(reach)
         return found
 
