@@ -75,16 +75,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @needs_x86
 def test_verify(folder: Path, tilewright: Command) -> None:
     ended = tilewright("verify", "graph", "control.tw", "wrong.tw", "model.txt", "layers.tw")
-    assert ended.code == 0
+    assert ended.code == 2  # not all of it is a graph
     first, second, third, fourth, last = ended.lines
     assert first == "PASSED graph control.tw"
-    assert second.startswith("REFUSED (") and second.endswith(") graph wrong.tw")
+    assert second.startswith("REFUSED (") and ", at wrong.tw:" in second
+    assert second.endswith(") graph wrong.tw")
     assert third == (
         "REFUSED (model.txt is no file of a graph that is known: its name ends in '.txt') "
         "graph model.txt"
     )
     assert fourth == "PASSED graph layers.tw"
     assert last == "2 passed, 0 failed, 2 refused"
+
+
+CALL = """module {
+  func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.custom_call @foreign(%arg0) : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}
+"""
+
+
+@needs_x86
+def test_how_refusals_end(folder: Path, tilewright: Command) -> None:
+    """The place is that of `tw.from_stablehlo`; what does not parse is bad input, what is not
+    supported was not verified."""
+    (folder / "call.mlir").write_text(CALL, encoding="utf-8")
+    (folder / "torn.mlir").write_text(CALL.replace("xf32>)", "xf32)"), encoding="utf-8")
+    alone = tilewright("verify", "graph", "call.mlir")
+    assert alone.code == 1 and "no graph was run" in alone.err
+    assert alone.lines[0].startswith("REFUSED (the custom call @foreign is not translated: ")
+    assert alone.lines[0].endswith(", at call.mlir:3:10) graph call.mlir")
+    assert tilewright("verify", "graph", "call.mlir", "network.mlir").code == 0
+    torn = tilewright("verify", "graph", "torn.mlir", "network.mlir")
+    assert torn.code == 2 and ", at torn.mlir:2:" in torn.lines[0]
+    with pytest.raises(tw.TilewrightError) as caught:
+        tw.from_stablehlo((folder / "torn.mlir").read_text(encoding="utf-8"))
+    assert caught.value.span is not None
+    assert f", at torn.mlir:{caught.value.span.line}:" in torn.lines[0]
 
 
 @pytest.mark.parametrize("name", ["nope.onnx", "nope.tw", "nope.mlir:main", "nope"])
@@ -124,7 +153,7 @@ def test_stablehlo_is_verified_by_its_own_checks(folder: Path, tilewright: Comma
         assert last == "2 passed, 1 failed, 1 refused"
     assert tilewright("verify", "graph", "checked.mlir:right").code == 0
     none = tilewright("verify", "graph", "checked.mlir:none")
-    assert none.code == 0 and "checked.mlir has no function 'none'" in none.out
+    assert none.code == 2 and "checked.mlir has no function 'none'" in none.out
     shown = tilewright("show", "graph", "--stage", "program", "network.mlir").lines
     assert len([line for line in shown if line.startswith("0: contraction")]) == 1
 

@@ -10,11 +10,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tilewright import __version__
-from tilewright.cli.loading import loading
+from tilewright.cli.loading import BAD_INPUT, loading
 from tilewright.config import settings
 from tilewright.errors import TilewrightError
-
-BAD_INPUT = 2
 
 # Where each command is, and the first line of its help. It is loaded when it is asked for: most of
 # them need the compiler, which takes longer to load than others to run.

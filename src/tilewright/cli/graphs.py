@@ -14,6 +14,7 @@ import typer
 
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
 from tilewright.cli.knobs import Knobs, Place
+from tilewright.cli.loading import BAD_INPUT
 from tilewright.cli.progress import progress
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo.program import StableHLO
@@ -54,6 +55,12 @@ def verify_graphs(knobs: Knobs, random: int, seed: int, on: Place, against: str)
             counts[status.lower()] += 1
     print(", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "refused")))
     if counts["failed"]:
+        raise typer.Exit(1)
+    refused = [each.error for each in found if isinstance(each, Refused)]
+    if not all(isinstance(each, UnsupportedError) for each in refused):
+        raise typer.Exit(BAD_INPUT)
+    if not counts["passed"]:
+        typer.echo("no graph was run: all were refused, for the reasons above", err=True)
         raise typer.Exit(1)
 
 

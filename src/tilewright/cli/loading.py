@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+BAD_INPUT = 2  # how a command ends that cannot do what it is asked for
 INTERRUPTED = 130  # what shells give for a process that ended by SIGINT
 
 

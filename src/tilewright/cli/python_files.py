@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -49,7 +50,8 @@ class _Source(SourceFileLoader):
 
 
 def _loaded(path: Path) -> ModuleType:
-    """The file as a module: what it does when imported is done."""
+    """The file as a module: what it does when imported is done. What it prints is no part of a
+    command's output, which other programs read, and goes to the standard error."""
     loader = _Source(path.stem, str(path))
     spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
     if not path.exists() or spec is None or spec.loader is None:
@@ -64,14 +66,16 @@ def _loaded(path: Path) -> ModuleType:
     sys.path.insert(0, folder)
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except TilewrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(
             f"{path} does not run: {type(error).__name__}: {error}",
             where=f"kernel {path}",
-            cure="correct it: importing it must not fail",
+            cure="correct it: importing it must not fail; what it does as a program belongs under "
+            'if __name__ == "__main__"',
         ) from error
     finally:
         sys.path.remove(folder)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tilewright.engine.numbers import aligned
 from tilewright.engine.signature import Signature, form_of
-from tilewright.errors import InterpreterFault, UnsupportedError
+from tilewright.errors import InterpreterFault, TilewrightError, UnsupportedError
 from tilewright.interpret import pack
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel, Param
@@ -19,6 +20,9 @@ from tilewright.testing.definition import check_length, meaning, memory_of
 from tilewright.testing.kernel_data import Contents, make_contents, padded
 from tilewright.testing.trial import NOTHING_STORED, Trial, UntriedError
 from tilewright.testing.verify import Verifiable
+
+# What each result may be, of what the arrays hold.
+Judge = Callable[[Mapping[str, Any]], dict[str, Accepted]]
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,12 @@ class KernelCase:
         """The arguments, of known shapes. All numbers have to be set."""
         return Signature(self.kernel.params).at(self.numbers)
 
-    def contents(self, kind: Contents) -> dict[str, Any]:
-        """What the arguments hold that the kernel reads, padding included."""
-        return make_contents(self.kernel, self.arrays(), self.numbers, kind, self.seed)
+    def contents(self, kind: Contents, careful: bool | None = None) -> dict[str, Any]:
+        """What the arguments hold that the kernel reads, padding included; see `make_contents`.
+        Kernels in Python promise nothing, so that these are ``careful``."""
+        arrays = self.arrays()
+        careful = self.python if careful is None else careful
+        return make_contents(self.kernel, arrays, self.numbers, kind, self.seed, careful=careful)
 
     def trials(
         self, wide: Kernel | None = None, kinds: Sequence[Contents] = tuple(Contents)
@@ -59,33 +66,47 @@ class KernelCase:
         arguments = tuple(
             Argument(p.name, padded(p), p.dtype, p.buffer.layout, p.access, "src") for p in arrays
         )
-        stored = []
-        for kind in kinds:
+        stored: list[bool] = []
 
-            def accepted(
-                inputs: Mapping[str, Any], exact: bool = kind is Contents.INTEGERS
-            ) -> dict[str, Accepted]:
-                found, something = meaning(
-                    self.kernel, arrays, self.numbers, inputs, exact=exact, wide=wide
-                )
-                stored.append(something)
-                return found
-
-            optional = kind is Contents.LIMITS
-            yield Trial(
-                kind.value,
-                arguments,
-                self.contents(kind),
-                _if_any(accepted) if optional else accepted,
-                self.numbers,
+        def accepted(kind: Contents, inputs: Mapping[str, Any]) -> dict[str, Accepted]:
+            exact = kind is Contents.INTEGERS
+            found, something = meaning(
+                self.kernel, arrays, self.numbers, inputs, exact=exact, wide=wide
             )
+            stored.append(something)
+            return found
+
+        for kind in kinds:
+            judge: Judge = partial(accepted, kind)
+            if kind is Contents.LIMITS:
+                contents, judge = self._at_limits(judge)
+            else:
+                contents = self.contents(kind)
+            yield Trial(kind.value, arguments, contents, judge, self.numbers)
         if not any(stored):
             raise UnsupportedError(
                 NOTHING_STORED,
                 where=f"kernel {self.source}",
-                why="so there is nothing to compare",
                 cure="set numbers with which it stores something, such as --set n=64",
             )
+
+    def _at_limits(self, judge: Judge) -> tuple[dict[str, Any], Judge]:
+        """Contents at the limits of types, careful ones where the kernel does something wrong on
+        others, and ``judge`` of them, which raises `UntriedError` where it does so on all."""
+        why: TilewrightError | None = None
+        for careful in (False, True):
+            contents = self.contents(Contents.LIMITS, careful)
+            try:
+                judge(contents)
+            except (InterpreterFault, UnsupportedError) as error:
+                why = error
+            else:
+                return contents, judge
+
+        def refuse(inputs: Mapping[str, Any]) -> dict[str, Accepted]:
+            raise UntriedError(why.what if why else "") from why
+
+        return contents, refuse
 
     def call(self, kernel: Verifiable) -> dict[str, Any]:
         """What a call of ``kernel``, compiled of this one, takes: numbers and arrays of reals, of
@@ -110,20 +131,6 @@ class KernelCase:
         if self.seed:
             words.append(f"--seed={self.seed}")
         return shlex.join([*words, self.source])
-
-
-def _if_any(
-    accepted: Callable[[Mapping[str, Any]], dict[str, Accepted]],
-) -> Callable[[Mapping[str, Any]], dict[str, Accepted]]:
-    """``accepted``, of inputs that a kernel need not be for."""
-
-    def found(inputs: Mapping[str, Any]) -> dict[str, Accepted]:
-        try:
-            return accepted(inputs)
-        except (InterpreterFault, UnsupportedError) as error:
-            raise UntriedError(" ".join(error.what.split())) from error
-
-    return found
 
 
 def _text(value: Scalar) -> str:

@@ -48,8 +48,11 @@ def make_contents(
     numbers: Mapping[str, Scalar],
     kind: Contents,
     seed: int,
+    *,
+    careful: bool,
 ) -> dict[str, Any]:
     """An array for each of ``arrays`` (of known shapes) that the kernel reads, padding included.
+    ``careful``: what decides places and the lengths of loops is small and not negative.
 
     Raises `UnsupportedError` where they are too large to verify.
     """
@@ -73,11 +76,11 @@ def make_contents(
         own, shape, dtype = seed + zlib.crc32(param.name.encode()), padded(param), param.dtype
         if param.name in limits:
             found[param.name] = _places(shape, dtype, limits[param.name], own)
-        elif param.name in names and not dtype.is_float:
+        elif careful and param.name in names and dtype.is_integer:
             # Counters begin at 0, and no loop has a negative length.
             made = np.abs(integers(shape, dtype, seed=own))
-            found[param.name] = made * (param.name not in counters)
-        elif kind is Contents.LIMITS and param.name not in names:
+            found[param.name] = np.zeros_like(made) if param.name in counters else made
+        elif kind is Contents.LIMITS and not (careful and param.name in names):
             found[param.name] = extremes(shape, dtype, seed=own, adds=adds, finite=finite)
         else:
             make = integers if kind is Contents.INTEGERS else reals

@@ -195,10 +195,14 @@ class Scan:
         most = facts.upper(form)
         if most is None or most >= _FARTHEST:
             return None
-        step = gcd(*(c for atom, c in form.terms.items() if not self._is_fixed(atom)))
-        if not natural or step == 0 or form.constant < step:
+        varying = [c for atom, c in form.terms.items() if not self._is_fixed(atom)]
+        offset = form.constant
+        if varying and max(varying) < 0:
+            offset += 1  # backwards, x[n - 1 - i] is the first
+        step = abs(gcd(*varying))
+        if not natural or step == 0 or offset < step:
             return max(1, most + 1)
-        plain = most + 1 - form.constant // step * step
+        plain = most + 1 - offset // step * step
         return max(1, min(most + 1, min((n for n in natural if n >= plain), default=plain)))
 
     def _is_fixed(self, atom: Expr) -> bool:

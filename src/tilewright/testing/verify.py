@@ -132,8 +132,10 @@ def verdict_of(check: Callable[[], Verdict]) -> Verdict:
 
 
 def one_line(error: TilewrightError) -> str:
-    """What an error says, without its place and cure."""
-    return " ".join((error.what + (f": {error.why}" if error.why else "")).split())
+    """What an error says, without its cure, and its place, where that is in a file."""
+    said = " ".join((error.what + (f": {error.why}" if error.why else "")).split())
+    span = error.span
+    return said if span is None or span.file is None else f"{said}, at {span.place}"
 
 
 def _trials(op: Op, seed: int) -> Iterator[Trial]:
