@@ -19,7 +19,7 @@ from tilewright.bench.operations import operations_of
 from tilewright.cli import benchmarking
 from tilewright.dtypes import f32
 from tilewright.ir.constants import digest_of
-from tilewright.ir.parser import parse_kernel
+from tilewright.ir.parser import parse_kernel, parse_kernels
 from tilewright.ir.printer import to_text
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_stages
@@ -470,3 +470,34 @@ def test_the_report_of_what_runs_one_by_one(tmp_path: Path, tilewright: Command)
     assert "gathered" in said
     said = tilewright("show", *given, "--config=vector=8").out
     assert "one after the other" not in said and "gathered" in said
+
+
+def test_what_python_files_print_is_no_output(tilewright: Command, folder: Path) -> None:
+    text = """import tilewright as tw
+
+print("on the way")
+
+
+@tw.kernel
+def double(x: tw.array("f32", 1)):
+    x[tw.global_id(0)] = 2.0 * x[tw.global_id(0)]
+
+
+if __name__ == "__main__":
+    print("as a program")
+"""
+    (folder / "double.py").write_text(text, encoding="utf-8")
+    for words in (
+        ("show", "kernel", "--stage=naive", "double.py"),
+        ("check", "kernel", "double.py:double"),
+        ("build", "kernel", "double.py", "-o", "out"),
+    ):
+        ended = tilewright(*words)
+        assert ended.code == 0, ended.err
+        assert "on the way" in ended.err and "on the way" not in ended.out
+        assert "as a program" not in ended.out + ended.err
+    shown = tilewright("show", "kernel", "--stage=naive", "double.py").out
+    assert [each.name for each in parse_kernels(shown)] == ["double"]
+    (folder / "ends.py").write_text("raise SystemExit(0)\n", encoding="utf-8")
+    ended = tilewright("check", "kernel", "ends.py")
+    assert ended.code == 2 and 'if __name__ == "__main__"' in ended.err

@@ -53,8 +53,8 @@ def verify_command(
     no graph that can be compiled is REFUSED, with the reason.
 
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
-    Ends with 0: all that ran passed, 1: one failed, or none ran (of graphs: one failed), 2: bad
-    input.
+    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input, such as a graph that
+    does not parse.
 
     Examples:
 
@@ -106,8 +106,12 @@ def check_command(
     Finds accesses out of bounds, reads of what nothing wrote, data races, divergent barriers, uses
     of asynchronous copies before they arrive, and results other than the naive stage's. For
     machines with workgroups, a table of the statements whose accesses conflict in the banks of
-    workgroup memory, or move more than twice the global memory that they need. Ends with 0: no
-    finding, 1: findings, or every case was skipped, 2: bad input.
+    workgroup memory, or move more than twice the global memory that they need.
+
+    Of a function in Python, numbers that are not set go together: arrays are as long as the range
+    reaches. A case in which nothing was stored is skipped.
+
+    Ends with 0: no finding, 1: findings, or every case was skipped, 2: bad input.
 
     Examples:
 

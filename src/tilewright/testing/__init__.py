@@ -8,6 +8,9 @@ writes), `trial` (a run, and what may come of it), `verify` (all of it on one ke
 knobs), `random_problems`, `random_ir` and `random_computes` (random cases, expressions and
 kernels).
 
-Of kernels that are no ops: `kernel_data` (numbers of a call, and arrays), `definition` (what the
-interpreter makes of them, and how far code may be off), `kernel_case` (one with a call's numbers).
+Of kernels that are no ops: `kernel_numbers` (those of a call), `range_numbers` (of functions with
+`@tw.kernel`: numbers that go together, by `launch_nest`, the range, and `reach`, how far accesses
+go), `influences` (what decides where a kernel stores), `kernel_data` (what arrays hold),
+`definition` (what the interpreter makes of them, and how far code may be off), `kernel_case` (one
+with a call's numbers).
 """
