@@ -10,8 +10,11 @@ import pytest
 from lane_functions import LaneFunction, levels, module_text
 from sweeps import in_turns
 from tilewright.conversions import convert
-from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s4, s8, s32, tf32, u4, u8
+from tilewright.dtypes import ALL, DType, bf16, f8_e4m3, f32, s4, s8, s32, tf32, u4, u8, u16
 from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.types import llvm_type
+from tilewright.targets.llvm.values import Value
+from tilewright.targets.llvm.writer import Writer
 from tilewright.targets.x86.assemble import assembly
 from tilewright.targets.x86.lower import dialect_for
 from tilewright.targets.x86.target import x86_target
@@ -114,6 +117,27 @@ def test_bf16_is_rounded_by_an_instruction_unless_there_are_subnormals(lanes: in
     parts = -(-lanes // 16)
     assert found.count("\tvfpclassps\t") == found.count("\tvcvtneps2bf16\t") == parts
     assert found.count("\tkortest") + found.count("\ttest") >= 1
+
+
+def _one_known_late(w: Writer, lanes: int) -> Value:
+    """Lanes of u16 that nothing says, but one: a number that went through memory."""
+    place = w.assign("alloca i16")
+    w.emit(f"store i16 3, ptr {place}")
+    number = w.assign(f"load i16, ptr {place}")
+    type_ = llvm_type(u16, lanes)
+    whole = w.assign(f"insertelement {type_} poison, i16 {number}, i64 {lanes - 1}")
+    return Value(whole, u16, lanes)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 24, 64])
+def test_rounding_to_bf16_takes_numbers_that_llvm_sees_late(lanes: int) -> None:
+    dialect = dialect_for(x86_target("avx512_bf16").machine)
+    text = module_text(
+        lambda w, a: emit_cast(w, _one_known_late(w, lanes), bf16), (f32,), bf16, lanes, dialect
+    )
+    # Of a vector of bfloat, LLVM would make a constant that its own instructions do not take.
+    assert "fptrunc" not in text
+    assert "vcvtneps2bf16" in assembly(text, "sapphirerapids")
 
 
 @pytest.mark.parametrize("where", [0, 17, 47])

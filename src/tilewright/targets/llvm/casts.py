@@ -38,6 +38,7 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic, by_parts, shuffled
+from tilewright.targets.llvm.dialect import FlushingRounding
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -219,9 +220,9 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
         _define_half_conversions(w)
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
     if to is bf16 and w.dialect.rounds_bf16:
-        return Value(_by_instruction(f, value.text), bf16, value.lanes)
-    if to is bf16 and w.dialect.subnormals and math.gcd(value.lanes, _CLASSED) >= 4:
-        return Value(_by_instruction_if_normal(f, value.text, w.dialect.subnormals), to, f.lanes)
+        return Value(_truncated(f, value.text), bf16, value.lanes)
+    if to is bf16 and w.dialect.flushing and math.gcd(value.lanes, _CLASSED) >= 4:
+        return Value(_by_instruction_if_normal(f, value.text, w.dialect.flushing), to, f.lanes)
     if to is bf16:
         return Value(_by_bits(f, value.text), bf16, value.lanes)
     code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
@@ -240,23 +241,37 @@ def _by_bits(f: Arithmetic, x: str) -> str:
 _ROUNDED = 16
 
 
-def _by_instruction(f: Arithmetic, x: str) -> str:
+def _truncated(f: Arithmetic, x: str) -> str:
+    """By LLVM's instruction."""
     size = min(f.lanes, _ROUNDED)
-    type_, bfloat = llvm_type(f32, size), "bfloat" if size == 1 else f"<{size} x bfloat>"
+    bfloat = "bfloat" if size == 1 else f"<{size} x bfloat>"
 
     def rounded(part: str) -> str:
-        narrow = f.w.assign(f"fptrunc {type_} {part} to {bfloat}")
+        narrow = f.w.assign(f"fptrunc {llvm_type(f32, size)} {part} to {bfloat}")
         return f.w.assign(f"bitcast {bfloat} {narrow} to {llvm_type(bf16, size)}")
 
     return by_parts(f.w, f.type, f.lanes, x, size, rounded, bf16)
 
 
-def _by_instruction_if_normal(f: Arithmetic, x: str, subnormals: tuple[str, int]) -> str:
+def _flushed(f: Arithmetic, x: str, intrinsic: str) -> str:
+    """By an intrinsic, to which subnormals are zeros. To ``fptrunc`` LLVM 22 dies on x86: where it
+    sees late that the operand is a constant, it makes vectors of bfloat that nothing takes."""
+    size = _ROUNDED if f.lanes > _ROUNDED // 2 else _ROUNDED // 2
+    type_, bfloat = llvm_type(f32, size), f"<{size} x bfloat>"
+
+    def rounded(part: str) -> str:
+        narrow = f.w.call(bfloat, f"{intrinsic}.{32 * size}", f"{type_} {part}", type_)
+        return f.w.assign(f"bitcast {bfloat} {narrow} to {llvm_type(bf16, size)}")
+
+    return by_parts(f.w, f.type, f.lanes, x, size, rounded, bf16)
+
+
+def _by_instruction_if_normal(f: Arithmetic, x: str, how: FlushingRounding) -> str:
     """By the instruction, which takes subnormals for zeros; where there are any, by integers."""
     w, type_ = f.w, llvm_type(bf16, f.lanes)
-    rounded = _by_instruction(f, x)
+    rounded = _flushed(f, x, how.rounds)
     before, some, after = w.block, w.label("subnormal"), w.label("rounded")
-    w.branch(_none(f, x, *subnormals), after, some, w.mostly())
+    w.branch(_none(f, x, how.classes, how.subnormal), after, some, w.mostly())
     w.start(some)
     exact = _by_bits(f, x)
     w.jump(after)
@@ -265,7 +280,7 @@ def _by_instruction_if_normal(f: Arithmetic, x: str, subnormals: tuple[str, int]
 
 
 def _none(f: Arithmetic, x: str, intrinsic: str, which: int) -> str:
-    """One bit: whether no lane is of the class ``which`` of `Dialect.subnormals`."""
+    """One bit: whether no lane is of the class ``which`` of `FlushingRounding`."""
     w, lanes = f.w, math.gcd(f.lanes, _CLASSED)
     type_, flags = llvm_type(f32, lanes), llvm_type(boolean, lanes)
     found = ""

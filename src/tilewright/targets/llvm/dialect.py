@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.dtypes import DType, s64
 from tilewright.ir.stmt import LoopKind
@@ -13,6 +14,16 @@ def c_name(function: str, arguments: int) -> str:
     """A function of doubles by its name in the C library."""
     del arguments
     return function
+
+
+class FlushingRounding(NamedTuple):
+    """An instruction that rounds f32 to bf16 but takes subnormals for zeros, and what finds these:
+    intrinsics, without the bits of their operand at the end. ``rounds`` takes 8 or 16 f32,
+    ``classes`` says which of 4, 8 or 16 are of the class ``subnormal``."""
+
+    rounds: str
+    classes: str
+    subnormal: int
 
 
 @dataclass(frozen=True)
@@ -31,9 +42,8 @@ class Dialect:
     ``index`` is the type of whatever index is known to fit in it; others have s64.
     Narrow floats of the types ``computes`` are added, multiplied, divided and compared as they are,
     others in f32, which gives the same.
-    ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals. With
-    ``subnormals`` it takes these for zeros: the name of an intrinsic that says which of 4, 8 or 16
-    f32 are of a class (without the bits that they have together), and the number of this class.
+    ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals.
+    ``flushing`` is the instruction of machines whose own takes these for zeros.
     ``picks`` is the intrinsic that picks from a register of 16 f32 by 16 indices (empty: there is
     none), ``picks_words`` that for 32 numbers of 16 bits. ``library`` gives the symbol of a
     function of so many doubles. ``float_atomics``: floats can be added to memory in one operation.
@@ -58,7 +68,7 @@ class Dialect:
     index: DType = s64
     computes: frozenset[DType] = frozenset()
     rounds_bf16: bool = False
-    subnormals: tuple[str, int] | None = None
+    flushing: FlushingRounding | None = None
     picks: str = ""
     picks_words: str = ""
     library: Callable[[str, int], str] = c_name

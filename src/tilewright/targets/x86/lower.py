@@ -7,14 +7,16 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.llvm.computes import Units
-from tilewright.targets.llvm.dialect import Dialect
+from tilewright.targets.llvm.dialect import Dialect, FlushingRounding
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.phases import write_phases
 from tilewright.targets.x86.amx import emit_tiles
 
 _UNITS = Units(tiles=emit_tiles)
-# What vfpclassps says, and what it is asked.
-_SUBNORMALS = ("llvm.x86.avx512.fpclass.ps", 0x20)
+# vcvtneps2bf16, and vfpclassps with what it is asked.
+_FLUSHING = FlushingRounding(
+    "llvm.x86.avx512bf16.cvtneps2bf16", "llvm.x86.avx512.fpclass.ps", 0x20
+)
 _PICKS, _PICKS_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
 
 
@@ -35,5 +37,5 @@ def dialect_for(machine: Machine) -> Dialect:
         stream_fence="llvm.x86.sse.sfence",
         picks=_PICKS if "avx512f" in machine.features else "",
         picks_words=_PICKS_WORDS if "avx512bw" in machine.features else "",
-        subnormals=_SUBNORMALS if "avx512bf16" in machine.features else None,
+        flushing=_FLUSHING if "avx512bf16" in machine.features else None,
     )
