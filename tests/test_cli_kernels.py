@@ -277,6 +277,24 @@ def test_show_and_build(tilewright: Command, folder: Path) -> None:
     assert {path.name for path in (folder / "out" / "1").iterdir()} >= {"scale.h", "scale.o"}
 
 
+def test_stages_before_a_refusal(tilewright: Command, folder: Path) -> None:
+    """What there is up to the stage that is refused is printed, and then the error."""
+    two = """
+kernel two(in x: f32[8], in w: f32[8], out y: f32[8]):
+  compute line(i in 8):
+    y[i] = x[i] * w[7 - i]
+  vector for i in 8:
+    vector for j in 8:
+      y[j] = x[i]
+"""
+    (folder / "refused.tw").write_text(two, encoding="utf-8")
+    ended = tilewright("show", "kernel", "--stage", "all", "refused.tw")
+    assert ended.code == 2
+    assert ended.err.startswith("tilewright: the vector loop 'j' is inside another one")
+    assert "# stage naive\nkernel two(" in ended.out and "# stage lowered\n" in ended.out
+    assert tilewright("show", "kernel", "--stage", "config", "refused.tw").out == ""
+
+
 def test_contents_of_constants(tilewright: Command, folder: Path) -> None:
     """Their digests say which constants they are."""
     table = np.arange(12, dtype=np.float32)

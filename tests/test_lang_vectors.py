@@ -152,3 +152,27 @@ def test_refusals_have_a_place(kernel: Any, which: str, what: str) -> None:
     assert what in caught.value.what, caught.value
     assert caught.value.span is not None and caught.value.cure
     assert ways.over(which="fine") is not None
+
+
+@tw.kernel
+def rows(
+    table: tw.array("s32", 1), x: tw.array("f32", 2), out: tw.array("f32", 1), n: tw.s32
+) -> None:
+    """What a lane has loaded says where it loads more, over dims that a call passes."""
+    i = tw.global_id(0)
+    if i < n:
+        row = table[i]
+        total = x[row, 0] + x[row, 1]
+        for column in range(4):
+            total += x[row, column]
+        out[i] = total
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_at_loaded_places(target: str) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 12, 75).astype(np.int32)
+    x, out = rng.standard_normal((12, 6)).astype(np.float32), np.zeros(75, np.float32)
+    rows.launch(80, table, x, out, 75, target=target)
+    want = x[table, 0] + x[table, 1] + x[table, :4].sum(axis=1)
+    np.testing.assert_allclose(out, want, rtol=1e-5)

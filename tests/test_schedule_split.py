@@ -274,6 +274,16 @@ def test_guard_goes_as_far_as_it_may(kernel: Kernel, expected: str) -> None:
         _with("n[0] < 3"),
         parse_kernel(
             """
+            kernel f(in x: s32[9], inout y: s32[9]):
+              for i in 9:
+                compute main(k in 4):
+                  a = x[i]
+                  b = x[k]
+                  y[i] add= select(bool(a), b, s32(0))
+            """
+        ),
+        parse_kernel(
+            """
             kernel f(in x: f32[9], out y: f32[9]):
               for i in 9:
                 compute main():

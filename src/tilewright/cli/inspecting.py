@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,20 @@ from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import OutputFile, make_folder, open_output
 from tilewright.cli.source_lines import beside_source
 from tilewright.engine import CompiledKernel
+from tilewright.engine.request import request_of
 from tilewright.engine.signature import Signature, form_of
 from tilewright.engine.trace import Trace
-from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
+from tilewright.errors import (
+    ArgumentError,
+    ProblemError,
+    TilewrightError,
+    UnsupportedError,
+    one_of,
+)
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.stmt import Kernel
+from tilewright.ops.op import Op
 from tilewright.passes.spmd import access_report, vectorize_items
 from tilewright.recipes import choose
 from tilewright.recipes.recipe import table
@@ -49,10 +58,16 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = Fals
         output = open_output(stack, page, "--page")
         for case in cases:
             trace = None if output is None else Trace()
-            kernel = compile_case(knobs, what_of(case), trace)
             title = repeat(knobs, case)
+            head = f"# {title}"
+            try:
+                kernel = compile_case(knobs, what_of(case), trace)
+            except TilewrightError:
+                if stage in ("", "all"):
+                    print("\n".join([head, _listed(_reached(knobs, what_of(case)))]))
+                raise
             if stage or trace is None:
-                text, head = _shown(kernel, stage or "all").rstrip("\n"), f"# {title}"
+                text = _shown(kernel, stage or "all").rstrip("\n")
                 if legal:
                     text = "\n".join([repr(kernel.config), *_legal(kernel)])
                 # The first line of a schedule says what it is for.
@@ -86,9 +101,7 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
         return kernel.source(stage)
     stages = kernel.stages
     if stage == "all":
-        return "\n\n".join(
-            f"# stage {name}\n{beside_source(each)}" for name, each in stages.items()
-        )
+        return _listed(stages)
     if stage not in stages:
         others = ("llvm", "asm", "schedule", "config", "cost")
         raise ProblemError(
@@ -97,6 +110,19 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
             cure=one_of(stage, ["all", *stages, *others]),
         )
     return beside_source(stages[stage])
+
+
+def _listed(stages: Mapping[str, Kernel]) -> str:
+    return "\n\n".join(f"# stage {name}\n{beside_source(each)}" for name, each in stages.items())
+
+
+def _reached(knobs: Knobs, what: Op | Kernel) -> dict[str, Kernel]:
+    """The stages, and what passes made, up to the one that is refused."""
+    trace = Trace(level=0)
+    with suppress(TilewrightError):
+        compile_case(knobs, what, trace)
+    found = {each.name: each.kernel for each in trace.steps if each.changed and each.kernel}
+    return found or {"naive": request_of(what, knobs.constant).start().kernel}
 
 
 def _cost_lines(kernel: CompiledKernel) -> Iterator[str]:

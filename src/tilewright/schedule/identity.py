@@ -18,7 +18,7 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.stmt import Compute, View
-from tilewright.ir.visit import map_compute
+from tilewright.ir.visit import map_compute, variables
 
 
 def vanishes(compute: Compute, operand: Var) -> bool:
@@ -63,7 +63,8 @@ def is_identity(value: Expr, combiner: str | None) -> bool:
 
 
 def needed(compute: Compute) -> list[Expr]:
-    """The conditions without which the compute's term is neutral."""
+    """The conditions without which the compute's term is neutral, and that can be tested outside of
+    it: on what its operands have loaded, nothing else can ask."""
     found: list[Expr] = []
     for operand in compute.operands:
         if vanishes(compute, operand.var):
@@ -71,7 +72,8 @@ def needed(compute: Compute) -> list[Expr]:
     body = compute.body
     if isinstance(body, Select) and is_identity(body.b, compute.combiner):
         found += conjuncts(body.condition)
-    return found
+    loaded = {operand.var for operand in compute.operands}
+    return [condition for condition in found if loaded.isdisjoint(variables(condition))]
 
 
 def without(compute: Compute, dropped: Collection[Expr]) -> Compute:

@@ -365,7 +365,7 @@ class Planner:
             for variable, known in self._variables.items()
             if known.part == "scoped"
         }
-        return by_variable(offset, levels, frozenset(self._variables.keys() - levels.keys()))
+        return by_variable(offset, levels)
 
     def _own_part(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
         """Takes the lane out of an offset: what a lane accesses has to be its own."""

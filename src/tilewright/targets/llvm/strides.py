@@ -27,18 +27,18 @@ def stride_of(atom: Expr) -> Expr | None:
 
 
 def by_variable(
-    offset: Affine, levels: Mapping[Expr, int], others: frozenset[Expr]
+    offset: Affine, levels: Mapping[Expr, int]
 ) -> tuple[dict[Expr, int], dict[Expr, int]]:
     """The terms of ``offset``, a sum of products: one for each variable that moves pointers, and
     the others.
 
-    Those variables have ``levels`` that grow inwards; ``others`` are known while text is written,
-    or differ by lane: what depends on them is computed where it is used.
+    Those variables have ``levels`` that grow inwards. Others are known while text is written, or
+    differ by lane, as what each lane has loaded: what depends on them is computed where it is used.
     """
     moving: dict[Expr, Affine] = {}
     loose: dict[Expr, int] = {}
     for atom, coefficient in offset.terms.items():
-        found = _innermost(atom, levels, others)
+        found = _innermost(atom, levels)
         if found is None:
             loose[atom] = coefficient
             continue
@@ -57,16 +57,13 @@ def by_variable(
 
 
 def _innermost(
-    atom: Expr, levels: Mapping[Expr, int], others: frozenset[Expr]
+    atom: Expr, levels: Mapping[Expr, int]
 ) -> tuple[Var, tuple[Expr, ...]] | None:
     """The innermost variable that moves ``atom``, and the factors beside it."""
     names = variables(atom)
-    if reads_memory(atom) or not others.isdisjoint(names):
+    if reads_memory(atom) or not names or not levels.keys() >= names:
         return None
-    own = [name for name in names if name in levels]
-    if not own:
-        return None
-    variable = max(own, key=lambda name: levels[name])
+    variable = max(names, key=lambda name: levels[name])
     factors = factors_of(atom)
     rest = tuple(factor for factor in factors if factor is not variable)
     hidden = any(variable in variables(factor) for factor in rest)
