@@ -42,7 +42,7 @@ def test_one_line_for_each_step(
     lines = printed(monkeypatch, capfd, 1)
     assert all(LINE.fullmatch(line) for line in lines)
     names = [line.split()[1] for line in lines]
-    for name in ("schedule", "naive", "tensorized", "steps", "hoist", "lets", "lower", "assemble"):
+    for name in ("schedule", "naive", "tensorized", "lanes", "steps", "hoist", "lets", "lower", "assemble"):
         assert name in names
     assert not any(line.endswith(("changed", "-")) for line in lines)
 
@@ -116,6 +116,7 @@ def test_the_page_has_the_kernels_behind_the_passes(tmp_path: Path) -> None:
     assert '<script type="application/json"' in text
     assert "lower &amp; more" in text
     assert [(s.kind, s.name, s.changed) for s in trace.steps] == [
+        ("pass", "lanes", False),
         ("pass", "steps", False),
         ("pass", "hoist", True),
         ("pass", "lets", False),
@@ -133,5 +134,5 @@ def test_a_trace_can_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
         trace = Trace(level=0)
         tw.compile(op, threads=1, trace=trace)
         passes = [step.name for step in trace.steps if step.kind == "pass"]
-        assert passes[:3] == ["steps", "hoist", "lets"]
+        assert passes[:4] == ["lanes", "steps", "hoist", "lets"]
         assert any(step.kind == "stage" and step.kernel is not None for step in trace.steps)

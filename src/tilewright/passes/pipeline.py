@@ -10,6 +10,7 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes.hoist import hoist
+from tilewright.passes.lanes import with_own_memory
 from tilewright.passes.lets import reduce_lets
 from tilewright.passes.steps import in_steps
 
@@ -35,6 +36,7 @@ class Record:
 Observer = Callable[[Record], None]
 
 PASSES = (
+    Pass("lanes", with_own_memory),
     Pass("steps", in_steps),
     Pass("hoist", hoist),
     Pass("lets", reduce_lets),

@@ -155,7 +155,7 @@ class _Vectorizer:
         if len(stmts) > _SHORT or any(isinstance(each, For | While) for each in stmts):
             return None
         item = self.nest.loops[-1].var
-        writer = _Lanes(item, Varying([item], body), {}, self.nest.extents[-1], self.taken)
+        writer = Lanes(item, Varying([item], body), {}, self.nest.extents[-1], self.taken)
         return on_whole_vectors(writer.visit(body), writer.strides, self.nest.extents[-1])
 
     def _vector(self, body: Stmt, first: Expr, width: int) -> Stmt:
@@ -166,8 +166,8 @@ class _Vectorizer:
         lane = var(fresh(f"{item.name}_i", self.taken))
         body = substitute_stmt(body, {item: first + lane})
         varying = Varying([lane], body)
-        writer = _Lanes(lane, varying, _spread(body, varying, width), width, self.taken)
-        inside = block(*_beginning(body, writer.parts, lane), writer.visit(body))
+        writer = Lanes(lane, varying, spread(body, varying, width), width, self.taken)
+        inside = block(*beginning(body, writer.parts, lane), writer.visit(body))
         last = binary("eq", lane, const(width - 1))
         span = self.nest.loops[-1].span
         memory = [
@@ -216,7 +216,7 @@ def _by_one(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
             return with_nested(stmt, tuple(_by_one(each, varying, last) for each in nested(stmt)))
 
 
-def _spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
+def spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
     """The private memory of ``body`` that differs by lane, with a part for each lane."""
     return {
         each.buffer: buffer(
@@ -227,7 +227,7 @@ def _spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
     }
 
 
-def _beginning(body: Stmt, parts: dict[Buffer, Buffer], lane: Var) -> list[Stmt]:
+def beginning(body: Stmt, parts: dict[Buffer, Buffer], lane: Var) -> list[Stmt]:
     """Values for memory that some lanes may write first: what the others hold stays in registers
     beside it."""
     stmts = body.body if isinstance(body, Block) else (body,)
@@ -254,7 +254,7 @@ def _uses(stmt: Stmt, memory: Buffer) -> bool:
 
 
 @dataclass
-class _Lanes:
+class Lanes:
     """Writes what work-items do as what lanes do."""
 
     lane: Var
