@@ -60,6 +60,7 @@ from tilewright.targets.llvm.integers import (
     emit_bits,
     emit_count,
     emit_division,
+    emit_implied,
     emit_multiply_high,
     emit_shift,
 )
@@ -319,6 +320,8 @@ class Expressions:
     def _binary_text(self, expr: Binary, dtype: DType, a: Value, b: Value, right: Result) -> str:
         op, w = expr.op, self.w
         if op in _ORDERED:
+            if dtype is boolean and op in ("lt", "le"):
+                return emit_implied(w, op, a, b)
             if dtype.is_float:
                 return w.assign(f"fcmp {_ORDERED[op]} {a.typed}, {b.text}")
             sign = "u" if dtype.kind in ("uint", "bool") else "s"

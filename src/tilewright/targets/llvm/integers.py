@@ -120,7 +120,9 @@ def emit_shift(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
 def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
     """The upper half of the product of twice as many bits."""
     bits = a.dtype.bits
-    if bits == 64 and (a.lanes > 1 or not w.dialect.double_words):
+    # Products of numbers without sign, LLVM's SPIR-V takes for an operation that it dies of.
+    alike = not w.dialect.double_words and a.dtype.kind == "uint" and bits > 8
+    if alike or (bits == 64 and (a.lanes > 1 or not w.dialect.double_words)):
         return _high_by_halves(w, a, b)
     width = max(2 * bits, 32)  # products of 8 bits in 16 crash Intel's compiler for OpenCL
     wide = f"i{width}" if a.lanes == 1 else f"<{a.lanes} x i{width}>"
@@ -133,12 +135,13 @@ def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
 
 
 def _high_by_halves(w: Writer, a: Value, b: Value) -> str:
-    """Of 64 bits, from four products of 32."""
+    """From four products of half as many bits, which have room for them."""
 
     def op(name: str, x: str, y: str) -> str:
         return w.assign(f"{name} {a.type} {x}, {y}")
 
-    half, low = _number(32, a), _number(2**32 - 1, a)
+    bits = a.dtype.bits
+    half, low = _number(bits // 2, a), _number(2 ** (bits // 2) - 1, a)
     x_high, x_low = op("lshr", a.text, half), op("and", a.text, low)
     y_high, y_low = op("lshr", b.text, half), op("and", b.text, low)
     first = op("lshr", op("mul", x_low, y_low), half)
@@ -148,12 +151,18 @@ def _high_by_halves(w: Writer, a: Value, b: Value) -> str:
     result = op("add", high, op("lshr", carried, half))
     if a.dtype.kind == "uint":
         return result
-    # A negative factor was taken for one that is 2**64 greater.
-    sign = _number(63, a)
+    # A negative factor was taken for one that is 2**bits greater.
+    sign = _number(bits - 1, a)
     for factor, other in ((a, b), (b, a)):
         negative = op("ashr", factor.text, sign)
         result = op("sub", result, op("and", negative, other.text))
     return result
+
+
+def emit_implied(w: Writer, op: str, a: Value, b: Value) -> str:
+    """``lt`` or ``le`` of conditions, false before true; LLVM's SPIR-V has no such comparison."""
+    opposite = w.assign(f"xor {a.typed}, {_number(1, a)}")
+    return w.assign(f"{'and' if op == 'lt' else 'or'} {a.type} {opposite}, {b.text}")
 
 
 def emit_count(w: Writer, op: str, a: Value) -> str:
