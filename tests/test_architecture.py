@@ -73,7 +73,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "choose",
     ),
     "targets.llvm": (
-        "types values writer dialect refusal library backend",
+        "types values writer dialect refusal library backend emitter",
         "steps module plan varying strides subgroups host entry contraction",
         "*",
         "memory",

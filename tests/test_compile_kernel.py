@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,13 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
-from needs import need_device
+from needs import need_device, needs_opencl
 from sweeps import in_turns
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
 from tilewright.errors import (
     ArgumentError,
+    CompilationError,
     ParseError,
     ScheduleError,
     UnsupportedError,
@@ -26,6 +29,11 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.passes import run as run_passes
+from tilewright.targets.apart import Apart
+from tilewright.targets.llvm import emitting
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.spirv import building
+from tilewright.targets.x86.target import X86Target
 
 ADD = """
 kernel add(in a: f32[4, 20], in b: f32[4, 20], out c: f32[4, 20]):
@@ -322,3 +330,77 @@ kernel moved(in a: f32[32]{0:32:1 +8}, in b: f32[32]{0:32:1 ^2:2:2}, out c: f32[
     symbolic = symbolic.replace("(in", "(n: s64 in 1..64, in").replace("^2:2:2", "+2")
     run = tw.compile(tw.parse_kernel(symbolic))
     assert run.signature.sizes == {"n": (("c", 0),)}
+
+
+# What ends a compiler's process.
+
+DEADLY = """
+declare <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float>, i32)
+define i1 @f(<16 x float> %x) {
+  %y = call <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float> %x, i32 32)
+  %z = extractelement <16 x i1> %y, i64 0
+  ret i1 %z
+}
+"""
+
+
+def test_a_kernel_that_ends_llvm_is_refused_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "1")
+    lower, asked = X86Target.lower, []
+
+    def deadly(self: X86Target, kernel: Kernel) -> Module:
+        asked.append(kernel.name)
+        return replace(lower(self, kernel), text=DEADLY)
+
+    kernel = tw.parse_kernel(
+        "kernel deadly(in x: f32[8], out y: f32[8]):\n  for i in 8:\n    y[i] = x[7 - i]\n"
+    )
+    monkeypatch.setattr(X86Target, "lower", deadly)
+    found = []
+    for _ in range(2):
+        with pytest.raises(CompilationError) as raised:
+            tw.compile(kernel, target="x86:avx2")
+        found.append(str(raised.value))
+    assert found[0] == found[1] and asked == ["deadly"]
+    assert found[0].startswith("deadly: LLVM refused the generated code\n")
+    assert "LLVM ended its process (-6)" in found[0] and "compile for another target" in found[0]
+    # What it is for counts, and others compile.
+    monkeypatch.setattr(X86Target, "lower", lower)
+    tw.compile(kernel, target="x86:sse42")
+    with pytest.raises(CompilationError):
+        tw.compile(kernel, target="x86:avx2")
+    Path(str(raised.value.where)).unlink()
+
+
+def test_ops_compile_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their code is known."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    monkeypatch.setattr(emitting, "_emitter", None)
+    tw.compile(tw.matmul("7x9:9x11"), target="x86:avx2")
+
+
+@needs_opencl
+def test_a_kernel_that_ends_the_devices_compiler_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "1")
+    program = (
+        "from tilewright.targets.llvm.emitter import serve; import os; "
+        "serve(lambda kind, data: (print('cannot go on', file=sys.stderr), os.abort()))"
+    )
+    monkeypatch.setattr(building, "_builder", Apart(lambda: program, "the device's compiler"))
+    kernel = tw.parse_kernel(
+        "kernel deadly(in x: f32[8], out y: f32[8]):\n  for i in 8:\n    y[i] = x[7 - i]\n"
+    )
+    with pytest.raises(CompilationError, match="refused the generated code of deadly") as raised:
+        tw.compile(kernel, target="spirv")
+    assert "ended its process (-6)" in str(raised.value) and "cannot go on" in str(raised.value)
+    monkeypatch.undo()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    with pytest.raises(CompilationError, match="refused the generated code of deadly"):
+        tw.compile(kernel, target="spirv")
+    Path(str(raised.value.where)).unlink()

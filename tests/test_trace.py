@@ -42,7 +42,17 @@ def test_one_line_for_each_step(
     lines = printed(monkeypatch, capfd, 1)
     assert all(LINE.fullmatch(line) for line in lines)
     names = [line.split()[1] for line in lines]
-    for name in ("schedule", "naive", "tensorized", "lanes", "steps", "hoist", "lets", "lower", "assemble"):
+    for name in (
+        "schedule",
+        "naive",
+        "tensorized",
+        "lanes",
+        "steps",
+        "hoist",
+        "lets",
+        "lower",
+        "assemble",
+    ):
         assert name in names
     assert not any(line.endswith(("changed", "-")) for line in lines)
 

@@ -15,6 +15,8 @@ import pytest
 
 from needs import needs_x86
 from tilewright.errors import CompilationError
+from tilewright.targets.apart import Apart
+from tilewright.targets.llvm import emitting
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.driver import PROGRAMS_PER_LINKER, Program
 
@@ -140,6 +142,50 @@ def test_refusals_keep_the_ir(text: str, why: str) -> None:
     kept = Path(str(error.where))
     assert kept.read_text() == text
     kept.unlink()
+
+
+UNKNOWN = """
+declare void @llvm.no.such.thing()
+define void @f() {
+  call void @llvm.no.such.thing()
+  ret void
+}
+"""
+# An instruction that the processor does not have: LLVM ends its process.
+DEADLY = """
+declare <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float>, i32)
+define i1 @f(<16 x float> %x) {
+  %y = call <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float> %x, i32 32)
+  %z = extractelement <16 x i1> %y, i64 0
+  ret i1 %z
+}
+"""
+
+
+def test_what_ends_llvm_ends_another_process() -> None:
+    for _ in range(2):
+        with pytest.raises(CompilationError) as raised:
+            assemble(DEADLY, "haswell", apart=True)
+        error = raised.value
+        assert error.why is not None and error.why.startswith("LLVM ended its process (-")
+        assert "Do not know how to promote this operator" in error.why
+        Path(str(error.where)).unlink()
+    text = KERNEL.format(function="expf")
+    assert assemble(text, "haswell", apart=True) == assemble(text, "haswell")
+
+
+def test_refusals_of_another_process() -> None:
+    for text, why in (("nonsense", "expected top-level entity"), (UNKNOWN, "no.such.thing")):
+        with pytest.raises(CompilationError, match=why) as raised:
+            assemble(text, "haswell", apart=True)
+        Path(str(raised.value.where)).unlink()
+
+
+def test_where_no_other_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then LLVM runs in this one."""
+    monkeypatch.setattr(emitting, "_emitter", Apart(lambda: "raise SystemExit", "LLVM"))
+    text = KERNEL.format(function="expf")
+    assert assemble(text, "haswell", apart=True) == assemble(text, "haswell")
 
 
 def test_what_cannot_be_loaded() -> None:

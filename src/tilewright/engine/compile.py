@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tilewright.config import MAX_THREADS, settings
 from tilewright.engine.disk_cache import content_key, open_disk_cache
-from tilewright.engine.entry import PackedForm, Part, read_entry, write_entry
+from tilewright.engine.entry import (
+    PackedForm,
+    Part,
+    read_entry,
+    read_refusal,
+    write_entry,
+    write_refusal,
+)
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.generator import generator_identity
 from tilewright.engine.kept import KeptSteps
@@ -23,7 +30,7 @@ from tilewright.engine.request import Request, request_of
 from tilewright.engine.scheduling import Schedule
 from tilewright.engine.signature import ArrayForm
 from tilewright.engine.trace import Trace
-from tilewright.errors import ArgumentError, TilewrightError
+from tilewright.errors import ArgumentError, CompilationError, TilewrightError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -160,7 +167,12 @@ def forget() -> None:
 def _build(
     request: Request, target: Target, given: GivenConfig | None, key: str, trace: Trace
 ) -> Made:
-    """Schedules, lowers and assembles, and leaves the result on disk."""
+    """Schedules, lowers and assembles, and leaves the result on disk.
+
+    What users send may be what no compiler has met: where one ends its process, that is another."""
+    apart = isinstance(request.what, Kernel)
+    if apart:
+        target.begin_apart()
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
         if not target.schedules:
@@ -171,7 +183,8 @@ def _build(
             config, scheduled = choose.schedule_given(start, target.machine, given)
     trace.stages(scheduled.records)
     kernels = {"": scheduled.kernel, **scheduled.packs}
-    codes = _machine_codes(list(kernels.values()), target, trace)
+    with _remembered(key if apart else None):
+        codes = _machine_codes(list(kernels.values()), target, trace, apart)
     asked = {each.name: each for each in parameters_of(request.signature().params)}
     parts = {
         name: Part(
@@ -181,9 +194,25 @@ def _build(
         )
         for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
     }
+    if apart and target.runs_here:
+        with _remembered(key):
+            for part in parts.values():
+                target.build_apart(part.binary, part.abi)
     steps = KeptSteps.of(scheduled, target.machine)
     open_disk_cache().put(key, *write_entry(key, config, parts, steps))
     return _load(request, target, config, parts, steps)
+
+
+@contextmanager
+def _remembered(key: str | None) -> Iterator[None]:
+    """What is refused inside is not tried again: the entry for ``key`` says so."""
+    try:
+        yield
+    except CompilationError as error:
+        # One with a place in a text was found before any compiler ran, and is found again.
+        if key is not None and error.span is None:
+            open_disk_cache().put(key, b"", write_refusal(error))
+        raise
 
 
 def _called_as(abi: Abi, asked: Mapping[str, Parameter | Scalar]) -> Abi:
@@ -193,7 +222,7 @@ def _called_as(abi: Abi, asked: Mapping[str, Parameter | Scalar]) -> Abi:
 
 
 def _machine_codes(
-    kernels: Sequence[Kernel], target: Target, trace: Trace
+    kernels: Sequence[Kernel], target: Target, trace: Trace, apart: bool
 ) -> list[tuple[bytes, Module]]:
     """The code of each kernel, and the module that it was made of."""
     codes: list[tuple[bytes, Module]] = []
@@ -207,7 +236,7 @@ def _machine_codes(
             trace.kernel(kernel)
             with trace.part("lower"), trace.rewrites():
                 module = target.lower(kernel)
-            work = partial(_assembled, target, module)
+            work = partial(_assembled, target, module, kernel.name, apart)
             begun.append((module, pool.submit(work).result if pool is not None else work))
         for module, finish in begun:
             binary, seconds = finish()
@@ -217,10 +246,15 @@ def _machine_codes(
     return codes
 
 
-def _assembled(target: Target, module: Module) -> tuple[bytes, float]:
+def _assembled(target: Target, module: Module, name: str, apart: bool) -> tuple[bytes, float]:
     """The binary, and the seconds that it took."""
     start = time.perf_counter()
-    return target.assemble(module), time.perf_counter() - start
+    try:
+        return target.assemble(module, apart), time.perf_counter() - start
+    except CompilationError as error:
+        cure = f"{error.cure}; or compile for another target"
+        what = f"{name}: {error.what}"
+        raise CompilationError(what, where=error.where, why=error.why, cure=cure) from error
 
 
 def _packed_form(pack: Kernel) -> PackedForm:
@@ -237,6 +271,9 @@ def _from_disk(key: str, request: Request, target: Target) -> Made | None:
     entry = open_disk_cache().get(key)
     found = None if entry is None else read_entry(entry, request)
     if found is None:
+        refused = None if entry is None else read_refusal(entry)
+        if refused is not None:
+            raise refused
         return None
     try:
         return _load(request, target, *found)

@@ -21,7 +21,7 @@ from tilewright.engine.disk_cache import Entry, content_key
 from tilewright.engine.kept import KeptSteps
 from tilewright.engine.request import Request
 from tilewright.engine.signature import ArrayForm
-from tilewright.errors import TilewrightError
+from tilewright.errors import CompilationError, TilewrightError
 from tilewright.recipes.config import Config, parse_config
 from tilewright.targets.calling import Calling
 from tilewright.targets.llvm.steps import ReadStep, RunStep, walk_steps
@@ -95,6 +95,22 @@ def read_entry(entry: Entry, request: Request) -> tuple[Config, dict[str, Part],
         ValueError,
     ):
         return None
+
+
+def write_refusal(error: CompilationError) -> dict[str, Any]:
+    """Metadata of an entry that says that the kernel cannot be compiled, and why."""
+    return {"refused": [error.what, error.where, error.why, error.cure]}
+
+
+def read_refusal(entry: Entry) -> CompilationError | None:
+    """The error that `write_refusal` was given; None for another entry."""
+    said = entry.meta.get("refused")
+    if not isinstance(said, list) or len(said) != 4:
+        return None
+    if not isinstance(said[0], str) or not all(isinstance(s, str | None) for s in said):
+        return None
+    what, where, why, cure = said
+    return CompilationError(what, where=where, why=why, cure=cure)
 
 
 def _need(fits: bool) -> None:

@@ -1,9 +1,8 @@
 """Passes: kernels to kernels, behind the schedule and before the target.
 
-In reading order: `pipeline` (what runs, in which order, and what is recorded of it), `lanes` (memory
-that each lane of a vector loop has for itself), `steps`
-(conditions that neighbours share), `hoist` (loop-invariant expressions), `lets` (names that are not
-needed).
+In reading order: `pipeline` (what runs, in which order, and what is recorded of it), `lanes`
+(memory that each lane of a vector loop has for itself), `steps` (conditions that neighbours share),
+`hoist` (loop-invariant expressions), `lets` (names that are not needed).
 
 What is not here, because it is done elsewhere or would do nothing:
 

@@ -49,7 +49,17 @@ class Target(Protocol):
         """Whether kernels are scheduled for its machine; otherwise they run as they are."""
 
     def lower(self, kernel: Kernel) -> Module: ...
-    def assemble(self, module: Module) -> bytes: ...
+    def begin_apart(self) -> None:
+        """Starts what `assemble` and `build_apart` need, and does not wait for it."""
+
+    def build_apart(self, binary: bytes, abi: Abi) -> None:
+        """Lets the device's compiler, where `load` needs one, do its work in another process
+        first. Raises `CompilationError` for what it refuses, or ends that process of."""
+
+    def assemble(self, module: Module, apart: bool = False) -> bytes:
+        """The code. With ``apart``, a compiler that may end its process does not run in this
+        one, where another can be started. Raises `CompilationError`."""
+
     def assembly(self, module: Module, remarks: bool = False) -> str:
         """The code as text; with ``remarks``, also what the compiler says of it as comments, such
         as where registers were spilled. (Some always say so.)"""

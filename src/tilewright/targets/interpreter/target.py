@@ -49,7 +49,14 @@ class InterpreterTarget:
         keep_places(text, kernel)
         return Module(text, kernel.name, ())
 
-    def assemble(self, module: Module) -> bytes:
+    def begin_apart(self) -> None:
+        """Nothing: there is no compiler that may end a process."""
+
+    def build_apart(self, binary: bytes, abi: Abi) -> None:
+        """Nothing: there is no code."""
+
+    def assemble(self, module: Module, apart: bool = False) -> bytes:
+        del apart
         return module.text.encode()
 
     def assembly(self, module: Module, remarks: bool = False) -> str:

@@ -21,6 +21,8 @@ from tilewright.targets.llvm.refusal import refusal
 # llvmlite locks each of its calls, but a target machine must not serve two modules at once. A fork
 # has to find the lock free as well, or the child would wait for a thread that it does not have.
 LLVM_LOCK = threading.RLock()
+# Of code that can be loaded anywhere.
+POSITION = {"reloc": "pic", "codemodel": "small"}
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def parsed(
 def _machine(triple: str, cpu: str, features: str, opt: int) -> Any:
     _initialize()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=opt, **POSITION
     )
 
 

@@ -56,9 +56,7 @@ def by_variable(
     return terms, loose
 
 
-def _innermost(
-    atom: Expr, levels: Mapping[Expr, int]
-) -> tuple[Var, tuple[Expr, ...]] | None:
+def _innermost(atom: Expr, levels: Mapping[Expr, int]) -> tuple[Var, tuple[Expr, ...]] | None:
     """The innermost variable that moves ``atom``, and the factors beside it."""
     names = variables(atom)
     if reads_memory(atom) or not names or not levels.keys() >= names:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 
-from tilewright.targets.llvm.backend import parsed
+from tilewright.targets.llvm.backend import POSITION, parsed
+from tilewright.targets.llvm.emitting import emit_apart
 from tilewright.targets.llvm.refusal import refusal
 from tilewright.targets.nvidia.lower import TRIPLE
 from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_ptxas
@@ -23,17 +24,22 @@ _OPT = 2
 _VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70", "sm_89": "+ptx84", "sm_90a": "+ptx84"}
 
 
-def to_ptx(ir_text: str, level: str) -> str:
-    """The PTX for ``ir_text`` on a compute capability (``sm_80``).
+def to_ptx(ir_text: str, level: str, apart: bool = False) -> str:
+    """The PTX for ``ir_text`` on a compute capability (``sm_80``), by LLVM here or in a process
+    ``apart``.
 
     Raises `CompilationError`, which names a file that holds the IR.
     """
-    processor = f"the target, {level}"
-    with parsed(ir_text, processor, TRIPLE, level, _VERSIONS.get(level, ""), _OPT) as (
-        machine,
-        module,
-    ):
-        ptx: str = machine.emit_assembly(module)
+    processor, features = f"the target, {level}", _VERSIONS.get(level, "")
+    made: bytes | None = None
+    if apart:
+        settings = {"cpu": level, "features": features, "opt": _OPT, **POSITION}
+        made = emit_apart(b"a", ir_text, processor, TRIPLE, **settings)
+    if made is None:
+        with parsed(ir_text, processor, TRIPLE, level, features, _OPT) as (machine, module):
+            made = machine.emit_assembly(module).encode()
+    assert made is not None
+    ptx = made.decode()
     # LLVM takes an unknown llvm.* name for a function of another module.
     unknown = _UNKNOWN_INTRINSIC.search(ptx)
     if unknown:
@@ -41,9 +47,9 @@ def to_ptx(ir_text: str, level: str) -> str:
     return ptx
 
 
-def assemble(ir_text: str, level: str) -> bytes:
+def assemble(ir_text: str, level: str, apart: bool = False) -> bytes:
     """PTX and cubin in one, for `split_binary`. Raises `CompilationError`."""
-    ptx = to_ptx(ir_text, level)
+    ptx = to_ptx(ir_text, level, apart)
     assembled = _assembled(ptx, level)
     return ptx.encode() + _END + (assembled.cubin if assembled else b"")
 

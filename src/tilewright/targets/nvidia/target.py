@@ -13,6 +13,7 @@ from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
 from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.targets.linking import Plan
+from tilewright.targets.llvm.emitting import begin_apart
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
@@ -70,8 +71,14 @@ class NvidiaTarget:
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 
-    def assemble(self, module: Module) -> bytes:
-        return assemble(module.text, self.level)
+    def begin_apart(self) -> None:
+        begin_apart()
+
+    def build_apart(self, binary: bytes, abi: Abi) -> None:
+        """Nothing: its driver has no such compiler known to end a process."""
+
+    def assemble(self, module: Module, apart: bool = False) -> bytes:
+        return assemble(module.text, self.level, apart)
 
     def assembly(self, module: Module, remarks: bool = False) -> str:
         return assembly(module.text, self.level)

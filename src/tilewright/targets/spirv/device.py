@@ -34,7 +34,8 @@ _contexts = threading.Lock()
 
 @dataclass(frozen=True)
 class Device:
-    """A device as OpenCL reports it. ``shared`` is in bytes; ``handle`` is pyopencl's.
+    """A device as OpenCL reports it. ``shared`` is in bytes, ``driver`` the version of what
+    compiles and runs kernels; ``handle`` is pyopencl's.
 
     ``shares_memory`` says whether kernels take pointers to the host's memory as they are
     (fine-grained system sharing).
@@ -47,6 +48,7 @@ class Device:
     workgroup: int
     shared: int
     shares_memory: bool
+    driver: str
     handle: Any = field(repr=False)
 
     def __str__(self) -> str:
@@ -144,6 +146,7 @@ def _describe(cl: Any, handle: Any) -> Device:
         workgroup=min(handle.max_work_group_size, handle.max_work_item_sizes[0]),
         shared=handle.local_mem_size,
         shares_memory=shares,
+        driver=handle.driver_version.strip(),
         handle=handle,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,12 +15,12 @@ from tilewright.errors import CompilationError, DeviceError
 from tilewright.targets.calling import Bits, Calling, read_element
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.program import Abi, Passed
+from tilewright.targets.spirv.building import RefusedError, native_code, refusal
 from tilewright.targets.spirv.device import Device, check_process, load_opencl
 from tilewright.targets.spirv.memory import ArgumentMemory, CopiedMemory, SharedMemory
 
 # Which warnings count is a matter of the whole process.
 _warnings = threading.Lock()
-_MAGIC = b"\x03\x02\x23\x07"
 
 
 class KernelProgram:
@@ -136,31 +135,13 @@ class KernelProgram:
 
     def _compile(self, context: Any, handle: Any) -> bytes:
         """The device's own code."""
-        cl = self._cl
-        # Intel's library ends the process on what is no SPIR-V at all.
-        if self._binary[:4] != _MAGIC or len(self._binary) % 4:
-            raise self._refusal("it is not SPIR-V")
-        program = cl.Program(context, self._binary)
         try:
-            program.compile()
-            linked = cl.link_program(context, [program])
-            (native,) = linked.get_info(cl.program_info.BINARIES)
-            return bytes(native)
-        except cl.Error as error:
-            log = ""
-            with suppress(cl.Error):
-                log = program.get_build_info(handle, cl.program_build_info.LOG)
-            raise self._refusal("\n".join(filter(None, (str(error), log.strip())))) from error
+            return native_code(self.device, context, handle, self._binary)
+        except RefusedError as error:
+            raise self._refusal(str(error)) from error
 
     def _refusal(self, why: str) -> CompilationError:
-        with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".spv", delete=False) as file:
-            file.write(self._binary)
-        return CompilationError(
-            f"{self.device} refused the generated code of {self.abi.entry}",
-            where=file.name,
-            why=why,
-            cure="this is a defect of Tilewright: report it with that file and the device",
-        )
+        return refusal(self.device, self._binary, self.abi.entry, why)
 
     def _check_kernels(self, program: Any, handle: Any) -> None:
         """What a kernel may have of a device, registers allowing, is known when it is built."""

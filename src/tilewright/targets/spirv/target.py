@@ -16,7 +16,8 @@ from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.steps import times
 from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
-from tilewright.targets.spirv.assemble import assemble, assembly
+from tilewright.targets.spirv import building
+from tilewright.targets.spirv.assemble import assemble, assembly, begin
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
 from tilewright.targets.spirv.driver import KernelProgram
 from tilewright.targets.spirv.linked import LinkedProgram
@@ -35,7 +36,9 @@ class SpirvTarget:
     def identity(self) -> str:
         machine = self.machine
         parts = (machine.name, sorted(machine.features), machine.caches, machine.cores)
-        return f"spirv {parts} {machine.hierarchy}"
+        # What one version of a device's compiler takes, another may refuse.
+        compiler = "" if self.device is None else f"{self.device} {self.device.driver}"
+        return f"spirv {parts} {machine.hierarchy} {compiler}"
 
     @property
     def runs_here(self) -> bool:
@@ -64,7 +67,17 @@ class SpirvTarget:
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 
-    def assemble(self, module: Module) -> bytes:
+    def begin_apart(self) -> None:
+        begin()
+        if self.device is not None:
+            building.begin()
+
+    def build_apart(self, binary: bytes, abi: Abi) -> None:
+        if self.device is not None and abi.launches:
+            building.build_apart(self.device, binary, abi.entry)
+
+    def assemble(self, module: Module, apart: bool = False) -> bytes:
+        del apart  # LLVM is always in a process of its own.
         return assemble(module.text)
 
     def assembly(self, module: Module, remarks: bool = False) -> str:

@@ -2,9 +2,10 @@
 
 Level 1 of code generation gives the same speed as level 3 (level 0 is 2 to 3 times slower).
 
-LLVM reports most mistakes as errors, which become `CompilationError`. Two kinds end the process
-instead, with LLVM's message on stderr: an intrinsic that ``cpu`` and ``features`` do not have, and
-inline assembly whose mnemonic or constraint is wrong.
+LLVM reports most mistakes as errors, which become `CompilationError`. Others end the process
+instead, with LLVM's message on stderr: an intrinsic that ``cpu`` and ``features`` do not have,
+inline assembly whose mnemonic or constraint is wrong, what LLVM does not know how to select. So
+kernels that users send go to a process of their own.
 """
 
 from __future__ import annotations
@@ -16,28 +17,40 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tilewright.targets.llvm.backend import parsed
+from tilewright.targets.llvm.backend import POSITION, parsed
+from tilewright.targets.llvm.emitting import emit_apart
+from tilewright.targets.llvm.refusal import refusal
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 _UNKNOWN_INTRINSIC = re.compile(rb"\0(llvm\.[\w.]+)\0")
 
 
-def assemble(ir_text: str, cpu: str, features: str = "", opt: int = 1) -> bytes:
+def assemble(
+    ir_text: str, cpu: str, features: str = "", opt: int = 1, apart: bool = False
+) -> bytes:
     """The ELF object file for ``ir_text``.
 
     ``cpu`` and ``features`` are LLVM's (``"znver4"``, ``"+avx512f,-amx-tile"``); ``opt`` is the
     level of code generation, 0 to 3. The code is position independent (small code model): it can
     be loaded anywhere and linked into programs and shared libraries. Raises `CompilationError`,
-    which names a file that holds the IR. Safe to call from several threads.
+    which names a file that holds the IR; also where LLVM ends its process, if that is one
+    ``apart``. Safe to call from several threads.
     """
-    with _parsed(ir_text, cpu, features, opt) as (machine, module):
-        code: bytes = machine.emit_object(module)
-        # LLVM takes an unknown llvm.* name for an external function.
-        unknown = _UNKNOWN_INTRINSIC.search(code)
-        if unknown:
-            raise RuntimeError(f"LLVM has no intrinsic {unknown.group(1).decode()}")
-        return code
+    code: bytes | None = None
+    if apart:
+        settings = {"cpu": cpu, "features": features, "opt": opt, **POSITION}
+        code = emit_apart(b"o", ir_text, _processor(cpu), TRIPLE, **settings)
+    if code is None:
+        with _parsed(ir_text, cpu, features, opt) as (machine, module):
+            code = machine.emit_object(module)
+    assert code is not None
+    # LLVM takes an unknown llvm.* name for an external function.
+    unknown = _UNKNOWN_INTRINSIC.search(code)
+    if unknown:
+        message = f"LLVM has no intrinsic {unknown.group(1).decode()}"
+        raise refusal(ir_text, message, _processor(cpu))
+    return code
 
 
 def assembly(
@@ -67,4 +80,8 @@ def host_features() -> str:
 def _parsed(
     ir_text: str, cpu: str, features: str, opt: int
 ) -> AbstractContextManager[tuple[Any, Any]]:
-    return parsed(ir_text, f"the CPU, {cpu}", TRIPLE, cpu, features, opt)
+    return parsed(ir_text, _processor(cpu), TRIPLE, cpu, features, opt)
+
+
+def _processor(cpu: str) -> str:
+    return f"the CPU, {cpu}"

@@ -14,9 +14,7 @@ from tilewright.targets.x86.amx import emit_tiles
 
 _UNITS = Units(tiles=emit_tiles)
 # vcvtneps2bf16, and vfpclassps with what it is asked.
-_FLUSHING = FlushingRounding(
-    "llvm.x86.avx512bf16.cvtneps2bf16", "llvm.x86.avx512.fpclass.ps", 0x20
-)
+_FLUSHING = FlushingRounding("llvm.x86.avx512bf16.cvtneps2bf16", "llvm.x86.avx512.fpclass.ps", 0x20)
 _PICKS, _PICKS_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
 
 

@@ -12,6 +12,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
 from tilewright.targets.linking import Plan
+from tilewright.targets.llvm.emitting import begin_apart
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
@@ -68,8 +69,14 @@ class X86Target:
     def lower(self, kernel: Kernel) -> Module:
         return lower_phases(kernel, self.machine)
 
-    def assemble(self, module: Module) -> bytes:
-        return assemble(module.text, self.cpu, self.features)
+    def begin_apart(self) -> None:
+        begin_apart()
+
+    def build_apart(self, binary: bytes, abi: Abi) -> None:
+        """Nothing: loading takes code as it is."""
+
+    def assemble(self, module: Module, apart: bool = False) -> bytes:
+        return assemble(module.text, self.cpu, self.features, apart=apart)
 
     def assembly(self, module: Module, remarks: bool = False) -> str:
         return assembly(module.text, self.cpu, self.features, remarks=remarks)

@@ -1,0 +1,98 @@
+"""A device's own code of SPIR-V: by its compiler in this process, or in one of its own.
+
+Intel's compiler refuses some modules, and of others it ends the process. So of what a user sends,
+another process (`targets.apart`) makes the code, which this one only loads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+from tilewright.errors import CompilationError
+from tilewright.newest import Newest
+from tilewright.targets.apart import Apart, NotStartedError
+from tilewright.targets.llvm.emitter import DONE, FAILED, serve
+from tilewright.targets.spirv.device import Device, devices, load_opencl
+
+_MAGIC = b"\x03\x02\x23\x07"
+_builder = Apart(
+    lambda: "from tilewright.targets.spirv.building import main; main()", "the device's compiler"
+)
+# Code that the other process made, until a program takes it.
+_made: Newest[tuple[Device, bytes], bytes] = Newest(16)
+
+
+class RefusedError(Exception):
+    """The device's compiler does not take it."""
+
+
+def begin() -> None:
+    """Starts the other process, if there is none, without waiting for it."""
+    _builder.begin()
+
+
+def build_apart(device: Device, binary: bytes, entry: str) -> None:
+    """Lets the other process make the code, which `native_code` then gives. Raises
+    `CompilationError` where the device refuses it, or its compiler ends that process."""
+    data = devices().index(device).to_bytes(4, "little") + binary
+    try:
+        status, reply = _builder.ask(b"b", data)
+    except NotStartedError:
+        return
+    if status != DONE:
+        raise refusal(device, binary, entry, reply.decode(errors="replace"))
+    _made[device, binary] = reply
+
+
+def native_code(device: Device, context: Any, handle: Any, binary: bytes) -> bytes:
+    """The device's own code. Raises `RefusedError`."""
+    found = _made.get((device, binary))
+    return _built(context, handle, binary) if found is None else found
+
+
+def _built(context: Any, handle: Any, binary: bytes) -> bytes:
+    cl = load_opencl()
+    # Intel's library ends the process on what is no SPIR-V at all.
+    if binary[:4] != _MAGIC or len(binary) % 4:
+        raise RefusedError("it is not SPIR-V")
+    program = cl.Program(context, binary)
+    try:
+        program.compile()
+        linked = cl.link_program(context, [program])
+        (native,) = linked.get_info(cl.program_info.BINARIES)
+        return bytes(native)
+    except cl.Error as error:
+        log = ""
+        with suppress(cl.Error):
+            log = program.get_build_info(handle, cl.program_build_info.LOG)
+        raise RefusedError("\n".join(filter(None, (str(error), log.strip())))) from error
+
+
+def refusal(device: Device, binary: bytes, entry: str, why: str) -> CompilationError:
+    """The error for a module that the device does not take, which names a file that holds it."""
+    with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".spv", delete=False) as file:
+        file.write(binary)
+    return CompilationError(
+        f"{device} refused the generated code of {entry}",
+        where=file.name,
+        why=why,
+        cure="this is a defect of Tilewright: report it with that file and the device, or compile "
+        "for another target",
+    )
+
+
+def main() -> None:
+    """Serves requests until stdin ends."""
+    serve(_answer)
+
+
+def _answer(kind: bytes, data: bytes) -> tuple[bytes, bytes]:
+    del kind
+    device = devices()[int.from_bytes(data[:4], "little")]
+    context, handle = device.context(device.cores)
+    try:
+        return DONE, _built(context, handle, data[4:])
+    except RefusedError as error:
+        return FAILED, str(error).encode()
