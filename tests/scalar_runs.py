@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.conversions import convert
-from tilewright.dtypes import DType, boolean, f32, tf32
 from tilewright.engine.program import Code
 from tilewright.interpret import run
 from tilewright.ir import Kernel, verify
@@ -50,28 +48,3 @@ def assert_same(got: Arrays, wanted: Arrays) -> None:
             raise AssertionError(
                 f"{name}[{at}] is {a[at]!r}, not {b[at]!r}; {np.sum(~same)} of {len(a)} differ"
             )
-
-
-def samples(dtype: DType, count: int, seed: int) -> Any:
-    """Values of a type: any bits, small numbers, and those at its ends."""
-    generator = np.random.default_rng(seed)
-    if dtype is boolean:
-        return generator.integers(0, 2, count).astype(np.bool_)
-    bits = generator.integers(0, 256, (count, dtype.bytes), np.uint8).view(dtype.numpy).ravel()
-    with np.errstate(all="ignore"):
-        small = generator.integers(-9, 10, count)
-        if dtype.is_float:
-            ends = generator.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38], count)
-            small = small / 4
-        else:
-            near = generator.integers(0, 3, count)
-            choice = generator.integers(0, 2, count) == 1
-            ends = np.where(
-                choice,
-                np.array(dtype.lowest, dtype.numpy) + near.astype(dtype.numpy),
-                np.array(dtype.highest, dtype.numpy) - near.astype(dtype.numpy),
-            )
-        which = generator.integers(0, 3, count)
-        made = np.where(which == 0, bits, small.astype(dtype.numpy))
-        made = np.where(which == 1, ends.astype(dtype.numpy), made).astype(dtype.numpy)
-        return convert(made, f32, tf32) if dtype is tf32 else made

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from needs import needs_opencl
-from scalar_runs import Arrays, assert_same, compiled, interpreted, samples
+from scalar_runs import Arrays, assert_same, compiled, interpreted
 from sweeps import in_turns
 from tilewright.dtypes import COMPUTED, DType, f32, f64, u8, u32
 from tilewright.ir import (
@@ -31,6 +31,7 @@ from tilewright.ir.evaluate import evaluate
 from tilewright.simplify import simplify, simplify_kernel
 from tilewright.targets.nvidia.ptxas import find_ptxas
 from tilewright.targets.registry import find_target
+from tilewright.testing.data import samples
 from tilewright.testing.random_ir import random_expr
 
 SIZE = 256

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.ir.expr import Binary, Expr, Unary
 from tilewright.ir.visit import walk
 
-MADE = frozenset(("exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "erf", "pow"))
+MADE = frozenset(("exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "fmod"))
 
 
 def made_functions(value: Expr) -> Iterator[str]:

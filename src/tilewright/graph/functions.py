@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
-from tilewright.dtypes import boolean, f64, s64, u64
+from tilewright.dtypes import boolean, s64, u64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 from tilewright.ir.visit import reads_memory
+from tilewright.problems.unary_functions import expm1_below
 
 _ATAN_ABOVE = (
     -8.750608600031904122785e-1,
@@ -26,6 +27,8 @@ _ATAN_BELOW = (
     4.853903996359136964868e2,
     1.945506571482613964425e2,
 )
+# The square of what is greater overflows in f32, or 1 is nothing to it in f64.
+_SQUARED = 1e9
 _REST = 6.123233995736765886130e-17
 
 
@@ -54,14 +57,8 @@ def negated(x: Expr) -> Expr:
 
 def expm1(x: Expr) -> Expr:
     """exp(x) - 1, exact near 0, too."""
-    half = unary("tanh", x * number(0.5, x))
-    near = number(2.0, x) * half / (number(1.0, x) - half)
-    return select(unary("abs", x) < number(1.0, x), near, unary("exp", x) - number(1.0, x))
-
-
-def logistic(x: Expr) -> Expr:
-    """1 / (1 + exp(-x))."""
-    return number(1.0, x) / (unary("exp", -x) + number(1.0, x))
+    one = number(1.0, x)
+    return select(unary("abs", x) < one, expm1_below(x), unary("exp", x) - one)
 
 
 def truncate(x: Expr) -> Expr:
@@ -104,9 +101,8 @@ def asinh(x: Expr) -> Expr:
     a = unary("abs", x)
     one = number(1.0, x)
     near = unary("log1p", a + a * a / (one + unary("sqrt", one + a * a)))
-    # Of these, the square would overflow, or add nothing.
     far = unary("log", a) + number(math.log(2.0), x)
-    found = select(a < number(1e4, x), near, far)
+    found = select(a < number(_SQUARED, x), near, far)
     return select(x < number(0.0, x), -found, select(x == number(0.0, x), x, found))
 
 
@@ -115,7 +111,8 @@ def acosh(x: Expr) -> Expr:
     t = x - number(1.0, x)
     near = unary("log1p", t + unary("sqrt", t * (t + number(2.0, x))))
     far = unary("log", x) + number(math.log(2.0), x)
-    return select(x < number(1e4, x), near, far)
+    found = select(x < number(_SQUARED, x), near, far)
+    return select(x < number(1.0, x), number(math.nan, x), found)
 
 
 def atanh(x: Expr) -> Expr:
@@ -173,9 +170,12 @@ def acos(x: Expr) -> Expr:
 
 
 def cbrt(x: Expr) -> Expr:
-    """The real cube root."""
-    zero = number(0.0, x)
-    root = binary("pow", unary("abs", x), number(1.0 / 3.0, x))
+    """The real cube root: a power, and a step of Newton's from there, as thirds are not exact."""
+    zero, third = number(0.0, x), number(1.0 / 3.0, x)
+    a = unary("abs", x)
+    root = binary("pow", a, third)
+    better = root - (root - a / (root * root)) * third
+    root = select((a == zero) | (a == number(math.inf, x)), a, better)
     return select(x < zero, -root, select(x == zero, x, root))
 
 
@@ -198,13 +198,7 @@ def fmod(a: Expr, b: Expr) -> Expr:
             return rest
         other = (rest != zero) & ((a < zero) ^ (b < zero))
         return select(other, rest - b, rest)
-    # In f64, the quotient of two f32 is right up to 2^53, and off by one at most.
-    x, y = unary("abs", cast(f64, a)), unary("abs", cast(f64, b))
-    rest = x - unary("floor", x / y) * y
-    rest = select(rest < number(0.0, x), rest + y, select(y <= rest, rest - y, rest))
-    infinite = (y == number(math.inf, y)) & (x < number(math.inf, x))
-    rest = cast(a.type, select(infinite, x, rest))
-    return select(_negative(a), -rest, rest)
+    return binary("fmod", a, b)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:

@@ -59,6 +59,7 @@ _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+_NUMPY_IN_F64: dict[str, Callable[[Any, Any], Any]] = {"pow": np.power, "fmod": np.fmod}
 _NUMPY_FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "exp2": np.exp2,
@@ -84,9 +85,9 @@ def binary_values(op: str, type: DType, a: Any, b: Any) -> Any:
         return _extreme(op, type, a, b)
     if op == "mulhi":
         return _multiply_high(np.asarray(a, type.numpy), np.asarray(b, type.numpy))
-    if op == "pow":
-        power = np.power(convert(a, type, f64), convert(b, type, f64))
-        return convert(power, f64, type)
+    if op in _NUMPY_IN_F64:
+        result = _NUMPY_IN_F64[op](convert(a, type, f64), convert(b, type, f64))
+        return convert(result, f64, type)
     result = _NUMPY_BINARY[op](_widen(a, type), _widen(b, type))
     return result if result.dtype == np.bool_ else _narrow(result, type)
 

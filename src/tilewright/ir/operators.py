@@ -57,6 +57,11 @@ def _power(a: float, b: float) -> float:
         return float(np.power(np.float64(a), np.float64(b)))
 
 
+def _remainder(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.fmod(np.float64(a), np.float64(b)))
+
+
 def _minimum(a: Any, b: Any) -> Any:
     return a if a < b or a != a or (a == b and _is_negative(a)) else b
 
@@ -83,6 +88,7 @@ BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "min": lambda a, b, _: _minimum(a, b),
     "max": lambda a, b, _: _maximum(a, b),
     "pow": lambda a, b, _: _power(a, b),
+    "fmod": lambda a, b, _: _remainder(a, b),
     "lt": lambda a, b, _: a < b,
     "le": lambda a, b, _: a <= b,
     "eq": lambda a, b, _: a == b,
@@ -95,7 +101,7 @@ COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
 # Of conditions, and bit by bit of integers.
 BITWISE = frozenset({"and", "or", "xor"})
 INTEGER_ONLY = frozenset({"floordiv", "mod", "mulhi", "shl", "shr"})
-FLOAT_ONLY = frozenset({"div", "pow"})
+FLOAT_ONLY = frozenset({"div", "pow", "fmod"})
 
 
 def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float, int], float]:

@@ -70,16 +70,34 @@ def _relu(s: Expr, alpha: float, beta: float) -> Expr:
 
 
 def _elu(s: Expr, alpha: float, beta: float) -> Expr:
-    return select(s > 0.0, s, (_exp(s) - 1.0) * number(alpha, s))
+    return select(s > 0.0, s, expm1_below(s) * number(alpha, s))
+
+
+def expm1_below(x: Expr) -> Expr:
+    """exp(x) - 1 where ``x`` is 0 or less, exact near 0, too."""
+    half = unary("tanh", x * 0.5)
+    return (half + half) / (number(1.0, x) - half)
+
+
+def gated(s: Expr, z: Expr) -> Expr:
+    """``s / (1 + exp(-z))``, as exact where ``z`` is far below 0, and exp(-z) too great."""
+    root = _exp(unary("abs", z) * -0.5)
+    # A product with the square of it would have few digits where that is subnormal.
+    return select(z < 0.0, s * root * root, s) / (root * root + 1.0)
+
+
+def logistic(x: Expr) -> Expr:
+    """1 / (1 + exp(-x))."""
+    return gated(number(1.0, x), x)
 
 
 def _gelu_tanh(s: Expr, alpha: float, beta: float) -> Expr:
-    inner = (s + s * s * s * number(0.044715, s)) * number(math.sqrt(2 / math.pi), s)
-    return s * (unary("tanh", inner) + 1.0) * number(0.5, s)
+    inner = (s + s * s * s * number(0.044715, s)) * number(math.sqrt(8 / math.pi), s)
+    return gated(s, inner)  # (1 + tanh(x)) / 2 = 1 / (1 + exp(-2 x))
 
 
 def _gelu_erf(s: Expr, alpha: float, beta: float) -> Expr:
-    return s * (unary("erf", s * number(math.sqrt(0.5), s)) + 1.0) * number(0.5, s)
+    return s * 0.5 * (unary("erf", s * number(math.sqrt(0.5), s)) + 1.0)
 
 
 def _linear(s: Expr, alpha: float, beta: float) -> Expr:
@@ -96,17 +114,27 @@ def _soft_plus(s: Expr) -> Expr:
     return maximum(s, 0.0) + unary("log1p", _exp(-unary("abs", s)))
 
 
-def _logistic(s: Expr) -> Expr:
-    return number(1.0, s) / (_exp(-s) + 1.0)
-
-
 def _swish(s: Expr, alpha: float, beta: float) -> Expr:
-    return s / (_exp(s * number(-alpha, s)) + 1.0)
+    return gated(s, scaled(s, alpha))
+
+
+def _mish(s: Expr, alpha: float, beta: float) -> Expr:
+    """With ``e = exp(-abs(s))``, tanh(log(1 + exp(s))) is a quotient of squares of it."""
+    root = _exp(unary("abs", s) * -0.5)
+    e = root * root
+    above, below = e * 2.0 + 1.0, s * root * root * (e + 2.0)
+    negative = s < 0.0
+    return select(negative, below, s * above) / select(
+        negative, e * (e + 2.0) + 2.0, e * e * 2.0 + above
+    )
 
 
 def _soft_relu(s: Expr, alpha: float, beta: float) -> Expr:
-    value = _soft_plus(scaled(s, alpha))
-    return value if alpha == 1 else value / number(alpha, s)
+    if alpha == 1:
+        return _soft_plus(s)
+    # Only where the result is too great may anything on the way be.
+    tail = unary("log1p", _exp(-unary("abs", scaled(s, alpha)))) / number(alpha, s)
+    return (minimum(s, 0.0) if alpha < 0 else maximum(s, 0.0)) + tail
 
 
 def _clip(s: Expr, alpha: float, beta: float) -> Expr:
@@ -286,14 +314,14 @@ UNARY_FUNCTIONS = {
         UnaryFunction(
             "logistic",
             "1 / (1 + exp(-s))",
-            lambda s, alpha, beta: _logistic(s),
+            lambda s, alpha, beta: logistic(s),
             lambda x, a, b: _logistic64(x),
             _torch("sigmoid"),
         ),
         UnaryFunction(
             "mish",
             "s * tanh(log(1 + exp(s)))",
-            lambda s, alpha, beta: s * unary("tanh", _soft_plus(s)),
+            _mish,
             lambda x, a, b: x * np.tanh(_soft_plus64(x)),
             _torch_nn("mish"),
         ),

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.conversions import represented
-from tilewright.dtypes import DType, tf32
+from tilewright.conversions import convert, represented
+from tilewright.dtypes import DType, boolean, f32, tf32
 
 # The greatest magnitude of test integers per type.
 _MAGNITUDE = {
@@ -169,3 +169,28 @@ def extremes(shape: tuple[int, ...], dtype: DType, *, seed: int, adds: bool, fin
         values = generator.choice(np.array(pool, np.float32), shape)
         values *= generator.choice(np.array([1, -1], np.float32), shape)
         return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
+
+
+def samples(dtype: DType, count: int, seed: int) -> Any:
+    """A row of values of a type: any bits, small numbers, and those at its ends, NaN included."""
+    generator = np.random.default_rng(seed)
+    if dtype is boolean:
+        return generator.integers(0, 2, count).astype(np.bool_)
+    bits = generator.integers(0, 256, (count, dtype.bytes), np.uint8).view(dtype.numpy).ravel()
+    with np.errstate(all="ignore"):
+        small: Any = generator.integers(-9, 10, count)
+        if dtype.is_float:
+            ends = generator.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38], count)
+            small = small / 4
+        else:
+            near = generator.integers(0, 3, count)
+            choice = generator.integers(0, 2, count) == 1
+            ends = np.where(
+                choice,
+                np.array(dtype.lowest, dtype.numpy) + near.astype(dtype.numpy),
+                np.array(dtype.highest, dtype.numpy) - near.astype(dtype.numpy),
+            )
+        which = generator.integers(0, 3, count)
+        made = np.where(which == 0, bits, small.astype(dtype.numpy))
+        made = np.where(which == 1, ends.astype(dtype.numpy), made).astype(dtype.numpy)
+        return convert(made, f32, tf32) if dtype is tf32 else made

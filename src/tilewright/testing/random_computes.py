@@ -165,8 +165,6 @@ class Variation:
 
 def _ends(type: DType) -> tuple[Const, Const]:
     """The least and the greatest value."""
-    if type.is_float:
-        return const(float("-inf"), type), const(float("inf"), type)
     return const(type.lowest, type), const(type.highest, type)
 
 

@@ -95,11 +95,13 @@ def random_expr(
     Loads are within bounds whatever the variables are. Without ``functions``, what rounds
     differently on different machines (``exp``, ``pow``, ...) is left out.
     """
-    return _ExprSource(rng, variables, buffers, functions).expr(type, depth)
+    return ExprSource(rng, variables, buffers, functions).expr(type, depth)
 
 
 @dataclass
-class _ExprSource:
+class ExprSource:
+    """Draws expressions over ``variables`` and loads of ``buffers``, as `random_expr` says."""
+
     rng: random.Random
     variables: Sequence[Var]
     buffers: Sequence[Buffer]
@@ -227,11 +229,13 @@ def random_kernel(
     Memory is initialized where it is allocated. With serial and unrolled loops only, what the
     kernel computes is defined up to the rounding of reductions.
     """
-    return _KernelSource(rng, kinds, statements, types).kernel()
+    return KernelSource(rng, kinds, statements, types).kernel()
 
 
 @dataclass
-class _KernelSource:
+class KernelSource:
+    """Draws one kernel, as `random_kernel` says."""
+
     rng: random.Random
     kinds: Sequence[LoopKind]
     left: int
@@ -256,8 +260,16 @@ class _KernelSource:
         self.names += 1
         return f"{stem}{self.names}"
 
-    def source(self) -> _ExprSource:
-        return _ExprSource(self.rng, self.variables, self.readable, functions=False)
+    def source(self) -> ExprSource:
+        return self.exprs(self.variables, self.readable)
+
+    def exprs(self, variables: Sequence[Var], buffers: Sequence[Buffer] = ()) -> ExprSource:
+        """What draws expressions over these."""
+        return ExprSource(self.rng, variables, buffers, functions=False)
+
+    def combiners(self, type: DType) -> list[str]:
+        """Those that may reduce values of ``type``."""
+        return [c for c in ("add", "min", "max", "and", "or") if type.kind in KINDS[c]]
 
     def block(self, depth: int) -> Stmt:
         """A block; what it defines is forgotten behind it."""
@@ -356,18 +368,17 @@ class _KernelSource:
         out = rng.choice(self.writable)
         dims = [Dim(var(self.name("d")), const(size)) for size in out.shape]
         index = tuple(d.var for d in dims)
-        fitting = [c for c in ("add", "min", "max", "and", "or") if out.dtype.kind in KINDS[c]]
-        combiner = rng.choice((None, *fitting))
+        combiner = rng.choice((None, *self.combiners(out.dtype)))
         if combiner is not None:
             dims.append(Dim(var(self.name("k")), const(rng.randint(1, 5))))
-        inside = _ExprSource(rng, [*self.variables, *(d.var for d in dims)], (), functions=False)
+        inside = self.exprs([*self.variables, *(d.var for d in dims)])
         operands: list[Operand] = []
         for buffer in rng.sample(self.readable, min(2, len(self.readable))):
             if buffer is not out:
                 mask = inside.expr(boolean, 2) if rng.random() < 0.4 else None
                 view = View(buffer, inside.index(buffer.shape, 2), mask)
                 operands.append(Operand(var(self.name("e"), buffer.dtype), view))
-        inner = _ExprSource(rng, [*inside.variables, *(o.var for o in operands)], (), False)
+        inner = self.exprs([*inside.variables, *(o.var for o in operands)])
         body = inner.expr(out.dtype, 3)
         mask = inside.expr(boolean, 2) if rng.random() < 0.2 else None
         used = variables_of(body)
@@ -380,7 +391,7 @@ class _KernelSource:
         return [made]
 
     def variation(self) -> Variation:
-        def exprs(variables: Sequence[Var]) -> _ExprSource:
-            return _ExprSource(self.rng, [*self.variables, *variables], (), functions=False)
+        def exprs(variables: Sequence[Var]) -> ExprSource:
+            return self.exprs([*self.variables, *variables])
 
         return Variation(self.rng, self.name, exprs, self.readable, self.writable)

@@ -8,6 +8,7 @@ to give what the interpreter gives, bit by bit. Everything is drawn from a `rand
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.dtypes import DType, boolean, f32, s8, s32, u8
@@ -39,7 +40,7 @@ _GREATEST = 12
 
 def random_symbolic_kernel(rng: random.Random, statements: int = 5) -> Kernel:
     """A kernel of about so many statements. Its loops are serial; results are ``inout``."""
-    return _Source(rng, statements).kernel()
+    return SymbolicSource(rng, statements).kernel()
 
 
 def random_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
@@ -58,9 +59,12 @@ def random_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
 
 
 @dataclass
-class _Source:
+class SymbolicSource:
+    """Draws one kernel, as `random_symbolic_kernel` says."""
+
     rng: random.Random
     left: int
+    types: Sequence[DType] = _TYPES
     names: int = 0
     sizes: list[Var] = field(default_factory=list)  # symbols of 1 or more
     counts: list[Var] = field(default_factory=list)  # symbols that may be 0
@@ -122,7 +126,7 @@ class _Source:
     def buffer(self, name: str) -> Buffer:
         rng = self.rng
         sizes = tuple(self.size() for _ in range(rng.randint(1, 3)))
-        return Buffer(name, rng.choice(_TYPES), sizes, self.layout(sizes))
+        return Buffer(name, rng.choice(self.types), sizes, self.layout(sizes))
 
     def layout(self, sizes: tuple[Size, ...]) -> Layout:
         """Dense; or dims in any order, some in blocks, with gaps between rows, and an offset."""
@@ -277,8 +281,12 @@ class _Source:
         return [Allocate(buffer), filling]
 
     def compute(self) -> list[Stmt]:
-        combiner = self.rng.choice((None, "add", "min", "max"))
-        return [self.filled(self.rng.choice(self.writable), combiner)]
+        out = self.rng.choice(self.writable)
+        return [self.filled(out, self.rng.choice((None, *self.combiners(out.dtype))))]
+
+    def combiners(self, type_: DType) -> Sequence[str]:
+        """Those that may reduce values of a type."""
+        return ("add", "min", "max")
 
     def filled(self, out: Buffer, combiner: str | None) -> Stmt:
         """A structured op that writes all of ``out``, and reduces where it combines."""

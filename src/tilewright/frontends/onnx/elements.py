@@ -18,6 +18,7 @@ from tilewright.graph.elementwise import bitcast, convert, elementwise
 from tilewright.graph.tensor import Tensor, axes
 from tilewright.graph.views import broadcast_in_dim, broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.problems.unary_functions import UNARY_FUNCTIONS, expm1_below, logistic
 
 Function = Callable[..., Expr]
 
@@ -53,7 +54,7 @@ UNARY: dict[str, Function] = {
     "Ceil": _of_floats(_unary("ceil")),
     "Round": _of_floats(_unary("round")),
     "Reciprocal": lambda x: const(1.0, x.type) / x,
-    "Sigmoid": functions.logistic,
+    "Sigmoid": logistic,
     "Sign": functions.sign,
     "Tan": functions.tan,
     "Sinh": functions.sinh,
@@ -65,9 +66,7 @@ UNARY: dict[str, Function] = {
     "Acosh": functions.acosh,
     "Atanh": functions.atanh,
     "Relu": lambda x: maximum(x, const(0, x.type)),
-    "Softplus": lambda x: (
-        maximum(x, const(0, x.type)) + unary("log1p", unary("exp", -unary("abs", x)))
-    ),
+    "Softplus": lambda x: UNARY_FUNCTIONS["soft_relu"].build(x, 1.0, 0.0),
     "Softsign": lambda x: x / (const(1, x.type) + unary("abs", x)),
     "Not": lambda x: ~x,
     "BitwiseNot": lambda x: ~x,
@@ -190,9 +189,9 @@ def _positive(s: Expr) -> Expr:
 NUMBERED: dict[str, tuple[Function, dict[str, float]]] = {
     "LeakyRelu": (lambda s, a: select(s < const(0, s.type), s * a, s), {"alpha": 0.01}),
     "ThresholdedRelu": (lambda s, a: select(a < s, s, const(0, s.type)), {"alpha": 1.0}),
-    "Elu": (lambda s, a: select(_positive(s), s, functions.expm1(s) * a), {"alpha": 1.0}),
+    "Elu": (lambda s, a: select(_positive(s), s, expm1_below(s) * a), {"alpha": 1.0}),
     "Selu": (
-        lambda s, a, g: select(_positive(s), s, functions.expm1(s) * a) * g,
+        lambda s, a, g: select(_positive(s), s, expm1_below(s) * a) * g,
         {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
     "Celu": (

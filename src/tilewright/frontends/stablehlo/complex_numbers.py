@@ -21,6 +21,7 @@ def _number(value: float) -> Expr:
 
 
 _ZERO, _ONE, _TWO, _HALF = _number(0.0), _number(1.0), _number(2.0), _number(0.5)
+_QUARTER = _number(0.25)
 _INFINITE = _number(math.inf)
 
 
@@ -87,6 +88,12 @@ def exponential_minus_one(z: Pair) -> Pair:
     return select(flat, real.expm1(a), first), exponential(z)[1]
 
 
+def _by_size(z: Pair) -> Pair:
+    """The greater and the lesser size of the parts."""
+    a, b = unary("abs", z[0]), unary("abs", z[1])
+    return maximum(a, b), minimum(a, b)
+
+
 def _log_of_square(large: Expr, small: Expr) -> Expr:
     """log(large**2 + small**2) / 2, for ``large`` near 1, too."""
     near = unary("log1p", (large - _ONE) * (large + _ONE) + small * small) * _HALF
@@ -98,8 +105,7 @@ def _log_of_square(large: Expr, small: Expr) -> Expr:
 
 def log(z: Pair) -> Pair:
     """The natural logarithm."""
-    a, b = unary("abs", z[0]), unary("abs", z[1])
-    return _log_of_square(maximum(a, b), minimum(a, b)), real.atan2(z[1], z[0])
+    return _log_of_square(*_by_size(z)), real.atan2(z[1], z[0])
 
 
 def log_plus_one(z: Pair) -> Pair:
@@ -116,8 +122,7 @@ def square_root(z: Pair) -> Pair:
     a, b = z
     size = magnitude(z)
     # A quarter of each does not overflow.
-    quarter = _number(0.25)
-    root = _TWO * unary("sqrt", (size * quarter + unary("abs", a) * quarter) * _HALF)
+    root = _TWO * unary("sqrt", (size * _QUARTER + unary("abs", a) * _QUARTER) * _HALF)
     other = select(_is(root, _ZERO), _ZERO, unary("abs", b) / root * _HALF)
     ahead = a >= _ZERO
     first = select(ahead, root, other)
@@ -220,14 +225,28 @@ def atanh(z: Pair) -> Pair:
     """The inverse of the hyperbolic tangent."""
     a, b = z
     below = (_ONE - a) * (_ONE - a) + b * b
-    first = _number(0.25) * unary("log1p", _number(4.0) * a / below)
+    first = _QUARTER * unary("log1p", _number(4.0) * a / below)
     second = _HALF * real.atan2(_TWO * b, (_ONE - a) * (_ONE + a) - b * b)
     return first, second
 
 
 def power(x: Pair, y: Pair) -> Pair:
-    """x ** y."""
-    found = exponential(multiply(y, log(x)))
+    """x ** y: a power of |x| and a turn by the angle (an exponential of y log(x) would lose as many
+    digits as that is great)."""
+    (a, b), (c, d) = x, y
+    size, turn = magnitude(x), real.atan2(b, a)
+    # Half of each exponent, as the square of this root may overflow where a part of the result does
+    # not; the sum of squares is nearer than its root, where it does not overflow itself.
+    near = (_number(1e-140) < size) & (size < _number(1e140))
+    base = select(near, a * a + b * b, size)
+    root = binary("pow", base, c * select(near, _QUARTER, _HALF))
+    root = root * unary("exp", d * turn * -_HALF)
+    angle = c * turn + d * _log_of_square(*_by_size(x))
+    flat = _is(angle, _ZERO)
+    found = (
+        select(flat, root * root, root * (root * unary("cos", angle))),
+        select(flat, _ZERO, root * (root * unary("sin", angle))),
+    )
     zero = _is(x[0], _ZERO) & _is(x[1], _ZERO)
     none = _is(y[0], _ZERO) & _is(y[1], _ZERO)
     first = select(none, _ONE, select(zero, _ZERO, found[0]))

@@ -11,6 +11,7 @@ from tilewright.dtypes import dtype as type_of
 from tilewright.frontends.stablehlo import special_functions as special
 from tilewright.graph import functions
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
+from tilewright.problems.unary_functions import logistic
 
 Function = Callable[..., Expr]
 
@@ -161,6 +162,7 @@ _OWN: Mapping[str, Function] = {
     "negate": lambda a: -a,
     "next_after": special.next_after,
     "power": lambda a, b: binary("pow", a, b),
+    "remainder": functions.fmod,
     "round_nearest_afz": _rounded_away,
     "round_nearest_even": lambda a: unary("round", a),
     "rsqrt": lambda a: unary("rsqrt", a),
@@ -173,9 +175,9 @@ _OWN: Mapping[str, Function] = {
 }
 # Of several steps, which narrow floats would round: f32 or wider.
 _IN_F32: Mapping[str, Function] = {
-    "cosh": special.cosh,
-    "logistic": functions.logistic,
-    "sinh": special.sinh,
+    "cosh": functions.cosh,
+    "logistic": logistic,
+    "sinh": functions.sinh,
 }
 # Of many steps: f32 is computed in f64, where errors do not add up to what f32 sees.
 _IN_F64: Mapping[str, Function] = {
@@ -194,7 +196,6 @@ _IN_F64: Mapping[str, Function] = {
     "exponential_minus_one": functions.expm1,
     "lgamma": special.lgamma,
     "polygamma": special.polygamma,
-    "remainder": functions.fmod,
     "tan": functions.tan,
     "zeta": special.zeta,
 }

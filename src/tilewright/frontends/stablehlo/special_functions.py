@@ -76,6 +76,8 @@ def lgamma(x: Expr) -> Expr:
     mirror = number(math.log(math.pi), x) - wave - found
     mirror = select(functions.is_finite(wave), mirror, -wave)
     found = select(reflected, mirror, found)
+    # Where pi times it has lost digits.
+    found = select(size < number(1e-20, x), -unary("log", size), found)
     return select(_is(size, _infinity(x)), _infinity(x), found)
 
 
@@ -303,7 +305,10 @@ def erfc(x: Expr) -> Expr:
     """1 - erf(x), exact where that is small."""
     one, size = number(1.0, x), unary("abs", x)
     square = size * size
-    wave = unary("exp", -square)
+    # exp(-square), whose rounding would count as often as it is great: of a part with few digits,
+    # whose square is exact, and of the rest.
+    part = unary("round", size * number(128.0, x)) * number(1 / 128, x)
+    wave = unary("exp", -(part * part)) * unary("exp", (part - size) * (part + size))
     near = wave * _polynomial(size, _P) / _polynomial(size, _Q)
     far = wave * _polynomial(size, _R) / _polynomial(size, _S)
     tail = select(size < number(8.0, x), near, far)
@@ -393,27 +398,6 @@ def erf_inv(x: Expr) -> Expr:
     found = select(w < number(6.25, x), near, found)
     edge = _is(unary("abs", x), number(1.0, x))
     return select(edge, x * _infinity(x), found * x)
-
-
-def _half_exponentials(x: Expr) -> tuple[Expr, Expr]:
-    """exp(x) / 2 and exp(-x) / 2, as CHLO defines its hyperbolic functions: neither overflows
-    before its half does."""
-    half = number(math.log(0.5), x)
-    return unary("exp", x + half), unary("exp", half - x)
-
-
-def cosh(x: Expr) -> Expr:
-    """The hyperbolic cosine, to the last place as CHLO rounds it."""
-    first, second = _half_exponentials(x)
-    return first + second
-
-
-def sinh(x: Expr) -> Expr:
-    """The hyperbolic sine, to the last place as CHLO rounds it; below 1 by its series."""
-    first, second = _half_exponentials(x)
-    square = x * x
-    series = _polynomial(square, [1.0 / math.factorial(n) for n in range(19, 0, -2)])
-    return select(unary("abs", x) < number(1.0, x), x * series, first - second)
 
 
 def next_after(x: Expr, y: Expr) -> Expr:

@@ -199,7 +199,7 @@ def _operations(exprs: Iterable[Expr]) -> float:
         seen.add(node)
         left += children(node)
         match node:
-            case Binary(op="pow"):
+            case Binary(op="pow" | "fmod"):
                 return inf
             case Binary(op=op) if op in DIVISIONS:
                 if node.type.is_float or not isinstance(node.b, Const):

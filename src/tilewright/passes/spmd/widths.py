@@ -179,7 +179,7 @@ class _Looking:
                     return _INTEGER_DIVISION, _INTEGER_DIVISION
                 if node.op in DIVISIONS and node.type.is_float:
                     return _DIVISION, _DIVISION
-                if node.op == "pow":
+                if node.op in ("pow", "fmod"):
                     return _FUNCTION, _FUNCTION
                 return one, _LONG if long and node.op in _LONG_STEPS else 1.0
             case Unary() if node.op not in SIMPLE and node.type.is_float:

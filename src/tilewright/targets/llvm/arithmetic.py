@@ -76,6 +76,9 @@ class Arithmetic:
     def rint(self, x: str) -> str:
         return self._intrinsic("rint", x)
 
+    def floor(self, x: str) -> str:
+        return self._intrinsic("floor", x)
+
     def with_sign_of(self, magnitude: str, sign: str) -> str:
         return self._intrinsic("copysign", magnitude, sign)
 

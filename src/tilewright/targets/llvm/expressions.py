@@ -262,7 +262,7 @@ class Expressions:
         if dtype is s64:
             return self._index(expr, left, right)
         a, b = self._operands(dtype, left, right)
-        native = dtype in self.w.dialect.computes and expr.op != "pow"
+        native = dtype in self.w.dialect.computes and expr.op not in ("pow", "fmod")
         if native or dtype not in _NARROW:
             return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
         # Most processors do not compute on these; LLVM would call the compiler's library to narrow.
@@ -333,8 +333,8 @@ class Expressions:
             if not dtype.is_float:
                 return emit_extreme(w, op, a, b)
             return emit_float_extreme(w, op, a, b, right)
-        if op == "pow":
-            return emit_function(w, "pow", (a, b)).text
+        if op in ("pow", "fmod"):
+            return emit_function(w, op, (a, b)).text
         if dtype.is_float:
             flag = "contract " if expr in self._contracted else ""
             return w.assign(f"{_FLOAT[op]} {flag}{a.typed}, {b.text}")

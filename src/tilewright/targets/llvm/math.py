@@ -12,6 +12,7 @@ from tilewright.targets.llvm import exponentials, logarithms
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.library import emit_by_lanes
+from tilewright.targets.llvm.remainders import emit_fmod
 from tilewright.targets.llvm.trigonometry import emit_sine
 from tilewright.targets.llvm.types import constant, splat, suffix
 from tilewright.targets.llvm.values import Value
@@ -37,7 +38,7 @@ _LIBRARY = frozenset({*_VECTOR, "sin", "cos", "pow"})
 
 
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
-    """``name`` (a key of `ir.operators.UNARY`, or ``pow``) of values of one type."""
+    """``name`` (a key of `ir.operators.UNARY`, ``pow`` or ``fmod``) of values of one type."""
     first = arguments[0]
     dtype, lanes = first.dtype, first.lanes
     if dtype not in (f32, f64):
@@ -50,6 +51,8 @@ def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
         root = emit_function(w, "sqrt", arguments)
         one = splat(constant(1.0, dtype), dtype, lanes)
         return Value(w.assign(f"fdiv {root.type} {one}, {root.text}"), dtype, lanes)
+    if name == "fmod":
+        return emit_fmod(w, *arguments)
     if name not in _LIBRARY:
         raise CompilationError(f"no code for the function {name!r}")
     if dtype is f64:

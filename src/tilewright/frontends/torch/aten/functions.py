@@ -42,7 +42,7 @@ _FLOATING: dict[str, Function] = {
     "asinh": functions.asinh,
     "acosh": functions.acosh,
     "atanh": functions.atanh,
-    "sigmoid": functions.logistic,
+    "sigmoid": _record("logistic"),
     "reciprocal": lambda x: const(1.0, x.type) / x,
     "silu": _record("swish", 1.0),
     "mish": _record("mish"),

@@ -1,0 +1,237 @@
+"""Functions of floats over all of f32, against f64: no formula cancels or overflows on the way, and
+what is far from 0 or near it has all its digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needs import needs_opencl
+from scalar_runs import assert_same, compiled, interpreted
+from sweeps import in_turns
+from tilewright.conversions import convert
+from tilewright.dtypes import DType, bf16, f8_e5m2, f16, f32, f64
+from tilewright.frontends.stablehlo import complex_numbers, special_functions
+from tilewright.graph import functions
+from tilewright.ir import Block, Expr, For, Kernel, LoopKind, Param, Store, buffer, const, load, var
+from tilewright.problems import UNARY_FUNCTIONS
+from tilewright.targets.registry import find_target
+from tilewright.testing.data import samples
+
+SIZE = 1024
+FEW = 6.0  # units in the last place
+
+
+def _record(name: str, alpha: float = 0.0) -> Callable[[Expr], Expr]:
+    return lambda x: UNARY_FUNCTIONS[name].build(x, alpha, 0.0)
+
+
+def _erfc(x: Any) -> Any:
+    return np.array([math.erfc(each) for each in x])
+
+
+def _gelu_tanh(x: Any) -> Any:
+    z = math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)
+    return x * np.where(z < 0, np.exp(np.minimum(z, 0)), 1) / (1 + np.exp(-np.abs(z)))
+
+
+def _silu(x: Any) -> Any:
+    return x * np.where(x < 0, np.exp(np.minimum(x, 0)), 1) / (1 + np.exp(-np.abs(x)))
+
+
+def _mish(x: Any) -> Any:
+    return x * np.tanh(np.logaddexp(0, x))
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Any], Any]]] = {
+    "elu": (_record("elu", 1.0), lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
+    "swish": (_record("swish", 1.0), _silu),
+    "mish": (_record("mish"), _mish),
+    "logistic": (_record("logistic"), lambda x: np.exp(-np.logaddexp(0, -x))),
+    "soft_relu": (_record("soft_relu", 2.0), lambda x: np.logaddexp(0, 2 * x) / 2),
+    "expm1": (functions.expm1, np.expm1),
+    "sinh": (functions.sinh, np.sinh),
+    "cosh": (functions.cosh, np.cosh),
+    "asinh": (functions.asinh, np.arcsinh),
+    "acosh": (functions.acosh, np.arccosh),
+    "atanh": (functions.atanh, np.arctanh),
+    "asin": (functions.asin, np.arcsin),
+    "acos": (functions.acos, np.arccos),
+    "atan": (functions.atan, np.arctan),
+    "tan": (functions.tan, np.tan),
+    "cbrt": (functions.cbrt, np.cbrt),
+    "log2": (functions.log2, np.log2),
+    "log10": (functions.log10, np.log10),
+    "erfc": (special_functions.erfc, _erfc),
+}
+
+
+def numbers(seed: int) -> Any:
+    """All magnitudes of f32, many of them where functions bend, zeros, infinities, NaN."""
+    generator = np.random.default_rng(seed)
+    wide = np.ldexp(generator.uniform(1, 2, 400), generator.integers(-149, 128, 400))
+    near = np.ldexp(generator.uniform(1, 2, 300), generator.integers(-30, 8, 300))
+    rest = generator.uniform(0, 120, SIZE - 712)
+    odd = [0, -0.0, 1, -1, math.inf, -math.inf, math.nan, 1e-45, -1e4, 3e38, -2e10, -3e38]
+    values = np.concatenate([wide, near, rest]) * generator.choice([-1, 1], SIZE - 12)
+    return np.concatenate([values, odd]).astype(np.float32)
+
+
+def kernel_of(
+    build: Callable[..., Expr], type_: DType, count: int = 1, kind: str = "vector"
+) -> Kernel:
+    """``build`` of elements of ``count`` arrays, in y."""
+    ins = [buffer(f"x{n}", type_, (SIZE,)) for n in range(count)]
+    out = buffer("y", type_, (SIZE,))
+    o, lane = var("o"), var("l")
+    kinds = {"vector": ("serial", "vector"), "items": ("grid", "lane"), "one": ("serial",) * 2}
+    outer, inner = (LoopKind(each) for each in kinds[kind])
+    place = (o * 16 + lane,)
+    store = Store(out, place, build(*(load(each, place) for each in ins)))
+    params = (*(Param(each, "in") for each in ins), Param(out, "out"))
+    nest = For(o, const(SIZE // 16), For(lane, const(16), store, inner), outer)
+    return Kernel("k", params, nest)
+
+
+def off(found: Any, exact: Any, type_: Any = np.float32) -> Any:
+    """By how many units in the last place each is off; NaN and infinities have to be the same."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(type_)
+        units = np.abs(found.astype(np.float64) - exact) / np.spacing(np.abs(rounded))
+        ends = ~np.isfinite(rounded) | ~np.isfinite(found)
+        almost = np.abs(exact) > 0.999999 * float(np.finfo(type_).max)
+        same = (found == rounded) | (np.isnan(found) & np.isnan(rounded)) | (ends & almost)
+    return np.where(ends, np.where(same, 0, math.inf), units)
+
+
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_all_f32_are_a_few_units_off(name: str, target: str) -> None:
+    build, exact = FUNCTIONS[name]
+    x = numbers(0)
+    arrays = {"x0": x, "y": np.zeros_like(x)}
+    kernel = kernel_of(build, f32)
+    run = interpreted if target == "interpreter" else lambda k, a: compiled(k, a, target)
+    found = run(kernel, arrays)["y"]
+    with np.errstate(all="ignore"):
+        units = off(found, np.asarray(exact(x.astype(np.float64))))
+    # Of minus infinity, a product with 0: NaN by the formula, as in other frameworks.
+    units = np.where(np.isinf(x) & (name in ("swish", "mish")), 0, units)
+    worst = int(np.argmax(units))
+    assert units[worst] < FEW, (x[worst], found[worst], units[worst])
+
+
+def test_gelu_by_tanh_keeps_its_tail() -> None:
+    x = -np.linspace(0, 10, SIZE).astype(np.float32)
+    kernel = kernel_of(_record("gelu_tanh"), f32)
+    found = interpreted(kernel, {"x0": x, "y": np.zeros_like(x)})["y"]
+    # An exponential's relative error is the absolute one of its argument.
+    assert off(found, _gelu_tanh(x.astype(np.float64))).max() < 200
+
+
+@pytest.mark.parametrize("name", ["asinh", "acosh", "cbrt", "sinh", "expm1"])
+def test_functions_of_f64_are_a_few_units_off(name: str) -> None:
+    build, exact = FUNCTIONS[name]
+    generator = np.random.default_rng(3)
+    x = np.ldexp(generator.uniform(1, 2, SIZE), generator.integers(-60, 60, SIZE))
+    x = np.concatenate([x[:-2], [1e4, 252596.0]])
+    found = interpreted(kernel_of(build, f64), {"x0": x, "y": np.zeros_like(x)})["y"]
+    with np.errstate(all="ignore"):
+        assert off(found, exact(x), np.float64).max() < FEW
+
+
+# fmod and remainder.
+
+PAIRS = [
+    *(
+        (1e12, 0.7),
+        (1e20, 0.7),
+        (-1e20, 0.7),
+        (1e20, -0.7),
+        (3e38, 1e-45),
+        (-7.5, 2.0),
+        (6.0, -3.0),
+    ),
+    *((1.0, math.inf), (math.inf, 1.0), (1.0, 0.0), (0.0, 1.0), (-0.0, 1.0), (math.nan, 1.0)),
+    *((1.0, math.nan), (-1.0, -math.inf), (1e-40, 3e-45), (2.0**28, 1.0), (2.0**28 + 32, 3.0)),
+]
+WAYS = [
+    ("vector", "x86"),
+    ("vector", "x86:sse42"),
+    ("one", "x86"),
+    pytest.param("items", "spirv", marks=needs_opencl),
+]
+
+
+def _operands(type_: DType) -> tuple[Any, Any]:
+    pairs = np.resize(np.array(PAIRS), (SIZE // 2, 2))
+    drawn = [samples(type_, SIZE // 2, seed) for seed in (1, 2)]
+    return tuple(  # type: ignore[return-value]  # two of them
+        np.concatenate([convert(pairs[:, n].copy(), f64, type_), drawn[n]]) for n in range(2)
+    )
+
+
+@pytest.mark.parametrize("type_", [f64, f32, f16, bf16, f8_e5m2], ids=str)
+@pytest.mark.parametrize(("kind", "target"), WAYS)
+def test_fmod_is_exact(kind: str, target: str, type_: DType) -> None:
+    a, b = _operands(type_)
+    arrays = {"x0": a, "x1": b, "y": np.zeros_like(a)}
+    kernel = kernel_of(functions.fmod, type_, 2, kind)
+    found = compiled(kernel, arrays, target)
+    assert_same(found, interpreted(kernel, arrays))
+    with np.errstate(all="ignore"):  # NaNs that signal
+        rows = np.column_stack([each.astype(np.float64) for each in (a, b, found["y"])])
+    for x, y, rest in rows.tolist():
+        valid = math.isfinite(x) and y == y and y != 0
+        assert math.isnan(rest) if not valid else rest == math.fmod(x, y)
+
+
+def test_remainder_has_the_sign_of_the_divisor() -> None:
+    a, b = _operands(f32)
+    kernel = kernel_of(functions.remainder, f32, 2)
+    found = compiled(kernel, {"x0": a, "x1": b, "y": np.zeros_like(a)}, "x86")["y"]
+    with np.errstate(all="ignore"):
+        rest = np.fmod(a, b)
+        wanted = np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_fmod_for_nvidia() -> None:
+    target = find_target("nvidia:sm_80")
+    texts = [
+        target.assembly(target.lower(kernel_of(functions.fmod, t, 2, "items"))) for t in (f32, f64)
+    ]
+    # Of f32 in steps of f64; of f64 as integers, which needs no library.
+    assert texts[0].count("div.rn.f64") >= 10
+    assert texts[1].count("rem.u64") == 2
+
+
+# Powers of complex numbers.
+
+
+@pytest.mark.parametrize("seed", in_turns(2, range(2)))
+def test_complex_powers_with_real_exponents(seed: int) -> None:
+    """(|z|^c, c times the angle): of great numbers, c log|z| would have lost digits."""
+    generator = np.random.default_rng(seed)
+    parts = [generator.normal(size=SIZE) * scale for scale in (5e4, 5e4, 2)]
+    ins = [buffer(f"x{n}", f64, (SIZE,)) for n in range(3)]
+    outs = [buffer(name, f64, (SIZE,)) for name in ("p", "q")]
+    i = var("i")
+    a, b, c = (load(each, (i,)) for each in ins)
+    power = complex_numbers.power((a, b), (c, const(0.0, f64)))
+    stores = Block(tuple(Store(o, (i,), e) for o, e in zip(outs, power, strict=True)))
+    params = (*(Param(each, "in") for each in ins), *(Param(each, "out") for each in outs))
+    kernel = Kernel("k", params, For(i, const(SIZE), stores, LoopKind.VECTOR))
+    arrays = {f"x{n}": part for n, part in enumerate(parts)}
+    arrays |= {"p": np.zeros(SIZE), "q": np.zeros(SIZE)}
+    found = interpreted(kernel, arrays)
+    mp = pytest.importorskip("mpmath")
+    with mp.workprec(200):
+        for n in range(0, SIZE, 4):
+            z = mp.power(mp.mpc(parts[0][n], parts[1][n]), mp.mpf(parts[2][n]))
+            error = abs(mp.mpc(found["p"][n], found["q"][n]) - z) / abs(z)
+            assert error < 12 * 2.0**-52
