@@ -322,19 +322,35 @@ def test_nothing_to_do_gives_the_same_object() -> None:
     assert simplify_kernel(kernel) is kernel
 
 
-def test_branches_in_branches_are_not_simplified_under_each_combination(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Steps that go on from the last where that is small, as `digamma` has them, took scopes twice
-    as many with each step."""
-    scopes: list[Expr] = []
+@pytest.fixture
+def scopes(monkeypatch: pytest.MonkeyPatch) -> list[Expr]:
+    """The conditions that are assumed while a test runs."""
+    found: list[Expr] = []
     assumed = Facts.assume
 
     def counted(facts: Facts, condition: Expr, truth: bool = True) -> Facts:
-        scopes.append(condition)
+        found.append(condition)
         return assumed(facts, condition, truth)
 
     monkeypatch.setattr(Facts, "assume", counted)
+    return found
+
+
+def test_a_chain_of_choices_is_simplified_once(scopes: list[Expr]) -> None:
+    """Rows that are set one after the other: the branches were simplified without the condition
+    before they were under it, twice as often with each link."""
+    i, chain = var("i", s64), var("old", f32)
+    for row in range(12):
+        chain = select(binary("eq", i, const(row)), var(f"new{row}", f32) * 2.0, chain)
+    assert simplify(chain) is chain
+    assert len(scopes) < 40
+
+
+def test_branches_in_branches_are_not_simplified_under_each_combination(
+    scopes: list[Expr],
+) -> None:
+    """Steps that go on from the last where that is small, as `digamma` has them, took scopes twice
+    as many with each step."""
     x: Expr = var("x", f32)
     for _ in range(12):
         x = select(binary("lt", x, const(10.0, f32)), x + const(1.0, f32), x)

@@ -13,7 +13,7 @@ from tilewright.dtypes import boolean, s64
 from tilewright.facts import Facts, affine
 from tilewright.ir.expr import Binary, Const, Expr, Load, Select, Unary, Var, const, load, select
 from tilewright.ir.operators import COMPARISONS
-from tilewright.ir.visit import children, rebuild, walk
+from tilewright.ir.visit import children, reads_memory, rebuild, walk
 from tilewright.simplify import (
     add,
     bits,
@@ -181,22 +181,22 @@ class _Walk:
 
     def _branch(self, branch: Expr, condition: Expr, truth: bool) -> Expr:
         # Both branches are evaluated, so the masks of their loads must hold without the condition.
-        if isinstance(branch, Var | Const) or not _says_something(condition, branch):
+        if not _says_something(condition, branch):
             return branch
         return _Walk(self.facts.assume(condition, truth), self.trace).simplified(branch)
 
 
 def _says_something(condition: Expr, branch: Expr) -> bool:
-    """Whether there are integers or conditions to simplify in ``branch``, and no loads; of a
+    """Whether there are integers or conditions to simplify in ``branch``, which is more than a
+    variable or a number, and no loads; of a
     ``condition`` on floats, itself: it says nothing else, and branches of branches would be
     simplified under each combination of their conditions."""
+    if isinstance(branch, Var | Const) or reads_memory(branch):
+        return False
     atoms = _float_conditions(condition)
-    found = False
-    for node in walk(branch):
-        if isinstance(node, Load):
-            return False
-        found = found or (not node.type.is_float if atoms is None else node in atoms)
-    return found
+    if atoms is None:
+        return any(not node.type.is_float for node in walk(branch))
+    return any(node in atoms for node in walk(branch))
 
 
 def _float_conditions(condition: Expr) -> set[Expr] | None:
@@ -230,6 +230,11 @@ def _parts(node: Expr) -> tuple[Expr, ...]:
         return tuple(logic.joined(node))
     if isinstance(node, Load) and node.mask is not None:
         return (node.mask,)
+    if isinstance(node, Select):
+        # The other branches are simplified under the condition, once: without it, too, those of a
+        # chain would be simplified twice as often with each link.
+        free = (each for each in (node.a, node.b) if not _says_something(node.condition, each))
+        return (node.condition, *free)
     return children(node)
 
 
