@@ -74,6 +74,30 @@ def test_partition_writes_out_a_short_loop_that_is_all_border() -> None:
     assert "min(" not in to_text(kernel)
 
 
+def test_partition_of_a_loop_that_is_all_border_makes_tiles_whole() -> None:
+    """Taps that reach over both ends left all tiles of a length that was not a number."""
+    becomes(
+        """
+        kernel f(in x: f32[22], inout y: f32[22]):
+          for i_o in 6:
+            compute sum(i in min(22 - i_o * 4, 4), k in 41):
+              s = x[i + i_o * 4 + k - 20 | 20 <= i + i_o * 4 + k and i + i_o * 4 + k < 42]
+              y[i + i_o * 4] add= s
+        """,
+        lambda k: partition(k, "i_o"),
+        """
+        kernel f(in x: f32[22], inout y: f32[22]):
+          for i_o in 5:
+            compute sum(i in 4, k in 41):
+              s = x[i + i_o * 4 + k - 20 | 20 <= i + i_o * 4 + k and i + i_o * 4 + k < 42]
+              y[i + i_o * 4] add= s
+          compute sum(i in 2, k in 41):
+            s = x[i + k | i + k < 22]
+            y[i + 20] add= s
+        """,
+    )
+
+
 def test_partition_makes_tiles_whole() -> None:
     naive = convolution(ih=5, iw=13, ic=2)
     kernel = tile_and_fuse(naive, "epilogue", {"oh": 1, "ow": 4})

@@ -254,6 +254,9 @@ def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Ke
         loop = _loop_name(dim, config, sizes)
         if loop not in (None, dim) and holds_loop(kernel.body, loop):
             kernel = partition(kernel, loop, split_borders=True)
+            # A border of many tiles may hold whole ones and a shorter last one.
+            if holds_loop(kernel.body, f"{loop}_tail"):
+                kernel = partition(kernel, f"{loop}_tail", split_borders=True)
     return kernel
 
 

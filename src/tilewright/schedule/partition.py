@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -71,8 +71,9 @@ def partition(
     they are linear in the variable. The pieces before and behind are called ``<loop>_head`` and
     ``<loop>_tail``; one of a single iteration is no loop. With ``split_borders``, those of up to
     four iterations are written out; so is a loop of no more where all iterations have tests.
-    Otherwise nothing changes where all have, or none. Loops over workgroups and work-items stay
-    whole: a launch is one nest of them.
+    Where all of a longer one have, the middle is where the choices are known, as lengths of tiles
+    are; nothing changes where there is none. Loops over workgroups and work-items stay whole: a
+    launch is one nest of them.
 
     Where the extent is no number, what holds up to some iteration counts: the loop ends there, and
     the rest stands behind it, under an ``if`` where that is one iteration at most.
@@ -126,9 +127,12 @@ def _partitioned(loop: For, place: Place, split_borders: bool, short: Expr | Non
     if not isinstance(loop.extent, Const) or short is not None:
         return _begun(loop, place, short)
     extent = int(loop.extent.value)
-    low, high = _steady(loop, place, extent)
+    conditions = list(_conditions(loop, place))
+    low, high = _steady(loop, conditions, extent)
     taken = place.names | bound_names(loop)
-    if low >= high and split_borders and extent <= _MOST_COPIES:
+    if low >= high and extent > _MOST_COPIES:
+        low, high = _steady(loop, [each for each in conditions if each[2]], extent)
+    elif low >= high and split_borders:
         return block(*_pieces(loop, 0, extent, loop.var.name, split_borders))
     if low >= high or (low, high) == (0, extent):
         return loop
@@ -206,10 +210,12 @@ def _piece(loop: For, start: int, stop: int, variable: Var) -> For:
     return replace(loop, var=variable, extent=const(stop - start), body=body)
 
 
-def _steady(loop: For, place: Place, extent: int) -> tuple[int, int]:
-    """The iterations in which all conditions on the loop's variable are known."""
+def _steady(
+    loop: For, conditions: Iterable[tuple[Affine, Facts, bool]], extent: int
+) -> tuple[int, int]:
+    """The iterations in which all ``conditions`` on the loop's variable are known."""
     low, high = 0, extent
-    for form, facts, either in _conditions(loop, place):
+    for form, facts, either in conditions:
         first = _range(form, loop.var, facts, extent)
         if either:
             other = _range(-form, loop.var, facts, extent)

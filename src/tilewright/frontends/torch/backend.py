@@ -87,7 +87,7 @@ def _compiled(
     options: Options, name: str, packs: bool, gm: GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
     """What runs an ATen graph; its parameters are packed where ``packs``."""
-    fixed = _parameters() if packs else ()
+    fixed = _parameters() if packs and options.freeze else ()
     report = reports.begin(name)
 
     def native(known: GraphModule) -> Callable[..., Any]:

@@ -60,7 +60,10 @@ class Form:
         return self.order == tuple(range(len(self.sizes)))
 
     def array(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The array for a tensor: a view of it, or of a copy where it lies otherwise."""
+        """The array for a tensor: a view of it, or of a copy where it lies otherwise, or is of
+        another type than its graph says, as a few results of PyTorch's are."""
+        if tensor.dtype != self.type:
+            tensor = tensor.to(self.type)
         if tensor.stride() != self.strides and not self._lies_so(tensor):
             tensor = torch.empty_strided(
                 [1 if n in self.repeated else s for n, s in enumerate(self.sizes)],
@@ -98,8 +101,5 @@ class Form:
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         """A new tensor, and the array that takes it."""
-        array = torch.empty(self.passed, dtype=self.type)
-        if self.is_plain:
-            return array, array
-        back = [self.order.index(n) for n in range(len(self.sizes))]
-        return array.permute(back), array
+        tensor = torch.empty_strided(self.sizes, self.strides, dtype=self.type)
+        return tensor, tensor if self.is_plain else tensor.permute(self.order)

@@ -11,9 +11,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.frontends.torch.forms import Form
-from tilewright.frontends.torch.parts import Options, Part, translated
+from tilewright.frontends.torch.parts import Options
+from tilewright.frontends.torch.replacing import Parts, said
 from tilewright.frontends.torch.reports import GraphReport
 from tilewright.frontends.torch.shapes import has_symbols
 from tilewright.frontends.torch.table import handler_of
@@ -21,18 +22,9 @@ from tilewright.frontends.torch.translate import (
     RefusedOpError,
     Translation,
     element_type,
-    reason_of,
     results_of,
 )
 from tilewright.graph.builder import Builder
-from tilewright.graph.program import GraphProgram
-
-# What moves no data in PyTorch: alone, it is no program.
-_FREE = {
-    *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "t"),
-    *("transpose", "slice", "select", "split_with_sizes", "split", "unbind", "alias", "detach"),
-    *("diagonal", "as_strided"),
-}
 
 
 def compiled_by_parts(
@@ -47,56 +39,15 @@ def compiled_by_parts(
     _count(gm, reasons, report)
     if options.strict and reasons:
         raise _strict(report)
-    support = _Support(reasons)
-    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
-    partitions = [p for p in partitioner.propose_partitions() if not _is_free(p.nodes)]
+    partitioner = CapabilityBasedPartitioner(
+        gm, _Support(reasons), allows_single_node_partition=True
+    )
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     parameters = {inputs[n].name for n in fixed if n < len(inputs)}
-    fused = partitioner.fuse_partitions(partitions, prefix="tilewright_")
-    for node in list(fused.graph.nodes):
-        if node.op == "call_module" and str(node.target).startswith("tilewright_"):
-            _make_native(fused, node, parameters, options, report)
-    fused.recompile()
-    run: Callable[..., Any] = fused
+    made = Parts(parameters, options, report)
+    made.replace(gm, [list(p.nodes) for p in partitioner.propose_partitions()])
+    run: Callable[..., Any] = gm
     return run
-
-
-def _make_native(
-    gm: GraphModule, node: Node, parameters: Collection[str], options: Options, report: GraphReport
-) -> None:
-    """Puts a program in the place of a part; one that cannot be made stays with PyTorch."""
-    inner = getattr(gm, str(node.target))
-    fixed = [n for n, each in enumerate(node.args) if getattr(each, "name", None) in parameters]
-    try:
-        part = Part(translated(inner.graph, str(node.target)), fixed, options)
-    except Exception as error:  # a defect of ours, too, must not stop a model
-        if options.strict:
-            raise
-        what = _said(error)
-        ops = [n for n in inner.graph.nodes if n.op == "call_function" and n.target is not getitem]
-        report.native -= len(ops)
-        for each in ops:
-            report.refused[(str(each.target), f"its part does not compile: {what}")] += 1
-        return
-    report.programs += 1
-    if isinstance(part.compiled, GraphProgram):
-        report.arena += part.compiled.arena.bytes
-        report.live += part.compiled.arena.live
-    outputs = next(n for n in inner.graph.nodes if n.op == "output").args[0]
-    single = not isinstance(outputs, tuple | list)
-    setattr(gm, str(node.target), _Native(part, single))
-
-
-class _Native(torch.nn.Module):
-    """A part as a module, in the place of PyTorch's."""
-
-    def __init__(self, part: Part, single: bool) -> None:
-        super().__init__()
-        self.part, self.single = part, single
-
-    def forward(self, *tensors: Any) -> Any:
-        results = self.part(*tensors)
-        return results[0] if self.single else results
 
 
 class _Support(OperatorSupportBase):
@@ -112,14 +63,6 @@ class _Support(OperatorSupportBase):
             source = node.args[0]
             return isinstance(source, Node) and self.is_node_supported(submodules, source)
         return node not in self._reasons
-
-
-def _is_free(nodes: Collection[Node]) -> bool:
-    """Whether PyTorch does all of it without touching an element."""
-    targets: list[Any] = [node.target for node in nodes]
-    return all(
-        each is getitem or each._schema.name.removeprefix("aten::") in _FREE for each in targets
-    )
 
 
 def _refusals(gm: GraphModule) -> dict[Node, str]:
@@ -181,14 +124,8 @@ def _refusal(node: Node) -> str | None:
     except RefusedOpError as error:
         return error.why
     except Exception as error:  # a defect of ours, too, must not stop a model
-        return _said(error)
+        return said(error)
     return None
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, TilewrightError):
-        return reason_of(error)
-    return f"a defect of tilewright's, please report it: {type(error).__name__}: {error}"
 
 
 def _stand_in(builder: Builder, translation: Translation, source: Node) -> None:

@@ -25,6 +25,8 @@ class Options:
     threads: int | None = None
     strict: bool = False
     """Whether what is not native is an error."""
+    freeze: bool = False
+    """Whether parameters change in ways only that PyTorch counts, so that they may be packed."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    window = Sliding(tuple(stride), tuple(padding), tuple(dilation), groups)
+    window = Sliding.of(grad.rank - 2, stride, padding, dilation, groups)
     sums = accumulator_for(grad.dtype)
     found: list[Tensor | None] = [None, None, None]
     if output_mask[0]:

@@ -164,24 +164,26 @@ def batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
+    running = (running_mean, running_variance)
     if not training:
-        given = (x, weight, bias, running_mean, running_variance, momentum, eps)
-        return (*batch_norm(at, *given), running_mean, running_variance)
+        kept = (_kept(at, 3 + n, old, old.shape) for n, old in enumerate(running))
+        return (*batch_norm(at, x, weight, bias, *running, momentum, eps), *kept)
     result, mean, scale, variance = _normalized_by_batch(at, x, weight, bias, eps)
     count = x.elements // x.shape[1]
     unbiased = count / max(1, count - 1)
 
-    def moved(old: Tensor, new: Tensor, factor: float) -> Tensor:
+    def moved(number: int, new: Tensor, factor: float) -> Tensor:
+        """Its running average, in the type that PyTorch says it has: eager's may be narrower."""
         part = momentum * factor
         return elementwise(
-            lambda o, n: o * const(1 - momentum, o.type) + cast(o.type, n) * const(part, o.type),
-            old,
+            lambda o, n: cast(n.type, o) * const(1 - momentum, n.type) + n * const(part, n.type),
+            running[number],
             new,
+            dtype=dtype(at.results[3 + number].dtype),
             name="running",
         )
 
-    means = moved(running_mean, mean, 1.0)
-    return result, mean, scale, means, moved(running_variance, variance, unbiased)
+    return result, mean, scale, moved(0, mean, 1.0), moved(1, variance, unbiased)
 
 
 @aten("native_group_norm.default")

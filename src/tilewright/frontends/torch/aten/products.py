@@ -67,7 +67,7 @@ def convolution_op(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    window = Sliding(tuple(stride), tuple(padding), tuple(dilation), groups)
+    window = Sliding.of(len(at.shape) - 2, stride, padding, dilation, groups)
     sums = accumulator_for(at.dtype)
     if transposed:
         found = spread(x, weight, window, at.shape[2:], sums)
@@ -86,6 +86,19 @@ class Sliding:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+
+    @classmethod
+    def of(
+        cls,
+        rank: int,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Sliding:
+        """Along ``rank`` dims; a list of one number, which PyTorch takes, too, is for all."""
+        given = (stride, padding, dilation)
+        return cls(*(tuple(each) * (rank if len(each) == 1 else 1) for each in given), groups)
 
 
 def slid(x: Tensor, weight: Tensor, window: Sliding, type_: DType) -> Tensor:

@@ -1,0 +1,101 @@
+"""Programs in the place of parts of a PyTorch graph, and smaller ones where one does not compile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+from tilewright.errors import TilewrightError
+from tilewright.frontends.torch.parts import Options, Part, translated
+from tilewright.frontends.torch.reports import GraphReport
+from tilewright.frontends.torch.translate import reason_of
+from tilewright.frontends.torch.views import is_view, only_views, separate_views
+from tilewright.graph.program import GraphProgram
+
+_PREFIX = "tilewright_"
+
+
+def said(error: Exception) -> str:
+    """Why something stays with PyTorch, in a line."""
+    if isinstance(error, TilewrightError):
+        return reason_of(error)
+    return f"a defect of tilewright's, please report it: {type(error).__name__}: {error}"
+
+
+class Parts:
+    """Makes programs of parts of a graph; ``parameters`` are the names of its inputs that stay the
+    same from call to call, ``report`` is told what became of each part."""
+
+    def __init__(
+        self, parameters: Collection[str], options: Options, report: GraphReport
+    ) -> None:
+        self._parameters, self._options, self._report = parameters, options, report
+
+    def replace(self, gm: GraphModule, parts: Sequence[list[Node]]) -> None:
+        """Puts programs in the places of ``parts`` of ``gm``, between which there is no cycle."""
+        separate_views(gm.graph, parts)
+        kept = [dict.fromkeys(part) for part in parts if not only_views(part)]
+        fuse_by_partitions(gm, kept, prefix=_PREFIX)
+        for node in list(gm.graph.nodes):
+            if node.op == "call_module" and str(node.target).startswith(_PREFIX):
+                self._make_native(gm, node)
+        gm.recompile()
+
+    def _make_native(self, gm: GraphModule, node: Node) -> None:
+        name = str(node.target)
+        inner = getattr(gm, name)
+        inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
+        fixed = [n for n, each in enumerate(inputs) if each.name in self._parameters]
+        try:
+            part = Part(translated(inner.graph, name), fixed, self._options)
+        except Exception as error:  # a defect of ours, too, must not stop a model
+            if self._options.strict:
+                raise
+            self._divide(inner, error)
+            return
+        report = self._report
+        report.programs += 1
+        if isinstance(part.compiled, GraphProgram):
+            report.arena += part.compiled.arena.bytes
+            report.live += part.compiled.arena.live
+        outputs = next(n for n in inner.graph.nodes if n.op == "output").args[0]
+        setattr(gm, name, _Native(part, not isinstance(outputs, tuple | list)))
+
+    def _divide(self, inner: GraphModule, error: Exception) -> None:
+        """Tries the halves of a part that does not compile; one op alone stays with PyTorch."""
+        nodes = [node for node in inner.graph.nodes if node.op == "call_function"]
+        ops = [node for node in nodes if not is_view(node) and node.target is not getitem]
+        if len(ops) > 1:
+            self.replace(inner, _halves(nodes, ops[len(ops) // 2]))
+            return
+        self._report.native -= len(ops)
+        for each in ops:
+            why = f"it does not compile: {said(error)}"
+            self._report.refused[(str(each.target), why)] += 1
+
+
+def _halves(nodes: Sequence[Node], middle: Node) -> tuple[list[Node], list[Node]]:
+    """Those before ``middle`` and the rest; results of an op that has several stay with it."""
+    first = list(nodes[: nodes.index(middle)])
+    rest: list[Node] = []
+    for node in nodes[len(first) :]:
+        its = node.target is getitem and not is_view(node) and node.args[0] in first
+        (first if its else rest).append(node)
+    return first, rest
+
+
+class _Native(torch.nn.Module):
+    """A part as a module, in the place of PyTorch's."""
+
+    def __init__(self, part: Part, single: bool) -> None:
+        super().__init__()
+        self.part, self.single = part, single
+
+    def forward(self, *tensors: Any) -> Any:
+        results = self.part(*tensors)
+        return results[0] if self.single else results
