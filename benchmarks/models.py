@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Times whole models by `torch.compile(model, backend="tilewright")` beside PyTorch itself.
 
-ResNet-50, BERT and GPT-2 of `transformers`, with random weights, f32, a batch of one: a picture of
-224x224, 128 tokens. Of each: how far off it is, how long the first call takes (with an empty cache,
-and again in a new process), steady times of both, what lies between the steps of the program beside
-what must, which ops stay with PyTorch, and how the process grows over many calls.
+ResNet-50, BERT and GPT-2 of `transformers`, with random weights that are frozen, f32, a batch of
+one: a picture of 224x224, 128 tokens. Of each: how far off it is, how long the first call takes
+(with an empty cache, and again in a new process), steady times of both, what lies between the steps
+of the program beside what must, which ops stay with PyTorch, and how the process grows over many
+calls.
 
 One thread is timed by its processor time, several by the clock on the wall. The ratio is PyTorch's
 time over ours: above 1, we are faster.
@@ -82,7 +83,8 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"model": name, "threads": threads}
     with torch.no_grad():
         wanted = model(**inputs)[0]
-        run = torch.compile(model, backend="tilewright", options={"threads": threads})
+        options = {"threads": threads, "freeze": not given.open}
+        run = torch.compile(model, backend="tilewright", options=options)
         start = (time.perf_counter(), time.process_time())
         result = run(**inputs)[0]
         found["first_seconds"] = time.perf_counter() - start[0]
@@ -137,6 +139,7 @@ def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str
 
         def child(*arguments: str) -> dict[str, Any]:
             command = [sys.executable, __file__, name, "--one", f"--threads={threads}", *arguments]
+            command += ["--open"] if given.open else []
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -180,6 +183,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, action="append", help="may be repeated")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each side")
     parser.add_argument("--calls", type=int, default=0, help="and see whether the process grows")
+    parser.add_argument("--open", action="store_true", help="parameters are not frozen")
     parser.add_argument("--inductor", action="store_true", help="torch.compile's own as a side")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)

@@ -63,7 +63,7 @@ class Block(torch.nn.Module):
 
 def test_a_block_is_native_and_its_parameters_may_change() -> None:
     model, x = Block(), torch.randn(2, 5, 16)
-    run = compiled(model, strict=True)
+    run = compiled(model, strict=True, freeze=True)
     with torch.no_grad():
         close(run(x), model(x))
         close(run(x), model(x))
@@ -74,13 +74,32 @@ def test_a_block_is_native_and_its_parameters_may_change() -> None:
     assert not frontend().report().islands
 
 
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}])
+def test_a_change_that_pytorch_does_not_count_is_seen(options: dict[str, Any]) -> None:
+    """What was packed of a parameter, or computed of it, stayed as it was."""
+    nn = torch.nn
+    front = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten())
+    model = nn.Sequential(front, nn.Linear(32, 8), nn.Linear(8, 8)).eval()
+    run = torch.compile(model, backend=frontend().backend, **options)
+    x, changed = torch.randn(2, 3, 4, 4), [*model.parameters(), *front[1].buffers()][:-1]
+    with torch.no_grad():
+        close(run(x), model(x))
+        for each in changed:
+            each.data.copy_(torch.rand_like(each) + 1)
+            close(run(x), model(x), 1e-3)
+            each.data.view(-1)[:2].zero_()
+            close(run(x), model(x), 1e-3)
+            each.detach().numpy().reshape(-1)[-1] = 3
+            close(run(x), model(x), 1e-3)
+
+
 def test_what_is_made_of_parameters_follows_them() -> None:
     """A norm is folded into the weights in front of it, and two layers share theirs."""
     nn = torch.nn
     linear = nn.Linear(8, 8)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     model = nn.Sequential(model, linear, nn.Tanh(), linear).eval()
-    run, x = compiled(model, strict=True, threads=1), torch.randn(1, 3, 10, 10)
+    run, x = compiled(model, strict=True, threads=1, freeze=True), torch.randn(1, 3, 10, 10)
     norm = model[0][1]
     with torch.no_grad():
         close(run(x), model(x))
@@ -108,7 +127,7 @@ def test_only_what_changed_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> N
     nn = torch.nn
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval()
     model.register_buffer("count", torch.zeros(1))
-    run = compiled(lambda x: model(x) + model.count, strict=True, threads=1)
+    run = compiled(lambda x: model(x) + model.count, strict=True, threads=1, freeze=True)
     x = torch.randn(4, 16)
     with torch.no_grad():
         run(x)
@@ -126,7 +145,7 @@ def test_only_what_changed_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> N
 def test_another_parameter_in_the_same_memory_is_another() -> None:
     """It counts its changes itself, and may come to the number that the one before had."""
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8)).eval(), torch.randn(4, 8)
-    run = compiled(model, threads=1)
+    run = compiled(model, threads=1, freeze=True)
     with torch.no_grad():
         model[0].weight.mul_(2.0)
         close(run(x), model(x))
@@ -138,7 +157,7 @@ def test_another_parameter_in_the_same_memory_is_another() -> None:
 
 
 def test_threads_with_parameters_of_their_own() -> None:
-    run = compiled(lambda model, x: torch.relu(model(x)), threads=1)
+    run = compiled(lambda model, x: torch.relu(model(x)), threads=1, freeze=True)
     models, x = [torch.nn.Linear(64, 64) for _ in range(2)], torch.randn(3, 64)
     interval = sys.getswitchinterval()
     with torch.no_grad():
@@ -163,7 +182,7 @@ def test_threads_with_parameters_of_their_own() -> None:
 def test_a_model_on_an_opencl_device() -> None:
     nn = torch.nn
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
-    run, x = compiled(model, strict=True, target="spirv"), torch.randn(1, 3, 8, 8)
+    run, x = compiled(model, strict=True, target="spirv", freeze=True), torch.randn(1, 3, 8, 8)
     with torch.no_grad():
         close(run(x), model(x))
         model[0].weight.mul_(2.0)
@@ -310,11 +329,20 @@ def test_wrong_options() -> None:
         ({"threads": 0}, "threads is 0"),
         ({"target": "tpu"}, "no target 'tpu'"),
         ({"strict": "yes"}, "strict is 'yes'"),
+        ({"freeze": 1}, "freeze is 1"),
     ):
         with pytest.raises(Exception, match=said):
             compiled(torch.relu, **given)(torch.randn(3))
-    with pytest.raises(ArgumentError, match="no mode"):
-        frontend().backend(None, [], mode="max-autotune")
+    with pytest.raises(ArgumentError, match="no mode 'max-autotun'") as raised:
+        frontend().backend(None, [], mode="max-autotun")
+    assert "max-autotune" in str(raised.value)
+
+
+def test_modes_of_pytorch() -> None:
+    x = torch.randn(5)
+    for mode in ("default", "reduce-overhead", "max-autotune"):
+        torch._dynamo.reset()
+        close(torch.compile(torch.tanh, backend=frontend().backend, mode=mode)(x), x.tanh())
 
 
 def test_the_backend_is_found_by_its_name() -> None:

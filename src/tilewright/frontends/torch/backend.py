@@ -24,6 +24,9 @@ from tilewright.problems.numbers import short
 from tilewright.targets.registry import find_target
 
 _numbers = itertools.count()
+# Programs plan their memory beforehand, and a model of the machine chooses how kernels are cut, so
+# there is nothing more to ask for.
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def backend(
@@ -37,7 +40,10 @@ def backend(
     where gradients are asked for, backward.
 
     ``options`` of `torch.compile`: ``target`` and ``threads`` as `tilewright.compile` takes them
-    (targets that take arrays of the host), and ``strict`` (an op that is not native is an error).
+    (targets that take arrays of the host), ``strict`` (an op that is not native is an error), and
+    ``freeze`` (parameters change only where PyTorch counts it: without gradients, they are packed,
+    and what depends on them alone is computed once). All of PyTorch's ``mode`` are taken, and give
+    the same program.
     """
     asked = _read(options, mode)
     name = f"graph{next(_numbers)}"
@@ -55,11 +61,11 @@ def backend(
 
 
 def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
-    if mode not in (None, "default"):
+    if mode is not None and mode not in _MODES:
         raise ArgumentError(
             f"there is no mode {short(mode)}",
             where="torch.compile(mode=)",
-            cure="leave it out: options={...} has target, threads and strict",
+            cure=one_of(mode, _MODES),
         )
     given = dict(options or {})
     for name in given:
@@ -74,20 +80,23 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     # with PyTorch.
     find_target(read.target)
     checked_threads(read.threads)
-    if not isinstance(read.strict, bool):
-        raise ArgumentError(
-            f"strict is {short(read.strict)}",
-            where="torch.compile(options=)",
-            cure="write True or False",
-        )
+    for name in ("strict", "freeze"):
+        value = getattr(read, name)
+        if not isinstance(value, bool):
+            raise ArgumentError(
+                f"{name} is {short(value)}",
+                where="torch.compile(options=)",
+                cure="write True or False",
+            )
     return read
 
 
 def _compiled(
-    options: Options, name: str, packs: bool, gm: GraphModule, example_inputs: Sequence[Any]
+    options: Options, name: str, alone: bool, gm: GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """What runs an ATen graph; its parameters are packed where ``packs``."""
-    fixed = _parameters() if packs and options.freeze else ()
+    """What runs an ATen graph; frozen parameters stay the same where it stands ``alone``, without
+    a backward graph."""
+    fixed = _parameters() if alone and options.freeze else ()
     report = reports.begin(name)
 
     def native(known: GraphModule) -> Callable[..., Any]:

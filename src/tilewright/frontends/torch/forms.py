@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -54,7 +55,7 @@ class Form:
         """The shape of the array that is passed."""
         return tuple(self.sizes[n] for n in self.order)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the tensor itself is that array."""
         return self.order == tuple(range(len(self.sizes)))

@@ -26,7 +26,7 @@ class Options:
     strict: bool = False
     """Whether what is not native is an error."""
     freeze: bool = False
-    """Whether parameters change in ways only that PyTorch counts, so that they may be packed."""
+    """Whether parameters change only where PyTorch counts it, so that they may be packed."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def _output(
 class Part:
     """A compiled part: called with tensors in the order of the graph's inputs, it gives new ones.
 
-    ``fixed`` are the inputs that are parameters: what depends on these alone is computed when they
-    are first seen, and again when they have changed, as their versions and their places in memory
-    tell.
+    ``fixed`` are the inputs that are frozen parameters: what depends on these alone is computed
+    when they are first seen, and again when they have changed, as their versions and their places
+    in memory tell.
     """
 
     def __init__(self, what: Translated, fixed: Collection[int], options: Options) -> None:
@@ -152,11 +152,10 @@ class _Made:
 
 
 class _Parameters:
-    """What a program takes for parameters, made of them when they change.
+    """What a program takes for frozen parameters, made of them when they change.
 
     Versions count changes in place, but those through ``.data`` and ``.numpy()``, which PyTorch
-    does not count: who changes a parameter so has to call the module's own methods, or compile
-    again.
+    does not count: that there are none is what who freezes them says.
     """
 
     def __init__(self, made: Divided, inputs: Sequence[tuple[int, str, Form]]) -> None:

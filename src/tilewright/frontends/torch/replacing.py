@@ -1,4 +1,4 @@
-"""Programs in the place of parts of a PyTorch graph, and smaller ones where one does not compile."""
+"""Programs in the place of parts of a PyTorch graph; smaller ones where one does not compile."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class Parts:
     """Makes programs of parts of a graph; ``parameters`` are the names of its inputs that stay the
     same from call to call, ``report`` is told what became of each part."""
 
-    def __init__(
-        self, parameters: Collection[str], options: Options, report: GraphReport
-    ) -> None:
+    def __init__(self, parameters: Collection[str], options: Options, report: GraphReport) -> None:
         self._parameters, self._options, self._report = parameters, options, report
 
     def replace(self, gm: GraphModule, parts: Sequence[list[Node]]) -> None:

@@ -13,8 +13,9 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from tilewright.newest import Newest
 
-# Of each, the program is kept.
-_LIMIT = 64
+# So many programs are kept of a graph: of all lengths that texts usually have. One that is dropped
+# is compiled again in each call where sizes go round, so this is no limit to work at.
+_LIMIT = 4096
 
 
 def is_symbolic(gm: GraphModule) -> bool:

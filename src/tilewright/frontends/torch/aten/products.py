@@ -11,19 +11,41 @@ from tilewright.frontends.torch.table import Place, aten
 from tilewright.graph.contractions import accumulator_for, dot_general, matmul
 from tilewright.graph.convolution import Dims, convolution, transposed_convolution
 from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, broadcast_to
-from tilewright.ir.expr import Expr, cast, const
+from tilewright.graph.reductions import combined
+from tilewright.graph.tensor import Tensor, axis
+from tilewright.graph.views import broadcast_in_dim, broadcast_to, reshape, transpose
+from tilewright.ir.expr import Expr, Load, cast, const
 
 
 @aten("mm.default", "bmm.default")
 def mm(at: Place, a: Tensor, b: Tensor) -> Tensor:
-    return matmul(a, b, dtype=at.dtype)
+    return convert(_product(a, b, at.dtype), at.dtype)
 
 
 @aten("mv.default")
 def mv(at: Place, a: Tensor, b: Tensor) -> Tensor:
-    return dot_general(a, b, contracting=((1,), (0,)), dtype=at.dtype)
+    row = reshape(b, (1, b.shape[0]))
+    return reshape(mm(at, row, transpose(a, (1, 0))), at.shape)
+
+
+def _product(a: Tensor, b: Tensor, type_: DType) -> Tensor:
+    """The product of matrices, in ``type_`` or as it is added up. One row by a matrix whose columns
+    lie in one piece, as weights of PyTorch do, reads each element of it once: lanes go along the
+    columns, and nothing is put into another order for them."""
+    sums = accumulator_for(type_)
+    if a.shape[:-1] != (1,) or not (sums.is_float and _has_columns(b)):
+        return matmul(a, b, dtype=type_)
+    columns = transpose(b, (1, 0))
+    products = elementwise(
+        lambda x, y: cast(sums, x) * cast(sums, y), broadcast_to(a, columns.shape), columns
+    )
+    return reshape(combined(products, (1,), "add"), (1, b.shape[1]))
+
+
+def _has_columns(matrix: Tensor) -> bool:
+    """Whether the elements of a column lie side by side in memory."""
+    value = matrix.value
+    return isinstance(value, Load) and value.mask is None and value.index[-1] is axis(0)
 
 
 @aten("dot.default", "vdot.default")
@@ -35,7 +57,7 @@ def dot(at: Place, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     at: Place, bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    return plus(at, matmul(a, b, dtype=accumulator_for(at.dtype)), bias, beta, alpha)
+    return plus(at, _product(a, b, accumulator_for(at.dtype)), bias, beta, alpha)
 
 
 def plus(at: Place, product: Tensor, bias: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
@@ -97,8 +119,11 @@ class Sliding:
         groups: int,
     ) -> Sliding:
         """Along ``rank`` dims; a list of one number, which PyTorch takes, too, is for all."""
-        given = (stride, padding, dilation)
-        return cls(*(tuple(each) * (rank if len(each) == 1 else 1) for each in given), groups)
+        lists = (
+            tuple(each) * (rank if len(each) == 1 else 1) for each in (stride, padding, dilation)
+        )
+        strides, paddings, dilations = lists
+        return cls(strides, paddings, dilations, groups)
 
 
 def slid(x: Tensor, weight: Tensor, window: Sliding, type_: DType) -> Tensor:
