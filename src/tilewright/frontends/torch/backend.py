@@ -40,7 +40,8 @@ def backend(
     where gradients are asked for, backward.
 
     ``options`` of `torch.compile`: ``target`` and ``threads`` as `tilewright.compile` takes them
-    (targets that take arrays of the host), ``strict`` (an op that is not native is an error), and
+    (targets that take arrays of the host), ``strict`` (an op that is not native is an error),
+    ``checks`` (by default True: an index out of range and an integer division by 0 raise), and
     ``freeze`` (parameters change only where PyTorch counts it: without gradients, they are packed,
     and what depends on them alone is computed once). All of PyTorch's ``mode`` are taken, and give
     the same program.
@@ -80,7 +81,7 @@ def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:
     # with PyTorch.
     find_target(read.target)
     checked_threads(read.threads)
-    for name in ("strict", "freeze"):
+    for name in ("strict", "freeze", "checks"):
         value = getattr(read, name)
         if not isinstance(value, bool):
             raise ArgumentError(

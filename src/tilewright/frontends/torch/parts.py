@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch.fx import Graph, Node
 
 from tilewright.engine import CompiledKernel
+from tilewright.errors import ArgumentError
+from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.builder import Builder
@@ -27,6 +30,8 @@ class Options:
     """Whether what is not native is an error."""
     freeze: bool = False
     """Whether parameters change only where PyTorch counts it, so that they may be packed."""
+    checks: bool = True
+    """Whether an index out of range and an integer division by 0 raise, as they do in PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +42,19 @@ class Translated:
     kernel: Kernel
     inputs: tuple[tuple[str, Form] | None, ...]
     outputs: tuple[tuple[str, Form] | None, ...]
+    faults: tuple[ArgumentError, ...] = ()
+    """What the number means that the result `checks.NAME` has."""
 
 
-def translated(graph: Graph, name: str) -> Translated:
-    """The kernel of a graph of known shapes, all of whose ops are in the table.
+def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
+    """The kernel of a graph of known shapes, all of whose ops are in the table; ``checked``, it has
+    a result more, which says what PyTorch would refuse.
 
     Raises `RefusedOpError` for those that are not.
     """
     builder = Builder(name)
-    translation = Translation(builder)
+    checks = Checks(builder) if checked else None
+    translation = Translation(builder, checks)
     inputs: list[tuple[str, Form] | None] = []
     outputs: list[tuple[str, Form] | None] = []
     for node in graph.nodes:
@@ -57,7 +66,8 @@ def translated(graph: Graph, name: str) -> Translated:
             given = node.args[0]
             each_of = given if isinstance(given, tuple | list) else (given,)
             outputs = [_output(builder, translation, n, i) for i, n in enumerate(each_of)]
-    return Translated(builder.kernel(), tuple(inputs), tuple(outputs))
+    faults = () if checks is None else checks.output()
+    return Translated(builder.kernel(), tuple(inputs), tuple(outputs), faults)
 
 
 def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str, Form] | None:
@@ -101,7 +111,7 @@ class Part:
 
     def __init__(self, what: Translated, fixed: Collection[int], options: Options) -> None:
         self.kernel = what.kernel
-        self._outputs = what.outputs
+        self._outputs, self._faults = what.outputs, what.faults
         inputs = [(n, *each) for n, each in enumerate(what.inputs) if each is not None]
         names = {name for n, name, _ in inputs if n in fixed}
         made = compile_divided(what.kernel, names, options.target, options.threads)
@@ -126,7 +136,14 @@ class Part:
             results.append(tensor)
             if name:
                 arrays[name] = array
+        if not self._faults:
+            self.compiled(**arrays)
+            return tuple(results)
+        number = arrays[NAME] = torch.empty((), dtype=torch.int32)
         self.compiled(**arrays)
+        fault = number.item()
+        if fault != NONE:
+            raise copy(self._faults[int(fault)])
         return tuple(results)
 
 

@@ -50,7 +50,7 @@ class Parts:
         inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
         fixed = [n for n, each in enumerate(inputs) if each.name in self._parameters]
         try:
-            part = Part(translated(inner.graph, name), fixed, self._options)
+            part = Part(translated(inner.graph, name, self._options.checks), fixed, self._options)
         except Exception as error:  # a defect of ours, too, must not stop a model
             if self._options.strict:
                 raise

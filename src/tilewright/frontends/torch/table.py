@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import torch
+from torch.fx import Node
 
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import UnsupportedError
+from tilewright.frontends.torch.checks import Checks
 from tilewright.graph.builder import Builder
+from tilewright.graph.tensor import Tensor
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -37,6 +40,9 @@ class Place:
     """A fake tensor for each result, None for one that is not there."""
     used: frozenset[int]
     """Which results something asks for: what others hold does not matter."""
+    node: Node | None = None
+    checks: Checks | None = None
+    """Where what has to hold of data goes; None: nothing is checked."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,6 +59,17 @@ class Place:
     def dtype(self) -> DType:
         """The first result's."""
         return dtype(self.type)
+
+    def check_places(self, index: Tensor, dim: int, size: int, wraps: bool = False) -> None:
+        """``index`` has to be a place along ``dim`` of ``size`` elements, where that is checked;
+        with ``wraps``, negative ones count from the end."""
+        if self.checks is not None and self.node is not None:
+            self.checks.places(self.node, index, dim, size, wraps)
+
+    def check_divisor(self, divisor: Tensor) -> None:
+        """No integer of ``divisor`` may be 0, where that is checked."""
+        if self.checks is not None and self.node is not None:
+            self.checks.divisor(self.node, divisor)
 
 
 def aten(*names: str) -> Callable[[H], H]:

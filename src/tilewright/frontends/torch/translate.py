@@ -24,6 +24,7 @@ import tilewright.frontends.torch.aten.shapes
 import tilewright.frontends.torch.aten.sorting  # noqa: F401  # they fill the table
 from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.torch.checks import Checks
 from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
 from tilewright.graph.builder import Builder
@@ -62,10 +63,11 @@ class RefusedOpError(UnsupportedError):
 
 
 class Translation:
-    """Translates nodes in order; ``values`` has what became of each."""
+    """Translates nodes in order; ``values`` has what became of each. ``checks`` are told what has
+    to hold of data."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder, checks: Checks | None = None) -> None:
+        self.builder, self.checks = builder, checks
         self.values: dict[Node, Any] = {}
 
     def run(self, node: Node) -> None:
@@ -88,7 +90,8 @@ class Translation:
         for each in results:
             if isinstance(each, torch.Tensor):
                 element_type(each)
-        at = Place(self.builder, name_of(node.target), results, _used(node, len(results)))
+        used = _used(node, len(results))
+        at = Place(self.builder, name_of(node.target), results, used, node, self.checks)
         args, kwargs = self._resolved(node.args), self._resolved(node.kwargs)
         with self.builder.at(node.name, span_of(node)):
             found = handler(at, *args, **kwargs)

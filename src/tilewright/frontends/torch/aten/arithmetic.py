@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph import functions
@@ -59,22 +59,33 @@ def div(at: Place, a: Given, b: Given) -> Tensor:
 def div_mode(at: Place, a: Given, b: Given, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return div(at, a, b)
+    _check_divisor(at, a, b)
     by = functions.truncated_division
     return pointwise(at, by if rounding_mode == "trunc" else functions.floored_division, a, b)
 
 
+def _check_divisor(at: Place, a: Given, b: Given) -> None:
+    """An integer by which integers are divided must not be 0."""
+    if not promoted((a, b))[0].is_integer:
+        return
+    at.check_divisor(b if isinstance(b, Tensor) else at.builder.splat(b, s64))
+
+
 @aten("floor_divide.default", "floor_divide.Scalar")
 def floor_divide(at: Place, a: Given, b: Given) -> Tensor:
+    _check_divisor(at, a, b)
     return pointwise(at, functions.floored_division, a, b)
 
 
 @aten("fmod.Tensor", "fmod.Scalar")
 def fmod(at: Place, a: Given, b: Given) -> Tensor:
+    _check_divisor(at, a, b)
     return pointwise(at, functions.fmod, a, b)
 
 
 @aten("remainder.Tensor", "remainder.Scalar")
 def remainder(at: Place, a: Given, b: Given) -> Tensor:
+    _check_divisor(at, a, b)
     return pointwise(at, functions.remainder, a, b)
 
 

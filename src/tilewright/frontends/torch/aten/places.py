@@ -1,7 +1,8 @@
 """Elements at places that are loaded: gathers, and updates of a copy.
 
-PyTorch refuses places outside of a tensor. Here, one in front of it or behind it counts as the
-nearest that there is, so that no other memory is touched.
+PyTorch refuses places outside of a tensor, which is checked by a compute beside (`checks`). One in
+front of the tensor or behind it counts as the nearest that there is, so that no other memory is
+touched.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import boolean
-from tilewright.frontends.torch.aten.promotion import Number
+from tilewright.frontends.torch.aten.arithmetic import multiply
+from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph.builder import domain
 from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert
+from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.indexing import place_in, taken
 from tilewright.graph.tensor import Shape, Tensor, axes, axis
 from tilewright.graph.views import broadcast_to, reshape
@@ -40,6 +42,7 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     rank = index.rank
+    at.check_places(index, 0, weight.shape[0])
     place = place_in(_loaded(index).at(*axes(rank)), weight.shape[0])
     return taken(weight, at.shape, [place, axis(rank)])
 
@@ -50,6 +53,7 @@ def index_select(at: Place, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if not x.rank:
         return x
     flat = reshape(_loaded(index), (index.elements,))
+    at.check_places(flat, dim, x.shape[dim])
     places = [
         place_in(flat.at(a), x.shape[n]) if n == dim else a for n, a in enumerate(axes(x.rank))
     ]
@@ -60,15 +64,16 @@ def index_select(at: Place, x: Tensor, dim: int, index: Tensor) -> Tensor:
 def gather(at: Place, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if not x.rank:
         return broadcast_to(x, at.shape)
-    return taken(x, at.shape, _along(x.shape, dim % x.rank, _loaded(index)))
+    return taken(x, at.shape, _along(at, x.shape, dim % x.rank, _loaded(index)))
 
 
-def _along(shape: Shape, dim: int, index: Tensor) -> list[Expr]:
+def _along(at: Place, shape: Shape, dim: int, index: Tensor) -> list[Expr]:
     """The place of each element of ``index``, but for ``dim``, where it says it."""
+    at.check_places(index, dim, shape[dim])
     return [place_in(index.value, size) if n == dim else axis(n) for n, size in enumerate(shape)]
 
 
-def _indexed(x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Shape]:
+def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Shape]:
     """PyTorch's indexing by tensors: the places in ``x``, and the shape of what is there.
 
     Tensors are broadcast to one shape, whose dims stand where the first of them does, if all are
@@ -91,9 +96,11 @@ def _indexed(x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Sh
     places: list[Expr] = [const(0)] * len(x)
     for number, n in enumerate(others):
         places[n] = axis(number if number < len(before) else number + rank)
-    at = [axis(len(before) + n) for n in range(rank)]
+    here = [axis(len(before) + n) for n in range(rank)]
     for n, each in zip(dims, tensors, strict=True):
-        places[n] = place_in(broadcast_to(each, shape).at(*at), x[n])
+        if "unsafe" not in at.op:
+            at.check_places(each, n, x[n], wraps=True)
+        places[n] = place_in(broadcast_to(each, shape).at(*here), x[n])
     return places, result
 
 
@@ -101,7 +108,7 @@ def _indexed(x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Sh
 def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if all(each is None for each in indices):
         return x
-    places, _ = _indexed(x.shape, indices)
+    places, _ = _indexed(at, x.shape, indices)
     return taken(x, at.shape, places)
 
 
@@ -138,7 +145,7 @@ def index_put(
     masks = [each for each in indices if each is not None and each.dtype is boolean]
     if len(masks) == len(indices) == 1 and values.elements == 1 and not accumulate:
         return _filled(x, masks[0], reshape(values, ()))
-    places, shape = _indexed(x.shape, indices)
+    places, shape = _indexed(at, x.shape, indices)
     source = broadcast_to(convert(values, x.dtype), shape)
     return updated(x, places, source, "add" if accumulate else None)
 
@@ -190,4 +197,48 @@ def _scattered(
     if not x.rank:
         values = values.viewed((1,) * max(1, index.rank), [const(0)] * index.rank)
         return reshape(updated(reshape(x, (1,)), [const(0)], reshape(values, (1,)), combiner), ())
-    return updated(x, _along(x.shape, dim % x.rank, _loaded(index)), values, combiner)
+    return updated(x, _along(at, x.shape, dim % x.rank, _loaded(index)), values, combiner)
+
+
+@aten("index_add.default")
+def index_add(
+    at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number = 1
+) -> Tensor:
+    if alpha != 1:
+        source = elementwise(lambda s: multiply(s, const(alpha, s.type)), source)
+    return _rows_updated(at, x, dim, index, source, "add")
+
+
+@aten("index_copy.default")
+def index_copy(at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    return _rows_updated(at, x, dim, index, source, None)
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(at: Place, x: Tensor, dim: int, index: Tensor, value: Given) -> Tensor:
+    number = value if isinstance(value, Tensor) else at.builder.splat(value, x.dtype)
+    count = index.elements
+    shape = [count if n == dim % max(1, x.rank) else s for n, s in enumerate(x.shape or (1,))]
+    source = broadcast_to(convert(reshape(number, ()), x.dtype), shape)
+    return _rows_updated(at, x, dim, index, source, None, wraps=True)
+
+
+def _rows_updated(
+    at: Place,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    combiner: str | None,
+    wraps: bool = False,
+) -> Tensor:
+    """``x`` with ``source`` in place of the slices at ``index`` along ``dim``, or combined in."""
+    rank = max(1, x.rank)
+    rows = reshape(x, x.shape or (1,))
+    dim %= rank
+    flat = reshape(_loaded(index), (index.elements,))
+    at.check_places(flat, dim, rows.shape[dim], wraps)
+    places: list[Expr] = list(axes(rank))
+    places[dim] = place_in(flat.at(axis(dim)), rows.shape[dim])
+    shape = [flat.elements if n == dim else size for n, size in enumerate(rows.shape)]
+    return reshape(updated(rows, places, reshape(source, shape), combiner), x.shape)
