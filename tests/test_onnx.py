@@ -429,6 +429,26 @@ def test_nodes_that_are_ill_formed(kind: str, shapes: list[Any], attributes: Any
             assert f"{name}={value}" in raised.value.what
 
 
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+def test_nan_is_the_greatest_of_no_window(target: str) -> None:
+    """ONNX's reference compares by ``>``: values and places are those of numbers, as in
+    onnxruntime where it gives places."""
+    x = drawn(1, 2, 6, 6)
+    x[0, :, 0, 0] = x[0, 0, 2:4, 4] = np.nan
+    x[0, 1, 4:, 4:] = np.nan
+    node = helper.make_node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])
+    made = model([node], {"x": x.shape}, {"y": (1, 2, 3, 3)})
+    places = helper.make_tensor_value_info("places", INT, (1, 2, 3, 3))
+    made.graph.output.append(places)
+    found = tw.compile(tw.from_onnx(made), target=target, threads=1)(x=x)
+    numbers = np.where(np.isnan(x), -np.inf, x).reshape(2, 3, 2, 3, 2).transpose(0, 1, 3, 2, 4)
+    wanted = numbers.reshape(2, 3, 3, 4).max(-1)
+    np.testing.assert_array_equal(found["y"][0], wanted)
+    known = np.isfinite(wanted)
+    assert known.sum() == 17
+    np.testing.assert_array_equal(x.reshape(-1)[found["places"][0][known]], wanted[known])
+
+
 def body(inputs: int, outputs: int) -> Any:
     """A body whose results are all the model's ``x``."""
     names = [f"i{n}" for n in range(inputs)]

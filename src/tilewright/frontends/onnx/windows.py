@@ -168,13 +168,21 @@ def _pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
 
 @op("MaxPool")
 def max_pool(at: Place, x: Tensor) -> tuple[Tensor, ...]:
-    windows = _windows(at, x)
+    windows, x = _windows(at, x), _numbers(x)
     values = _pooled(x, windows, "max")
     if len(at.shapes) < 2:
         return (values,)
     order = [*range(2, x.rank)]
     order = order[::-1] if at.attribute("storage_order", 0) else order
     return values, _places(x, values.shape, windows, order)
+
+
+def _numbers(x: Tensor) -> Tensor:
+    """``x`` with the least value for NaN, which is no greatest element in ONNX."""
+    if not x.dtype.is_float:
+        return x
+    lowest = const(x.dtype.lowest, x.dtype)
+    return elementwise(lambda s: select(binary("eq", s, s), s, lowest), x)
 
 
 def _places(
