@@ -186,6 +186,24 @@ def test_replacing_a_buffer_reaches_every_access() -> None:
         assert to_text(replace_buffer(kernel.body, old, new)) == text
 
 
+def test_a_buffer_is_replaced_in_what_a_nest_declares() -> None:
+    kernel = parse_kernel(
+        """
+kernel k(in src: f32[8], in more: f32[8], out dst: f32[8]):
+  opaque nest reads more, src writes dst:
+    for i in 8:
+      dst[i] = src[i] + more[i]
+"""
+    )
+    src, more, dst = (param.buffer for param in kernel.arrays)
+    other = buffer("other", f32, (8,))
+    assert "reads more, other writes dst" in to_text(replace_buffer(kernel.body, src, other))
+    assert "reads more, src writes other" in to_text(replace_buffer(kernel.body, dst, other))
+    # What is written may be read, too.
+    assert "reads more writes dst" in to_text(replace_buffer(kernel.body, src, dst))
+    assert replace_buffer(kernel.body, other, more) is kernel.body
+
+
 def test_a_rewrite_reaches_what_an_op_signals() -> None:
     text = "compute op(d in 5) signals places[n]:\n  floats[d] = 1.0"
     places = {**NAMES, "places": buffer("places", s64, (4,), space=Space.WORKGROUP)}

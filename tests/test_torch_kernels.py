@@ -98,6 +98,93 @@ def test_under_compilers(in_place: Any, functional: Any, backend: str) -> None:
     torch.testing.assert_close(y, expected)
 
 
+@tw.kernel
+def reversed_in_groups(x: tw.array("f32", 1), out: tw.array("f32", 1), local: tw.constant) -> None:
+    tile = tw.local((8,), "f32")
+    item, place = tw.local_id(0), tw.global_id(0)
+    tile[item] = x[place] * tw.f32(local)
+    tw.barrier()
+    out[place] = tile[7 - item]
+
+
+@tw.kernel
+def said(x: tw.array("f32", 1), out: tw.array("f32", 1)) -> None:
+    i = tw.global_id(0)
+    assert x[i] < 3, "too large"
+    out[i] = x[i] + 1
+
+
+def native(function: Any, *arguments: Any, **options: Any) -> Any:
+    """What the compiled function gives, and what stayed with PyTorch."""
+    frontend = import_module("tilewright.frontends.torch")
+    torch._dynamo.reset()
+    frontend.report(clear=True)
+    options = {"backend": frontend.backend, "options": options or None, "fullgraph": True}
+    return torch.compile(function, **options)(*arguments), frontend.report()
+
+
+@pytest.mark.parametrize("target", ["x86", "interpreter"])
+def test_a_step_of_the_program(in_place: Any, functional: Any, target: str) -> None:
+    """With what is around it: no island is left, and one program runs it all."""
+    swapped = made(
+        "swapped",
+        reversed_in_groups,
+        lambda x: x.shape[0],
+        results={"out": lambda x: x.shape},
+        constants={"local": 3},
+        local=8,
+    )
+
+    def f(x: Any, y: Any) -> Any:
+        out, sums = functional(x.t() + 1, 2.0)
+        in_place(y.shape[0], 3.0, sums, y)
+        in_place(2, 0.5, y, sums)
+        return swapped(sums).relu() + y, out.double()
+
+    x, y, expected = torch.randn(3, 16), torch.ones(16), torch.ones(16)
+    wanted = f(x, expected)
+    found, report = native(f, x, y, target=target, strict=True)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(y, expected)
+    assert [each.programs for each in report.graphs] == [1] and not report.islands
+
+
+def test_launched_as_it_is(in_place: Any) -> None:
+    """What the program cannot hold is right all the same, and says why."""
+    elsewhere = {"results": {"out": lambda x: x.shape}, "target": "interpreter"}
+    speaks = made("said", said, lambda x: x.shape[0], results={"out": lambda x: x.shape})
+    away = made("away", reversed_in_groups, lambda x: x.shape[0], constants={"local": 1}, local=8,
+                **elsewhere)  # fmt: skip
+
+    def f(x: Any) -> Any:
+        rows = x.new_zeros(8, 2)
+        in_place(8, 2.0, x, rows[:, 1])
+        return rows + speaks(x)[:, None] + away(x)[:, None]
+
+    x = torch.rand(8)
+    found, report = native(f, x)
+    torch.testing.assert_close(found, f(x))
+    reasons = sorted(each.why for each in report.islands)
+    assert len(reasons) == 3
+    for reason, part in zip(reasons, ("changes a view", "launched on inter", "says"), strict=True):
+        assert part in reason
+    with pytest.raises(Exception, match="too large"):
+        native(lambda x: speaks(x) * 2, x + 5)
+
+
+def test_gradients_of_a_step(functional: Any) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+
+    def loss(x: Any) -> Any:
+        out, sums = functional(x.exp(), 2.0)
+        return (out * out).sum() + sums.sin().sum()
+
+    (wanted,) = torch.autograd.grad(loss(x), x)
+    found, report = native(loss, x)
+    torch.testing.assert_close(torch.autograd.grad(found, x)[0], wanted)
+    assert not report.islands
+
+
 def test_gradients(functional: Any) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     out, sums = functional(x, 2.0)

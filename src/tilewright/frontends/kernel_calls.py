@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError, one_of
-from tilewright.ir.stmt import Param
+from tilewright.ir.stmt import Kernel, Param
 from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.kernel import KernelFunction
 from tilewright.problems.numbers import short
@@ -31,7 +31,7 @@ class KernelCall:
     changes: Sequence[str]
     constants: Mapping[str, Any]
     local: int | Sequence[int] | None
-    target: str
+    target: str | None
     threads: int | None
     _known: set[tuple[str, ...]] = field(default_factory=set)
 
@@ -96,11 +96,29 @@ class KernelCall:
     def launch(self, arrays: Mapping[str, Any], arguments: Sequence[Any]) -> None:
         """Runs the kernel: on ``arrays``, and for a range that ``arguments`` decide. Raises
         `ArgumentError` where it stores to an array that was not said to change."""
+        size, given = self._given(arrays, arguments)
+        target = "x86" if self.target is None else self.target
+        self.kernel.launch(size, *given, local=self.local, target=target, threads=self.threads)
+
+    def specialized(
+        self, arrays: Mapping[str, Any], arguments: Sequence[Any]
+    ) -> tuple[Kernel, dict[str, Any]]:
+        """The kernel in the IR that such a `launch` runs, of which only shapes and types of
+        ``arrays`` count, and the values of its numbers that no array decides."""
+        size, given = self._given(arrays, arguments)
+        kernel = self.kernel.specialized(size, *given, local=self.local)
+        sizes = (size,) if isinstance(size, int) else size
+        return kernel, {**arrays, **{f"global_{n}": each for n, each in enumerate(sizes)}}
+
+    def _given(
+        self, arrays: Mapping[str, Any], arguments: Sequence[Any]
+    ) -> tuple[int | Sequence[int], list[Any]]:
+        """The range, and the arguments of the kernel in its order, which are checked."""
         found = {**self.constants, **arrays}
         given = [found[name] for name in self.kernel.parameters]
         size = self.range(*arguments)
         self._check_stored(size, given)
-        self.kernel.launch(size, *given, local=self.local, target=self.target, threads=self.threads)
+        return size, given
 
     def _check_stored(self, size: int | Sequence[int], given: Sequence[Any]) -> None:
         """Once for each combination of types, which may decide what is stored."""
@@ -109,8 +127,9 @@ class KernelCall:
             return
         made = self.kernel.specialized(size, *given, local=self.local)
         for each in made.params:
-            named = isinstance(each, Param) and each.access != "in"
-            if named and each.name not in {*self.results, *self.changes}:
+            stored = isinstance(each, Param) and each.access != "in"
+            named = each.name in self.kernel.parameters  # not what messages go to
+            if stored and named and each.name not in {*self.results, *self.changes}:
                 raise self._refused(
                     f"the kernel stores to {each.name}",
                     f"say so: name {each.name} among what it changes, or makes",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.dtypes import DType
 from tilewright.graph.builder import Builder, buffers_allocated, described
+from tilewright.graph.nests import emit_nest
 from tilewright.graph.replacing import with_buffers
 from tilewright.graph.tensor import Tensor
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
-from tilewright.ir.visit import rewrite_stmts
+from tilewright.ir.visit import rewrite_stmts, substitute_stmt
 from tilewright.ops.library import library_op
 from tilewright.problems import Direction, Record
 
@@ -77,6 +79,51 @@ def inline(builder: Builder, kernel: Kernel, tensors: Mapping[str, Tensor]) -> d
     body = rewrite_stmts(with_buffers(kernel.body, made), renamed)
     builder.emit(*(body.body if isinstance(body, Block) else (body,)))
     return results
+
+
+def launched(
+    builder: Builder,
+    kernel: Kernel,
+    tensors: Mapping[str, Tensor],
+    numbers: Mapping[str, float | bool],
+    made: Mapping[str, Sequence[int]],
+) -> dict[str, Tensor]:
+    """A kernel of any statements as one nest of the graph: on ``tensors`` by the names of what it
+    takes, for ``numbers``, and for sizes that follow from the tensors. Gives what it stores to, by
+    name: memory of the shapes ``made``, of which it reads nothing before, and copies of tensors."""
+    stem = builder.named(kernel.name)
+    values: dict[Var, Expr] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for param in kernel.arrays:
+        old = param.buffer
+        tensor = tensors.get(old.name)
+        if tensor is None and old.name not in made:
+            raise builder.refuse(f"{kernel.name} has an argument {old.name}", "pass it by name")
+        shape = made[old.name] if tensor is None else tensor.shape
+        for size, number in zip(old.sizes, shape, strict=True):
+            if isinstance(size, Var):
+                values[size] = const(number, size.type)
+        if tensor is not None and param.access == "in":
+            found = builder.materialize(tensor, f"{builder.named('value')}_{old.name}").buffer
+            assert found is not None
+            buffers[old] = found
+            continue
+        buffers[old] = builder.allocate(stem, old.dtype, shape)
+        if tensor is not None:
+            builder.store(buffers[old], tensor, f"{stem}_start")
+    for each in kernel.scalars:
+        if each.var not in values:
+            values[each.var] = const(numbers[each.name], each.var.type)
+    for old in buffers_allocated((kernel.body,)):
+        buffers[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
+
+    body = substitute_stmt(with_buffers(kernel.body, buffers), values)
+    emit_nest(builder, stem, body)
+    return {
+        param.name: builder.whole(buffers[param.buffer])
+        for param in kernel.arrays
+        if param.access != "in"
+    }
 
 
 def _given(builder: Builder, wanted: Buffer, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -46,7 +46,7 @@ def sort(tensors: Sequence[Tensor], dim: int, less: Less) -> tuple[Tensor, ...]:
     for n in reversed(range(first.rank)):
         if n != dim:
             loops = For(outer[n], const(first.shape[n]), loops)
-    _emit(builder, name, loops)
+    emit_nest(builder, name, loops)
     return tuple(map(builder.whole, source))
 
 
@@ -101,7 +101,7 @@ def _copies(builder: Builder, tensors: Sequence[Tensor], name: str) -> list[Buff
     return made
 
 
-def _emit(builder: Builder, name: str, body: Stmt) -> None:
+def emit_nest(builder: Builder, name: str, body: Stmt) -> None:
     """Emits an opaque nest, with what it reads and writes."""
     reads, writes = touched(body)
     builder.emit(
@@ -222,7 +222,7 @@ def triangular_solve(
     lets = [] if unit else _lets(_over(unknown(i), entry(i, i)))
     body: Stmt = For(row, const(size), Block((inner, *lets, *last)))
     count = b[0].shape[-1 if left else -2]
-    _emit(builder, name, x.loops(For(other, const(count), body)))
+    emit_nest(builder, name, x.loops(For(other, const(count), body)))
     return tuple(map(builder.whole, x.parts))
 
 
@@ -273,5 +273,5 @@ def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
             Block((reduced, If(binary("eq", i, j), on_diagonal, below))),
         ),
     )
-    _emit(builder, name, factor.loops(For(j, size, column)))
+    emit_nest(builder, name, factor.loops(For(j, size, column)))
     return tuple(map(builder.whole, factor.parts))

@@ -391,10 +391,22 @@ def replace_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
                 return replace(node, buffer=new)
             case Allocate() if node.buffer is old:
                 return replace(node, buffer=new)
+            case Opaque():
+                return declaring(node, {old.name: new.name})
             case _:
                 return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)
+
+
+def declaring(nest: Opaque, names: Mapping[str, str]) -> Opaque:
+    """``nest`` with the buffers that it declares called as ``names`` says; itself where it
+    declares none of these."""
+    if not any(each in names for each in (*nest.reads, *nest.writes)):
+        return nest
+    writes = dict.fromkeys(names.get(each, each) for each in nest.writes)
+    reads = dict.fromkeys(names.get(each, each) for each in nest.reads)
+    return replace(nest, reads=tuple(n for n in reads if n not in writes), writes=tuple(writes))
 
 
 def map_views(stmt: Stmt, change: Callable[[View], View]) -> Stmt:

@@ -86,7 +86,9 @@ def aten(*names: str) -> Callable[[H], H]:
 
 
 def name_of(target: Any) -> str:
-    """The name of an op in the table; ``""`` for what is none of ATen's."""
+    """The name of an op in the table; ``""`` for what is no op."""
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return str(target)
     if not isinstance(target, torch._ops.OpOverload):
         return ""
     packet = target._schema.name.removeprefix("aten::").replace("::", ".")
