@@ -22,7 +22,7 @@ PACKAGE = "tilewright"
 
 # A module imports its own room and rooms of lower rank. "" is the package's own __init__.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "dtypes", "conversions", "newest"),
+    ("errors", "calls", "config", "dtypes", "conversions", "newest"),
     ("ir",),
     ("facts", "simplify"),
     ("layout", "problems"),
@@ -42,6 +42,7 @@ RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 
 # Rooms of one rank that may import each other, in this direction.
 PEERS: Mapping[tuple[str, str], str] = {
+    ("calls", "errors"): "a call that does not fit is an error",
     ("config", "errors"): "a wrong setting is an error",
     ("dtypes", "errors"): "an unknown type is an error",
     ("conversions", "dtypes"): "conversions are between types",

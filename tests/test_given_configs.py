@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import tilewright as tw
 from commands import Command
 from compiled import check, small
+from staged import check_races
 from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.machines import nvidia, x86
@@ -21,6 +23,7 @@ from tilewright.recipes.given import PartialConfig, read_config
 from tilewright.recipes.legal import legal
 from tilewright.recipes.parts import Order, Product, Staging, Tile
 from tilewright.recipes.start import Start
+from tilewright.targets.registry import find_target
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 AVX2 = "x86:avx2"
@@ -258,3 +261,26 @@ def test_what_a_transform_refuses_is_said_of_the_config() -> None:
     assert "fuse_dims" not in str(caught.value)
     assert str(caught.value.where).startswith("config ContractionConfig(")
     assert "--legal" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize("target", ["spirv:gpu", "nvidia:sm_80"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        tw.convolution("mb1ic16ih14oc16kh3ph1"),
+        tw.convolution("mb2ic64ih28oc64kh3ph1sh2"),
+        tw.convolution("ic3iw9oc5kw3pw1"),
+        tw.convolution("mb1ic4ih7oc8kh3ph1", direction="bwd_data"),
+    ],
+)
+def test_a_halo_needs_no_more_than_to_be_asked_for(target: str, op: Any) -> None:
+    """The default's tiles of joined dims become boxes, and its steps as short as fit."""
+    machine, start = find_target(target).machine, Start.of(op.resolved())
+    default, _ = choose.choose(start, machine)
+    config, _ = choose.schedule_given(start, machine, read_config("staging={'halo': True}"))
+    assert isinstance(config, WorkgroupConfig) and isinstance(default, WorkgroupConfig)
+    assert config.staging.halo and not default.staging.halo
+    assert math.prod(config.tile.group.values()) == math.prod(default.tile.group.values())
+    assert math.prod(config.tile.item.values()) == math.prod(default.tile.item.values())
+    if op.flops < 100_000:
+        check_races(op, machine, config)

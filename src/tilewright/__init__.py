@@ -14,6 +14,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilewright.calls import checked_call
+
 # Names are loaded when they are first used: numpy and LLVM take a while, which the command line,
 # and whoever imports this for one of them, should not wait for.
 if TYPE_CHECKING:
@@ -332,6 +334,7 @@ _HOMES = {
 _ELEMENTS = "tilewright.ops.epilogue_elements"
 
 
+@checked_call
 def compile(
     what: Op | Kernel | Graph | Schedule,
     target: str | None = None,
@@ -374,6 +377,7 @@ def compile(
     return compile_kernel(what, target, threads, config, trace, constant, schedule)
 
 
+@checked_call
 def parse_kernel(
     text: str, file: str | None = None, constants: Mapping[str, Any] | None = None
 ) -> Kernel:
@@ -388,6 +392,7 @@ def parse_kernel(
     return parse(text, file=file, constants=constants)
 
 
+@checked_call
 def parse_schedule(text: str) -> Record:
     """The steps that ``text`` says, in the form in which schedules print: read, not executed.
 
@@ -410,4 +415,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # What a module of Python has, and the face: not what this one imports.
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -19,11 +19,13 @@ from tilewright.recipes.start import Start
 class Source(Protocol):
     """What gives a kernel: an op.
 
-    ``resolved`` decides what was left open; the rest is asked of what it returns, whose ``repr``
-    says all that its kernel depends on. ``kind`` and ``title`` are its names in reports, ``flops``
-    the work that counts. `recipes.start.Source` has the others.
+    ``resolved`` decides what was left open; the rest is asked of what it returns, whose
+    ``identity`` says all that its kernel depends on. ``kind`` and ``title`` are its names in
+    reports, ``flops`` the work that counts. `recipes.start.Source` has the others.
     """
 
+    @property
+    def identity(self) -> str: ...
     @property
     def kind(self) -> str: ...
     @property
@@ -100,7 +102,7 @@ def _of_source(source: Source, constant: tuple[str, ...]) -> Request:
         kind=source.kind,
         title=lambda: source.title,
         flops=lambda: source.flops,
-        identity=f"{source!r} {constant}" if constant else repr(source),
+        identity=f"{source.identity} {constant}" if constant else source.identity,
         signature=lambda: Signature(source.kernel().params),
         start=partial(_source_start, source, constant),
     )

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.calls import checked_call
 from tilewright.errors import UnsupportedError
 from tilewright.graph.graph import Graph
 
 
+@checked_call
 def from_torch(exported: Any) -> Graph:
     """The graph of ``torch.export.export(model, arguments)``, for `compile`.
 
@@ -41,6 +43,7 @@ def load_exported(path: Path) -> Any:
     return load(path)
 
 
+@checked_call
 def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
     """The graph of an ONNX model: a path, or what ``onnx.load`` gives; for `compile`.
 

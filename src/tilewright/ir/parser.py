@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType, boolean, s64
-from tilewright.errors import ParseError
+from tilewright.errors import ArgumentError, ParseError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.compute_parser import ComputeParser
 from tilewright.ir.constants import contents_of
@@ -51,7 +51,7 @@ def parse_kernel(
 
     ``file`` is what errors call the text: those of the parser, and of all who refuse a statement.
     """
-    return _with_contents(_read(_StatementParser.kernel, text, None, None, file), constants or {})
+    return _with_contents(_read(_StatementParser.kernel, text, None, None, file), constants)
 
 
 def parse_kernels(
@@ -59,10 +59,18 @@ def parse_kernels(
 ) -> tuple[Kernel, ...]:
     """The kernels of a text that has one or more, one behind the other; see `parse_kernel`."""
     kernels = _read(_StatementParser.kernels, text, None, None, file)
-    return tuple(_with_contents(kernel, constants or {}) for kernel in kernels)
+    return tuple(_with_contents(kernel, constants) for kernel in kernels)
 
 
-def _with_contents(kernel: Kernel, known: Mapping[str, Any]) -> Kernel:
+def _with_contents(kernel: Kernel, known: Mapping[str, Any] | None) -> Kernel:
+    if known is None:
+        return kernel
+    if not isinstance(known, Mapping):
+        raise ArgumentError(
+            f"a {type(known).__name__} is no contents of constants",
+            where="constants",
+            cure="pass a mapping from digests to arrays",
+        )
     contents: dict[str, NDArray[Any]] = {}
     for each in kernel.arrays:
         if each.digest is not None and each.digest in known:
@@ -95,6 +103,15 @@ def _read(
     buffers: Mapping[str, Buffer] | None,
     file: str | None = None,
 ) -> T:
+    if not isinstance(text, str):
+        raise ParseError(
+            f"a {type(text).__name__} is no text of a kernel",
+            cure="pass a str, such as a file has or str(kernel) gives",
+        )
+    if file is not None and not isinstance(file, str):
+        raise ArgumentError(
+            f"a {type(file).__name__} is no name of a file", where="file", cure="pass a str"
+        )
     parser = _StatementParser(text, variables or {}, buffers or {}, file)
     try:
         result = what(parser)

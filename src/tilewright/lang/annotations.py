@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import ALL, DType, dtype
 from tilewright.errors import ArgumentError, UnsupportedError, one_of
+from tilewright.problems.numbers import short
 
 _MOST_DIMS = 8
 _NAMES = frozenset(name for each in ALL for name in (each.name, each.numpy_name))
@@ -37,6 +39,7 @@ class Constant:
 constant = Constant()
 
 
+@checked_call
 def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
     """The annotation of an array: its element type, and its rank or its shape.
 
@@ -44,10 +47,12 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
     several arrays share, and None: ``tw.array("f32", ("n", 16))``. Arrays are row-major. Raises
     `ArgumentError`.
     """
-    shape = (None,) * rank if isinstance(rank, int) and not isinstance(rank, bool) else rank
+    shape: object = rank
+    if isinstance(rank, int) and not isinstance(rank, bool) and 1 <= rank <= _MOST_DIMS:
+        shape = (None,) * rank
     if not isinstance(shape, tuple | list) or not 1 <= len(shape) <= _MOST_DIMS:
         raise ArgumentError(
-            f"an array of rank {rank!r}",
+            f"an array of rank {short(rank)}",
             where="tw.array",
             cure=f"give a whole number from 1 to {_MOST_DIMS}, or a tuple of as many sizes",
         )
@@ -56,13 +61,14 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
         number = isinstance(each, int) and not isinstance(each, bool) and each >= 0
         if not (each is None or named or number):
             raise ArgumentError(
-                f"an array with a dim of size {each!r}",
+                f"an array with a dim of size {short(each)}",
                 where="tw.array",
                 cure="give a whole number, a name, or None for each dim",
             )
     return ArrayType(_element(dtype), len(shape), tuple(shape))
 
 
+@checked_call
 def scalar(dtype: object) -> ScalarType | DType:
     """The annotation of a number of the type ``dtype``; of one that calls decide (``"T"``), that of
     the arrays that are declared with it. Raises `ArgumentError`."""
@@ -75,7 +81,7 @@ def _element(given: object) -> DType | str:
         if given.isidentifier() and given[:1].isupper():
             return given
         raise ArgumentError(
-            f"{given!r} is no element type",
+            f"{short(given)} is no element type",
             where="tw.array",
             why="a type that calls decide has a name with a capital letter, such as T",
             cure=one_of(given, [each.name for each in ALL]),

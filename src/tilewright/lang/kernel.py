@@ -9,6 +9,7 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import DType, s64
 from tilewright.errors import KernelError, Span
 from tilewright.ir import expr as ir
@@ -303,10 +304,18 @@ class KernelFunction:
         return self._launches.kernel(dims, local, choices)
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
-        raise KernelError(
-            f"the kernel {self.name} is called as a function",
+        raise self._misused("called as a function")
+
+    def __getitem__(self, range: object) -> NoReturn:
+        raise self._misused("given a grid in brackets", "a range is of work-items, not of groups")
+
+    def _misused(self, how: str, why: str | None = None) -> KernelError:
+        arguments = ", ".join(["(size,)", *self._parameters])
+        return KernelError(
+            f"the kernel {self.name} is {how}",
             where=self.span,
-            cure=f"write {self.name}.launch((size,), ...)",
+            why=why,
+            cure=f"write {self.name}.launch({arguments})",
         )
 
     def __reduce__(self) -> str:
@@ -375,6 +384,7 @@ def kernel(
     return KernelFunction(_plain(function, "tw.kernel"), subgroup, local)
 
 
+@checked_call
 def function(function: Callable[..., Any]) -> HelperFunction:
     """Makes a function one that kernels call: it is written out at each call, for the types that it
     is called with. Raises `KernelError`."""

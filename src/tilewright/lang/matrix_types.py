@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, s32, tf32, u8
 from tilewright.machines.machine import Machine
 from tilewright.targets.registry import find_target
@@ -45,6 +46,7 @@ def combinations() -> tuple[MatrixCombination, ...]:
     return tuple(MatrixCombination(*types) for types in _TYPES)
 
 
+@checked_call
 def matrix_combinations(target: str = "x86") -> tuple[MatrixCombination, ...]:
     """The types of joint matrices that multiply on ``target``, each with the instructions of its
     machine for them. Sizes are free: where subgroups multiply as one, multiples of an instruction's

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
 from tilewright.errors import ProblemError, one_of
@@ -73,6 +74,7 @@ from tilewright.problems.numbers import short
 Types = Any
 
 
+@checked_call
 def convolution(
     problem: str | ConvProblem | None = None,
     /,
@@ -132,6 +134,7 @@ def convolution(
     )
 
 
+@checked_call
 def matmul(
     problem: str | MatmulProblem,
     /,
@@ -178,6 +181,7 @@ def matmul(
     )
 
 
+@checked_call
 def pool(
     problem: str | PoolProblem | None = None,
     /,
@@ -216,6 +220,7 @@ def pool(
     return pooling_op(problem, chosen, which, types, shared_layouts(src=src, dst=dst), attributes)
 
 
+@checked_call
 def reduce(
     problem: str | ReduceProblem,
     /,
@@ -243,6 +248,7 @@ def reduce(
     return reduction_op(problem, chosen, types, shared_layouts(src=src, dst=dst), attributes)
 
 
+@checked_call
 def elementwise(
     problem: str | Shape | EltwiseProblem | BinaryProblem,
     function: str,
@@ -286,6 +292,7 @@ def elementwise(
     return eltwise_op(one, chosen, types, shared_layouts(src=src, dst=dst), attributes)
 
 
+@checked_call
 def reorder(
     problem: str | Shape | ReorderProblem,
     /,

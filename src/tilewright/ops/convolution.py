@@ -40,7 +40,15 @@ from tilewright.ops.domain import (
     target_of,
 )
 from tilewright.ops.epilogue import Result, epilogue
-from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types, chosen_accumulator
+from tilewright.ops.op import (
+    Argument,
+    LayoutSpec,
+    Op,
+    Tensor,
+    accumulator_words,
+    check_types,
+    chosen_accumulator,
+)
 from tilewright.problems import ConvProblem, Direction
 
 # Which tensors are A, B and C.
@@ -53,7 +61,7 @@ _ROLES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Convolution(Op):
     """A convolution in one direction; see the module.
 
@@ -63,6 +71,8 @@ class Convolution(Op):
     problem: ConvProblem
 
     kind: ClassVar[str] = "conv"
+    function_name: ClassVar[str] = "convolution"
+    shares_tags: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -79,6 +89,15 @@ class Convolution(Op):
         if self.direction is Direction.BWD_WB:
             tensors.append(Tensor("bias", (self.problem.oc,), "out"))
         return tuple(tensors)
+
+    def _call(self) -> str | None:
+        # The type of a bias' gradient is none that a call says.
+        usual = f64 if self.accumulator is f64 else f32
+        return super()._call() if dict(self.types).get("bias", usual) is usual else None
+
+    def _settings(self) -> tuple[str, ...]:
+        a, b, _ = _ROLES[self.direction]
+        return accumulator_words(self.accumulator, self.dtype_of(a), self.dtype_of(b))
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         a, b, c = (self._argument(tensor) for tensor in self.tensors[:3])

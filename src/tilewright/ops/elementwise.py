@@ -14,6 +14,7 @@ from tilewright.errors import UnsupportedError, one_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, var
 from tilewright.ir.stmt import Operand, Stmt, View
+from tilewright.layout.tags import ANY
 from tilewright.ops.attribute_arguments import attribute_arguments
 from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import dim, operand
@@ -29,7 +30,7 @@ from tilewright.problems import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Eltwise(Op):
     """``dst = function(src)``."""
 
@@ -37,12 +38,23 @@ class Eltwise(Op):
     function: Unary = field(kw_only=True)
 
     kind: ClassVar[str] = "eltwise"
+    function_name: ClassVar[str] = "elementwise"
+    shares_tags: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """``src`` and ``dst``."""
         shape = self.problem.shape
         return (Tensor("src", shape, "in"), Tensor("dst", shape, self.attributes.result_access))
+
+    def _call(self) -> str | None:
+        # A factor of its function is none that a call says.
+        return super()._call() if self.function.scale == 1 else None
+
+    def _settings(self) -> tuple[str, ...]:
+        function = self.function
+        numbers = (function.alpha, function.beta) if function.beta else (function.alpha,)
+        return (repr(function.function), *(map(repr, numbers) if any(numbers) else ()))
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         _, dst = (self._argument(tensor) for tensor in self.tensors)
@@ -55,7 +67,7 @@ class Eltwise(Op):
         yield epilogue("epilogue", (a,), value, result, self.attributes, buffers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinaryOp(Op):
     """``dst = function(src0, src1)``; scales (of ``src`` for src0) are applied to the sources."""
 
@@ -63,6 +75,8 @@ class BinaryOp(Op):
     function: str = field(kw_only=True)
 
     kind: ClassVar[str] = "binary"
+    function_name: ClassVar[str] = "elementwise"
+    shares_tags: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -72,6 +86,15 @@ class BinaryOp(Op):
             Tensor(name, shape, access)
             for (name, shape), access in zip(self.problem.shapes.items(), accesses, strict=True)
         )
+
+    def _settings(self) -> tuple[str, ...]:
+        return (repr(self.function),)
+
+    def _said_layouts(self) -> dict[str, LayoutSpec]:
+        found = dict(self.layouts)
+        if isinstance(found.get("src0", found.get("dst")), str):
+            found = {"src0": ANY, "dst": ANY, **found}
+        return {"src" if name == "src0" else name: each for name, each in found.items()}
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         src0, src1, dst = (self._argument(tensor) for tensor in self.tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import DType, f32, s32
 from tilewright.dtypes import dtype as dtype_of
 from tilewright.errors import ProblemError, one_of
@@ -52,12 +53,14 @@ class PreluWeights:
 Element = Bias | BinaryOperand | PreluWeights | Unary | Sum | Scale | ZeroPoint
 
 
+@checked_call
 def bias(dtype: str | DType | None = None) -> Bias:
     """``result[n, o, p] + bias[o]``: the argument ``bias`` is a vector along the channels, the
     columns of a matmul; of f32 (f64 in an op of f64) unless given. Raises `UnsupportedError`."""
     return Bias(None if dtype is None else dtype_of(dtype))
 
 
+@checked_call
 def binary(
     function: str,
     name: str,
@@ -82,6 +85,7 @@ def binary(
     return BinaryOperand(function, _named(name), type_, Policy(policy), tag)
 
 
+@checked_call
 def add(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
@@ -89,6 +93,7 @@ def add(
     return binary("add", name, dtype=dtype, policy=policy)
 
 
+@checked_call
 def sub(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
@@ -96,6 +101,7 @@ def sub(
     return binary("sub", name, dtype=dtype, policy=policy)
 
 
+@checked_call
 def mul(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
@@ -103,6 +109,7 @@ def mul(
     return binary("mul", name, dtype=dtype, policy=policy)
 
 
+@checked_call
 def div(
     name: str, *, dtype: str | DType | None = None, policy: str = "per_tensor"
 ) -> BinaryOperand:
@@ -110,6 +117,7 @@ def div(
     return binary("div", name, dtype=dtype, policy=policy)
 
 
+@checked_call
 def unary(function: str, alpha: float = 0.0, beta: float = 0.0, scale: float = 1.0) -> Unary:
     """``scale * function(result)``: a function of one argument, and the numbers of its formula.
 
@@ -119,23 +127,27 @@ def unary(function: str, alpha: float = 0.0, beta: float = 0.0, scale: float = 1
     return Unary(function, alpha, beta, scale)
 
 
+@checked_call
 def relu(alpha: float = 0.0) -> Unary:
     """``result if result > 0 else alpha * result``; NaN stays NaN. Raises `ProblemError`."""
     return Unary("relu", alpha)
 
 
+@checked_call
 def prelu(name: str, policy: str = "per_oc") -> PreluWeights:
     """``result if result > 0 else name * result``: the weights are a kernel argument of f32, one
     for each channel unless ``policy`` says otherwise; see `binary`. Raises `ProblemError`."""
     return PreluWeights(_named(name), Policy(policy))
 
 
+@checked_call
 def sum(scale: float = 1.0, zero_point: int = 0, dtype: str | DType | None = None) -> Sum:
     """``result + scale * (old dst - zero_point)``: the old one is read before it is written,
     as an array of ``dtype``, if that is given. Raises `ProblemError`."""
     return Sum(scale, zero_point, None if dtype is None else dtype_of(dtype))
 
 
+@checked_call
 def scale(
     tensor: str,
     value: float | None = None,
@@ -158,6 +170,7 @@ def scale(
     return Scale(tensor, chosen, value, dtype_of(dtype), group)
 
 
+@checked_call
 def zero_point(
     tensor: str,
     value: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of
 from tilewright.ops.op import LayoutSpec
@@ -16,6 +17,7 @@ from tilewright.problems.library import (
 )
 
 
+@checked_call
 def resample(
     problem: str | Shape | ResamplingProblem,
     algorithm: str = "nearest",
@@ -42,6 +44,7 @@ def resample(
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def max_pool(
     problem: str | MaxPoolProblem,
     /,
@@ -63,6 +66,7 @@ def max_pool(
     return op_of(asked(problem, MaxPoolProblem), direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def deconvolution(
     problem: str | DeconvProblem,
     /,
@@ -87,6 +91,7 @@ def deconvolution(
     return op_of(found, "fwd", dtype, src=src, weights=weights, dst=dst)
 
 
+@checked_call
 def parametric_relu(
     problem: str | Shape | PreluProblem,
     /,

@@ -18,6 +18,7 @@ from tilewright.ir.printer import parameter_text
 from tilewright.ir.stmt import Kernel, Param, Stmt
 from tilewright.ops.argument_forms import direction_of, layouts_of, problem_of, types_of
 from tilewright.ops.attributes import Attributes
+from tilewright.ops.call_texts import called, direction_text, library_call, types_text
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
 from tilewright.problems import Direction, Record
 from tilewright.problems.library.record import accumulator_for
@@ -28,7 +29,7 @@ Types = Any
 R = TypeVar("R", bound=Record)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LibraryOp(Op):
     """What a record describes."""
 
@@ -53,6 +54,23 @@ class LibraryOp(Op):
     def prepacked(self) -> str | None:
         """Nothing: no recipe packs arrays of these by itself."""
         return None
+
+    def _call(self) -> str | None:
+        known = library_call(self.problem)
+        if known is None:
+            return None
+        function, words = known
+        roles = {slot.name: slot.role for slot in self.problem.slots(self.direction)}
+        types = [self.dtype_of(role) for role in self.problem.roles]
+        usual = tuple(types) == self.problem.expanded(types[:1])
+        layouts = {roles.get(name, name): layout for name, layout in self.layouts}
+        return called(
+            function,
+            *words,
+            direction=direction_text(self.direction),
+            dtype=types_text(types[:1] if usual else types),
+            **layouts,
+        )
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         return ()

@@ -27,11 +27,19 @@ from tilewright.ops.group_factors import (
     has_groups,
     without_weights,
 )
-from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types, chosen_accumulator
+from tilewright.ops.op import (
+    Argument,
+    LayoutSpec,
+    Op,
+    Tensor,
+    accumulator_words,
+    check_types,
+    chosen_accumulator,
+)
 from tilewright.problems import Direction, MatmulProblem, Shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matmul(Op):
     """``dst = epilogue(src * weights)``; a bias varies along n.
 
@@ -41,6 +49,7 @@ class Matmul(Op):
     problem: MatmulProblem
 
     kind: ClassVar[str] = "matmul"
+    function_name: ClassVar[str] = "matmul"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -53,6 +62,9 @@ class Matmul(Op):
             Tensor(name, shape, access, CANONICAL[: len(shape)])
             for (name, shape), access in zip(shapes.items(), accesses, strict=True)
         )
+
+    def _settings(self) -> tuple[str, ...]:
+        return accumulator_words(self.accumulator, self.dtype_of("src"), self.dtype_of("weights"))
 
     def _argument(self, tensor: Tensor) -> Argument:
         found = super()._argument(tensor)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of
 from tilewright.ops.op import LayoutSpec
@@ -23,6 +24,7 @@ from tilewright.problems.library import (
 )
 
 
+@checked_call
 def concat(
     problem: str | Sequence[Shape] | ConcatProblem,
     /,
@@ -45,6 +47,7 @@ def concat(
     return op_of(asked(problem, ConcatProblem, axis=axis), "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def slice(
     problem: str | Shape | SliceProblem,
     /,
@@ -68,6 +71,7 @@ def slice(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def tile(
     problem: str | Shape | TileProblem,
     /,
@@ -87,6 +91,7 @@ def tile(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def transpose(
     problem: str | Shape | TransposeProblem,
     /,
@@ -104,6 +109,7 @@ def transpose(
     return op_of(asked(problem, TransposeProblem, order=order), "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def pixels(
     problem: str | Shape | PixelsProblem,
     algorithm: str = "pixel_unshuffle",
@@ -129,6 +135,7 @@ def pixels(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def shuffle(
     problem: str | Shape | ShuffleProblem,
     /,
@@ -152,6 +159,7 @@ def shuffle(
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def pad(
     problem: str | Shape | PadProblem,
     algorithm: str = "constant",
@@ -180,6 +188,7 @@ def pad(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def zeropad(
     problem: str | Shape | ZeroPadProblem,
     /,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
@@ -9,6 +10,7 @@ from tilewright.problems import Direction, Shape
 from tilewright.problems.library import BatchNormProblem, GroupNormProblem, LayerNormProblem
 
 
+@checked_call
 def layer_norm(
     problem: str | Shape | LayerNormProblem,
     /,
@@ -44,6 +46,7 @@ def layer_norm(
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def rms_norm(
     problem: str | Shape | LayerNormProblem,
     /,
@@ -69,6 +72,7 @@ def rms_norm(
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def batch_norm(
     problem: str | Shape | BatchNormProblem,
     /,
@@ -97,6 +101,7 @@ def batch_norm(
     return op_of(found, direction, dtype, src=src, dst=dst)
 
 
+@checked_call
 def group_norm(
     problem: str | Shape | GroupNormProblem,
     /,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -27,6 +27,7 @@ from tilewright.ir.visit import block
 from tilewright.layout.strides import check_blocks, check_reach, from_strides, overlaps
 from tilewright.layout.tags import ANY, layout_of
 from tilewright.ops.attributes import Attributes
+from tilewright.ops.call_texts import called, direction_text, epilogue_text, knobs, types_text
 from tilewright.ops.domain import padding_fills
 from tilewright.problems import Direction, Problem, Shape
 
@@ -67,7 +68,7 @@ class Tensor:
     letters: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Op(ABC):
     """A structured op: everything that determines its kernel, and nothing about how it runs.
 
@@ -76,6 +77,10 @@ class Op(ABC):
     ``accumulator`` is the type that sums are kept in.
     """
 
+    # The function of the face that makes it, and whether the tag of one of source and result is
+    # the other's there, where that has none.
+    function_name: ClassVar[str] = ""
+    shares_tags: ClassVar[bool] = False
     # Whether computes have the names and the order that the module describes, which recipes know.
     structured: ClassVar[bool] = True
 
@@ -139,6 +144,40 @@ class Op(ABC):
     @abstractmethod
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
         """The body of the naive kernel on the buffers of the arguments."""
+
+    @property
+    def identity(self) -> str:
+        """Everything that determines the kernel, as text."""
+        said = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def __repr__(self) -> str:
+        """The call that makes it; its fields, where no call does."""
+        return self._call() or self.identity
+
+    def _call(self) -> str | None:
+        result = next(each.name for each in self.tensors if each.access != "in")
+        types = {name: type_ for name, type_ in self.types if name in self.problem.shapes}
+        epilogue = epilogue_text(self.attributes, tuple(types.values()), types[result])
+        said = knobs(
+            direction=direction_text(self.direction),
+            dtype=types_text(types.values()),
+            fpmath=self.attributes.fpmath and self.attributes.fpmath.name,
+            **self._said_layouts(),
+        )
+        words = [repr(self.problem.descriptor()), *self._settings(), *said]
+        return called(self.function_name, *words, *([f"epilogue={epilogue}"] if epilogue else []))
+
+    def _said_layouts(self) -> dict[str, LayoutSpec]:
+        found = dict(self.layouts)
+        for name, other in (("src", "dst"), ("dst", "src")) if self.shares_tags else ():
+            if isinstance(found.get(name), str):
+                found.setdefault(other, ANY)
+        return found
+
+    def _settings(self) -> tuple[str, ...]:
+        """The arguments of that call that other ops do not have."""
+        return ()
 
     def dtype_of(self, tensor: str) -> DType:
         """The element type of a tensor of the problem."""
@@ -318,6 +357,12 @@ def chosen_accumulator(asked: DType | None, a: DType, b: DType) -> DType:
             cure="choose one of " + ", ".join(map(str, choices)) + ", or leave it out",
         )
     return asked
+
+
+def accumulator_words(accumulator: DType, a: DType, b: DType) -> tuple[str, ...]:
+    """What a call says of the type that products of ``a`` and ``b`` are summed in."""
+    usual = accumulator is accumulator_of(a, b)
+    return () if usual else (f"accumulator={accumulator.name!r}",)
 
 
 def check_types(kind: str, types: Mapping[str, DType]) -> None:

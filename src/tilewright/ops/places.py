@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
@@ -17,6 +18,7 @@ from tilewright.problems.library import (
 )
 
 
+@checked_call
 def gather(
     problem: str | Shape | GatherProblem,
     /,
@@ -49,6 +51,7 @@ def gather(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def embedding(
     rows: int,
     columns: int,
@@ -71,6 +74,7 @@ def embedding(
     return op_of(found, "fwd", dtype)
 
 
+@checked_call
 def scatter(
     problem: str | Shape | ScatterProblem,
     algorithm: str = "add",
@@ -100,12 +104,14 @@ def scatter(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def one_hot(
     problem: str | Shape | OneHotProblem,
     /,
     *,
     classes: int | None = None,
     dtype: Types = f32,
+    src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
 ) -> LibraryOp:
     """1 where the class is the index, else 0: ``one_hot("32x128:1000")``, or a shape and
@@ -117,9 +123,10 @@ def one_hot(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`.
     """
     found = asked(problem, OneHotProblem, classes=None if classes is None else (classes,))
-    return op_of(found, "fwd", dtype, dst=dst)
+    return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def sort(
     problem: str | Shape | SortProblem,
     /,
@@ -144,6 +151,7 @@ def sort(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def topk(
     problem: str | Shape | TopKProblem,
     /,

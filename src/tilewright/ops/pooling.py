@@ -38,7 +38,7 @@ from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, 
 from tilewright.problems import Direction, PoolAlgorithm, PoolProblem, Window
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pooling(Op):
     """A pooling, forward, or backward by data for averages."""
 
@@ -46,6 +46,8 @@ class Pooling(Op):
     algorithm: PoolAlgorithm = field(kw_only=True)
 
     kind: ClassVar[str] = "pool"
+    function_name: ClassVar[str] = "pool"
+    shares_tags: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -57,6 +59,10 @@ class Pooling(Op):
             Tensor(name, self.problem.shapes[name], access, letters)
             for name, access in zip(names, accesses, strict=True)
         )
+
+    def _settings(self) -> tuple[str, ...]:
+        usual = self.algorithm is PoolAlgorithm.MAX
+        return () if usual else (f"algorithm={self.algorithm.value!r}",)
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         source, target = (self._argument(tensor) for tensor in self.tensors)

@@ -32,7 +32,7 @@ _COMBINERS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reduction(Op):
     """``src`` reduced to ``dst`` along the dims that are 1 there."""
 
@@ -40,6 +40,8 @@ class Reduction(Op):
     algorithm: ReduceAlgorithm = field(kw_only=True)
 
     kind: ClassVar[str] = "reduce"
+    function_name: ClassVar[str] = "reduce"
+    shares_tags: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -49,6 +51,10 @@ class Reduction(Op):
             Tensor("src", problem.src_shape, "in"),
             Tensor("dst", problem.dst_shape, self.attributes.result_access),
         )
+
+    def _settings(self) -> tuple[str, ...]:
+        usual = self.algorithm is ReduceAlgorithm.SUM
+        return () if usual else (f"algorithm={self.algorithm.value!r}",)
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         src, dst = (self._argument(tensor) for tensor in self.tensors)

@@ -26,13 +26,14 @@ from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, 
 from tilewright.problems import ReorderProblem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reorder(Op):
     """``dst = src``, converted."""
 
     problem: ReorderProblem
 
     kind: ClassVar[str] = "reorder"
+    function_name: ClassVar[str] = "reorder"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of
 from tilewright.ops.op import LayoutSpec
@@ -9,6 +10,7 @@ from tilewright.problems import Direction, Shape
 from tilewright.problems.library import SoftmaxProblem
 
 
+@checked_call
 def softmax(
     problem: str | Shape | SoftmaxProblem,
     /,

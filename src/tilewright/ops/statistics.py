@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.calls import checked_call
 from tilewright.dtypes import f32
 from tilewright.ops.library import LibraryOp, Types, asked, op_of, switch
 from tilewright.ops.op import LayoutSpec
@@ -14,6 +15,7 @@ from tilewright.problems.library import (
 )
 
 
+@checked_call
 def argmax(
     problem: str | Shape | ArgProblem,
     /,
@@ -35,6 +37,7 @@ def argmax(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def argmin(
     problem: str | Shape | ArgProblem,
     /,
@@ -53,6 +56,7 @@ def argmin(
     return op_of(found, "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def moments(
     problem: str | Shape | MomentsProblem,
     /,
@@ -74,6 +78,7 @@ def moments(
     return op_of(asked(problem, MomentsProblem, axis=axis), "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def logsumexp(
     problem: str | Shape | LogSumExpProblem,
     /,
@@ -94,6 +99,7 @@ def logsumexp(
     return op_of(asked(problem, LogSumExpProblem, axis=axis), "fwd", dtype, src=src, dst=dst)
 
 
+@checked_call
 def scan(
     problem: str | Shape | ScanProblem,
     algorithm: str = "cumsum",

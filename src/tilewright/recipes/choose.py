@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.machines.machine import Machine
@@ -14,8 +14,9 @@ from tilewright.recipes.config import (
     PlainConfig,
     ReductionConfig,
     UserConfig,
+    WorkgroupConfig,
 )
-from tilewright.recipes.given import GivenConfig, PartialConfig, fitted
+from tilewright.recipes.given import GivenConfig, PartialConfig, apart, fitted, smaller_steps
 from tilewright.recipes.groups import starts, together
 from tilewright.recipes.legal import legal
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
@@ -173,10 +174,29 @@ def schedule_given(
 ) -> tuple[Config, ScheduledKernel]:
     """The config that comes of one that is given, and the schedule that it gives: changes are made
     to the default, and dims of one element are left out."""
-    config = given.over(choose(start, machine)[0]) if isinstance(given, PartialConfig) else given
-    if start.structured:
-        config = fitted(config, start.kernel)
+    if isinstance(given, PartialConfig):
+        return _changed(start, machine, given)
+    config = fitted(given, start.kernel) if start.structured else given
     return config, schedule(start, machine, config)
+
+
+def _changed(
+    start: Start, machine: Machine, given: PartialConfig
+) -> tuple[Config, ScheduledKernel]:
+    """The default with the changes that are given, and its schedule. With a halo, dims of M stay
+    apart, and steps are as long as fit."""
+    default, _ = choose(start, machine)
+    defaults: Iterable[Config] = (default,)
+    if given.asks_for_halo and isinstance(default, WorkgroupConfig) and not default.staging.halo:
+        defaults = smaller_steps(apart(default, start.kernel))
+    refusal: ScheduleError | None = None
+    for each in defaults:
+        try:
+            return schedule_given(start, machine, given.over(each))
+        except ScheduleError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _carried_out(start: Start, machine: Machine, config: Config) -> ScheduledKernel:

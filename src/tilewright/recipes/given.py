@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -36,6 +37,13 @@ class PartialConfig:
         """``default`` with the changes. Raises `ScheduleError` where it has no such field."""
         made: Config = self._changed(default, self.changes, "")
         return made
+
+    @property
+    def asks_for_halo(self) -> bool:
+        """Whether the dims of M are to stay apart."""
+        staging = self.changes.get("staging")
+        asked = staging.get("halo") if isinstance(staging, Mapping) else None
+        return asked is True
 
     def _changed(self, default: Any, changes: Mapping[str, Any], part: str) -> Any:
         """A config, or a ``part`` of one, with these changes."""
@@ -110,6 +118,74 @@ def _keywords(text: str) -> dict[str, Any]:
         return {str(each.arg): value_of(each.value) for each in tree.keywords if each.arg}
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         return {}
+
+
+def apart(config: WorkgroupConfig, kernel: Kernel) -> WorkgroupConfig:
+    """``config`` for dims of ``kernel`` that are not joined, as a halo takes them: tiles along
+    joined dims become boxes, about square, along the two innermost of them."""
+    sizes = extents(find_compute(kernel, MAIN))
+    parts = {name: _parts(name, sizes) for name in config.order.loops}
+    group: dict[str, int] = {}
+    item: dict[str, int] = {}
+    for name, dims in parts.items():
+        of_group, of_item = config.tile.group.get(name, 1), config.tile.item.get(name, 1)
+        long = [dim for dim in dims if sizes.get(dim, 1) > 1] or list(dims)
+        inner, outer = long[-1], long[-2] if len(long) > 1 else ""
+        group[inner], item[inner] = _square(of_group, of_item) if outer else (of_group, of_item)
+        if outer:
+            group[outer], item[outer] = of_group // group[inner], of_item // item[inner]
+    kept = {name for name, dims in parts.items() if len(dims) == 1}
+    order, storing = config.order, config.storing
+    return replace(
+        config,
+        tile=Tile(group, item),
+        staging=replace(config.staging, swizzle={}),  # which is one of the tiles as they were
+        order=replace(
+            order,
+            loops=tuple(dim for dims in parts.values() for dim in dims),
+            cluster={name: size for name, size in order.cluster.items() if name in kept},
+        ),
+        storing=replace(
+            storing, tile={name: size for name, size in storing.tile.items() if name in kept}
+        ),
+    )
+
+
+def smaller_steps(config: WorkgroupConfig) -> Iterator[WorkgroupConfig]:
+    """``config``, and then with half of its longest step of the reduction, until that is 1: what
+    all taps share at a time takes more memory than what one does."""
+    yield config
+    step = dict(config.reduction.step)
+    while step and max(step.values()) > 1:
+        longest = max(step, key=lambda name: step[name])
+        step[longest] = -(-step[longest] // 2)
+        yield replace(
+            config,
+            reduction=replace(config.reduction, step=dict(step)),
+            staging=replace(config.staging, vector=math.gcd(config.staging.vector, *step.values())),
+        )
+
+
+def _parts(name: str, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The dims that were joined to one called like them."""
+    words = name.split("_")
+    return tuple(words) if name not in sizes and set(words) <= set(sizes) else (name,)
+
+
+def _square(group: int, item: int) -> tuple[int, int]:
+    """How much of a tile, and of that of an item, lies along the inner one of two dims: at least as
+    much as along the outer one, and about as much; all of an item's where it is ``whole``, as rows
+    of matrices are along one dim."""
+    shapes = [
+        (across, within)
+        for across in range(1, group + 1)
+        for within in range(1, item + 1)
+        if group % across == item % within == across % within == 0
+        and group // across % (item // within) == 0
+        and across * across >= group
+        and within * within >= item
+    ]
+    return min(shapes, default=(group, item))
 
 
 def fitted(config: Config, kernel: Kernel) -> Config:

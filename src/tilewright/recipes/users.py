@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from tilewright.calls import checked_call
 from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -45,6 +46,7 @@ _registered: dict[str, tuple[Recipe, str]] = {}
 _METHODS = ("matches", "space", "predict", "schedule")
 
 
+@checked_call
 def register_recipe(recipe: UserRecipe) -> None:
     """Adds ``recipe`` to those of all machines, in front of the ones that ship: its best choice is
     taken where it predicts less than these do, or where either predicts nothing.
@@ -71,6 +73,7 @@ def register_recipe(recipe: UserRecipe) -> None:
     _registered[name] = (made, _identity(recipe))
 
 
+@checked_call
 def unregister_recipe(name: str) -> None:
     """Takes the recipe called ``name`` back. Raises `ScheduleError` where there is none."""
     recipe_called(name)
@@ -89,7 +92,7 @@ def registered_identity() -> str:
 
 def recipe_called(name: str) -> Recipe:
     """The recipe that a user registered by this name. Raises `ScheduleError`."""
-    if name not in _registered:
+    if not isinstance(name, str) or name not in _registered:
         raise ScheduleError(
             f"there is no recipe called {short(name)}",
             why="those that are registered: " + (", ".join(_registered) or "none"),

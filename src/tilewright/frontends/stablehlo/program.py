@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.calls import checked_call
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
@@ -34,6 +35,7 @@ class StableHLO(Graph):
     checks: tuple[Check, ...] = field(default=())
 
 
+@checked_call
 def from_stablehlo(
     text: str,
     function: str | None = None,
@@ -79,6 +81,12 @@ def translated(
     module: Module, function: Function, given: Mapping[str, Any] | None = None
 ) -> StableHLO:
     """The graph of one function; ``given`` are the ``arguments`` of `from_stablehlo`."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"{short(given)} names no arguments",
+            where="arguments",
+            cure='give a mapping, such as {"arg0": (4, 3)}',
+        )
     said = dict(given or {})
     builder = Builder(function.name)
     translation = Translation(module, builder, HANDLERS)

@@ -201,8 +201,7 @@ class Record(Problem):
         return self
 
     def _check_shapes(self) -> None:
-        for slot in self.slots(self.directions[0]):
-            self._check_sizes(**{slot.name: slot.shape})
+        self._check_sizes(**self.shapes)
 
 
 def checked_axis(axis: object, shape: Shape, driver: str, usual: int | None = None) -> int:
